@@ -1,0 +1,47 @@
+# Everything a newcomer or CI needs, on Python >= 3.11 with venv, git and make. Nothing outside this folder is touched.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+# Tests and benchmarks run side by side on this many processes; two is what a small machine has.
+JOBS   ?= 2
+
+.PHONY: help setup run test check lint bench lock clean
+
+help:            ## what can be made
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
+
+setup: $(STAMP)  ## .venv with everything, from pinned versions
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jqd needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+run: setup       ## one daemon, its own store and an example worker, data in ./.jqd
+	@$(BIN)/jqd dev
+
+test: setup      ## the whole suite, with coverage
+	@rm -f .coverage .coverage.*
+	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal
+	@$(BIN)/python -m coverage combine -q
+	@$(BIN)/python -m coverage report
+
+lint: setup      ## format, lint, types, architecture
+	$(BIN)/ruff format --check jqd tests bench examples
+	$(BIN)/ruff check jqd tests bench examples
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+check: lint test ## everything a change must pass
+
+bench: setup     ## all benchmarks, short form
+	$(BIN)/python -m bench
+
+lock:            ## resolve requirements.txt anew from pyproject.toml (needs uv)
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --output-file requirements.txt pyproject.toml
+
+clean:           ## remove what make made (never ./.jqd: that is data)
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.*

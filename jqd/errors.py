@@ -1,0 +1,81 @@
+"""What can go wrong that is not a bug: the weather.
+
+Every class says when it comes and what the caller does about it. Bugs crash by `assert` or `TypeError` instead.
+A message says what, which one, why, and the next step; facts also stand on the exception as attributes.
+"""
+
+
+class JqdError(Exception):
+    """Root of all weather. Catch a child of it, never this, except at the very edge."""
+
+
+class ConfigError(JqdError):
+    """A setting is wrong. The command stops before anything is touched; the user mends the setting."""
+
+
+# ---------------------------------------------------------------- journal
+
+
+class JournalError(JqdError):
+    """Something about the local journal."""
+
+
+class JournalRefused(JournalError):
+    """What was written did not reach the disk: nothing may be acknowledged. The pusher tries again or elsewhere.
+
+    `full` tells a full disk (507, weather that passes) from a failing one (503).
+    """
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
+
+
+class JournalLocked(JournalError):
+    """Another daemon lives in this journal directory. Choose another directory or stop that daemon."""
+
+
+class JournalVersion(JournalError):
+    """A segment was written by a newer jqd. It is left untouched; run that version, or newer."""
+
+
+class JournalDamaged(JournalError):
+    """A segment holds bytes that are neither good frames nor a torn tail. `jqd journal verify` names the places."""
+
+
+# ---------------------------------------------------------------- store
+
+
+class StoreError(JqdError):
+    """Something about the shared store."""
+
+
+class StoreAway(StoreError):
+    """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised."""
+
+
+class StoreRefused(StoreError):
+    """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
+
+
+class StoreUnsafe(StoreError):
+    """The store is set up so that it would lose jobs. The message says which setting and how to mend it."""
+
+
+class PositionMismatch(StoreError):
+    """The store has applied another position of this journal than the caller thinks.
+
+    `stored` equal to the end that was sent means a lost reply: all is done. Smaller: the store rolled back, seek there.
+    """
+
+    def __init__(self, message: str, *, stored: int) -> None:
+        super().__init__(message)
+        self.stored = stored
+
+
+class StaleOwner(StoreError):
+    """This daemon's epoch was burnt: others took it for dead. Stop all work in hand and reserve a new epoch."""
+
+
+class SysidTaken(StoreError):
+    """Another living daemon uses this sysid in this store: a cloned data directory. Start with a new one."""

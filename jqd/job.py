@@ -1,0 +1,121 @@
+"""The job, its states, and how an attempt may end. The words every room shares."""
+
+import enum
+
+import msgspec
+
+NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
+
+PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
+NAME_LENGTH_MAX = 128  # characters of a jobtype or of a pusher's own job id: fits a log line
+TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
+MAX_RETRY_MAX = 1_000_000
+TAGS_MAX, TAG_LENGTH_MAX = 32, 128
+
+
+class Job(msgspec.Struct, frozen=True, gc=False):
+    """One job as every room knows it. Immutable: what changes during its life lives in the store beside it."""
+
+    id: str
+    jobtype: str
+    argument: bytes = NIL
+    """One MessagePack value, never decoded by the daemon."""
+    priority: int = 0
+    """Smaller runs first."""
+    max_retry: int = 5
+    """Attempts allowed after the first failed; 0 means one attempt only."""
+    timeout_s: float = 30.0
+    keep_result: bool = False
+    created_at_ms: int = 0
+    eligible_at_ms: int = 0
+    """Not before this date; 0 means at once."""
+    name: str = ""
+    """The pusher's own id for the job, or empty."""
+    tags: tuple[str, ...] = ()
+
+
+class State(enum.StrEnum):
+    """Where a job stands, as `GET /v1/jobs/{id}` says it. docs/STORE.md draws the arrows."""
+
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    RUNNING = "running"
+    RETRYING = "retrying"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self in (State.SUCCEEDED, State.FAILED, State.CANCELLED)
+
+
+class Exit(enum.IntEnum):
+    """The four ways an attempt ends (seed miniq-queue): RETRY=1xx, OK=2xx, FAILED=4xx, ERROR=5xx."""
+
+    RETRY = 1
+    """An anticipated hindrance; run again after a delay."""
+    OK = 2
+    """Ran and succeeded: done."""
+    FAILED = 4
+    """Ran well and cannot succeed, by data for example: done."""
+    ERROR = 5
+    """Something unexpected; run again after a delay."""
+
+    @classmethod
+    def of_status(cls, status: int) -> "Exit":
+        """The class of a 1xx … 5xx code. 3xx and anything else is an ERROR: no worker means that."""
+        try:
+            return cls(status // 100)
+        except ValueError:
+            return cls.ERROR
+
+
+class Fate(enum.IntEnum):
+    """What becomes of a job after an attempt; decided once, journaled, and applied as it stands."""
+
+    SUCCEEDED = 1
+    FAILED = 2
+    """The worker said that it cannot succeed: archived as failed."""
+    DEAD = 3
+    """Its retries are used up: kept with its error until somebody deals with it."""
+    RETRY = 4
+    """Eligible again after `delay_ms`."""
+
+
+class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How one attempt of one job ended: a record of the journal's `outcomes` lane."""
+
+    job_id: str
+    fence: int
+    """Of the claim under which the attempt ran; the store compares it."""
+    fate: Fate
+    jobtype: str
+    priority: int
+    attempt: int
+    """1 for the first."""
+    status: int = 200
+    """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
+    delay_ms: int = 0
+    started_at_ms: int = 0
+    finished_at_ms: int = 0
+    worker: str = ""
+    reason: str = ""
+    """`timeout` or `other` for failures, else empty."""
+    error: bytes = NIL
+    """Any MessagePack value the worker gave."""
+    message: str = ""
+    """For people; a traceback perhaps."""
+    result: bytes = NIL
+    """Only kept when the job asked for it."""
+    keep_result: bool = False
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """A job in this daemon's hand, under the claim numbered `fence`, about to be or being tried."""
+
+    job: Job
+    fence: int
+    attempt: int
+    """The number of this attempt, 1 for the first."""

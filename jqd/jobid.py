@@ -1,0 +1,112 @@
+"""Job ids: 26 characters that sort by age and name the journal that took the job.
+
+    0         10   14       22   26     Crockford base32, upper case, as in ULID
+    ┌─────────┬────┬────────┬────┐
+    │ time    │ seq│ journal│salt│      time     milliseconds since 1970 (48 bits used of 50)
+    └─────────┴────┴────────┴────┘      seq      0 … 1,048,575 within that millisecond (20 bits)
+                                        journal  number of the journal that took the job (40 bits)
+                                        salt     drawn at each start (20 bits)
+
+Ids of one journal only grow: when the clock stalls or steps back the last millisecond is used on, and when its
+sequence is full the next one is borrowed. So whoever knows a journal's last applied id can tell an id that is still
+on its way from one that never was. The salt keeps a directory restored from a backup from giving old ids to new jobs.
+"""
+
+import re
+from typing import NamedTuple
+
+from jqd.clock import Clock
+
+ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+ID_LENGTH = 26
+SEQUENCE_BITS = 20
+SEQUENCES = 1 << SEQUENCE_BITS  # ids a millisecond can give: no machine makes a thousandth of it
+JOURNAL_BITS = 40
+SALT_BITS = 20
+
+_SHAPE = re.compile(f"[0-7][{ALPHABET}]{{{ID_LENGTH - 1}}}")
+_VALUE = {c: i for i, c in enumerate(ALPHABET)}
+# Two characters for each 10-bit half of a sequence, made once: ids are made by the thousand per request.
+_PAIRS = [a + b for a in ALPHABET for b in ALPHABET]
+
+
+class IdParts(NamedTuple):
+    """What an id says of itself."""
+
+    at_ms: int
+    sequence: int
+    journal: int
+    salt: int
+
+
+class IdRange(NamedTuple):
+    """Ids given to one batch: consecutive, so the first one and their number say it all."""
+
+    first: str
+    count: int
+
+    def ids(self) -> list[str]:
+        """All ids of the range, oldest first."""
+        parts = parse_id(self.first)
+        assert parts is not None, f"not an id of ours: {self.first!r}"
+        head, tail = self.first[:10], self.first[14:]
+        start = parts.sequence
+        return [head + _PAIRS[n >> 10] + _PAIRS[n & 1023] + tail for n in range(start, start + self.count)]
+
+
+class IdSource:
+    """Gives ids of one journal, ever growing. Not shared between journals or threads."""
+
+    def __init__(self, *, journal: int, salt: int, clock: Clock, after_ms: int = 0) -> None:
+        """`after_ms`: no id is given at or before this millisecond (what an earlier life may have used)."""
+        if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
+            raise ValueError(f"journal {journal} or salt {salt} is out of range")
+        self.journal = journal
+        self._tail = _encode(journal << SALT_BITS | salt, 12)
+        self._clock = clock
+        self.last_ms = after_ms
+        self._next_sequence = SEQUENCES  # forces a new millisecond first
+        self.last_id = ""
+
+    def take(self, count: int) -> IdRange:
+        """Give `count` consecutive ids (1 … 1,048,576)."""
+        if not 1 <= count <= SEQUENCES:
+            raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
+        now_ms = self._clock.wall_ms()
+        if now_ms > self.last_ms:
+            self.last_ms, self._next_sequence = now_ms, 0
+        elif self._next_sequence + count > SEQUENCES:
+            self.last_ms, self._next_sequence = self.last_ms + 1, 0
+        first = self._next_sequence
+        self._next_sequence += count
+        head = _encode(self.last_ms, 10)
+        self.last_id = head + _encode(self._next_sequence - 1, 4) + self._tail
+        return IdRange(head + _encode(first, 4) + self._tail, count)
+
+
+def parse_id(text: str) -> IdParts | None:
+    """The parts of an id, or None when `text` was not made by any journal."""
+    if not _SHAPE.fullmatch(text):
+        return None
+    tail = _decode(text[14:])
+    return IdParts(_decode(text[:10]), _decode(text[10:14]), tail >> SALT_BITS, tail & (1 << SALT_BITS) - 1)
+
+
+def journal_number(journal_id: str) -> int:
+    """The 40-bit number that ids carry, from a journal's 128-bit id (32 hexadecimal digits)."""
+    return int(journal_id, 16) >> (128 - JOURNAL_BITS)
+
+
+def _encode(value: int, width: int) -> str:
+    digits = []
+    for _ in range(width):
+        digits.append(ALPHABET[value & 31])
+        value >>= 5
+    return "".join(reversed(digits))
+
+
+def _decode(text: str) -> int:
+    value = 0
+    for character in text:
+        value = value << 5 | _VALUE[character]
+    return value

@@ -1,0 +1,76 @@
+"""Owner leases: how long a daemon may trust what it holds. Pure arithmetic on monotonic seconds.
+
+    sent renewal          trusts itself            others may take over
+    ────┬─────────────────────────────┬──────────────┬────────────▶
+        │◀──── lease − margin ───────▶│◀── margin ──▶│
+        │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
+
+The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
+change, on its own monotonic clock. Whoever saw it saw it later, so the two spans never overlap, whatever wall clocks do.
+Source of the trust window: River's leader election notes; of counters watched on a monotonic clock: the DynamoDB lock client.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseConfig:
+    """Lease lengths, the same for all daemons of a store."""
+
+    lease_s: float = 10.0  # a dead daemon's jobs run again after about lease + one renewal
+    renew_s: float = 3.0  # three tries fit into a lease, so one lost renewal costs nothing
+    margin_s: float = 2.0  # clocks drift, threads are late: stop this long before others may start
+
+    def __post_init__(self) -> None:
+        if not (0 < self.renew_s and 0 < self.margin_s and self.renew_s + self.margin_s < self.lease_s):
+            raise ValueError(f"lease_s must exceed renew_s + margin_s, all above 0; got {self}")
+
+
+class Trust:
+    """Until when this daemon may act on what it holds."""
+
+    def __init__(self, config: LeaseConfig) -> None:
+        self._span_s = config.lease_s - config.margin_s
+        self._until_s = float("-inf")
+
+    def renewed(self, sent_at_s: float) -> None:
+        """A renewal sent at `sent_at_s` was confirmed. Late confirmations never shorten the trust."""
+        self._until_s = max(self._until_s, sent_at_s + self._span_s)
+
+    def lost(self) -> None:
+        """Our epoch was burnt: nothing we hold is ours any more."""
+        self._until_s = float("-inf")
+
+    def holds(self, now_s: float) -> bool:
+        """Whether work may be started or go on at `now_s`."""
+        return now_s < self._until_s
+
+    @property
+    def until_s(self) -> float:
+        """The monotonic second at which trust ends; minus infinity when there is none."""
+        return self._until_s
+
+
+class Watch:
+    """What one daemon has seen of another's heartbeat: dead when unchanged for a whole lease on *our* clock."""
+
+    def __init__(self, config: LeaseConfig) -> None:
+        self._lease_s = config.lease_s
+        self._seen: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def observe(self, members: dict[str, tuple[int, int]], now_s: float) -> list[str]:
+        """Note each member's (counter, epoch) and name those dead by now. Members that left are forgotten."""
+        dead = []
+        for sysid, beat in members.items():
+            seen = self._seen.get(sysid)
+            if seen is None or seen[0] != beat:
+                self._seen[sysid] = (beat, now_s)
+            elif now_s - seen[1] > self._lease_s:
+                dead.append(sysid)
+        for sysid in self._seen.keys() - members.keys():
+            del self._seen[sysid]
+        return dead
+
+    def forget(self) -> None:
+        """The store is another, or was away: what was seen of its earlier life says nothing."""
+        self._seen.clear()

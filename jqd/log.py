@@ -1,0 +1,41 @@
+"""Event name + fields, never a payload.
+
+One event with counts per batch of jobs entering, ingested, started and ended; the loop's verb is the prefix
+(`ingest.jobs count=500 ms=3`). On a terminal it reads as text, elsewhere as one JSON object per line, on stderr.
+"""
+
+import logging
+import sys
+from typing import Any, Literal, TextIO
+
+import structlog
+
+Format = Literal["auto", "console", "json"]
+
+
+def get_logger(component: str) -> Any:
+    """A logger whose events carry `component`. Cheap; call it once per module or object."""
+    return structlog.get_logger(component=component)
+
+
+def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
+    """Set the one format and level of this process. Call once, at start."""
+    out = stream or sys.stderr
+    number = logging.getLevelNamesMapping().get(level.upper())
+    if number is None:
+        raise ValueError(f"unknown log level {level!r}; choose debug, info, warning or error")
+    console = form == "console" or (form == "auto" and out.isatty())
+    renderer: Any = (
+        structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else structlog.processors.JSONRenderer()
+    )
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
+            structlog.processors.format_exc_info,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(number),
+        logger_factory=structlog.WriteLoggerFactory(file=out),
+        cache_logger_on_first_use=False,
+    )

@@ -1,0 +1,131 @@
+"""The bodies of journal frames: what was acknowledged, as bytes. docs/JOURNAL.md draws the frame around them.
+
+One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
+refuse what is wrong, and an argument is never decoded nor encoded again.
+
+    jobs      [ {first, at, tenant}, [ {name, argument, …}, … ] ]     one map per job, as pushed
+    outcomes  [ [job_id, fence, fate, …], … ]                         see job.Outcome
+    cancels   [ job_id, … ]
+"""
+
+import enum
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from jqd.errors import JournalDamaged
+from jqd.job import NIL, Job, Outcome
+from jqd.jobid import IdRange
+
+
+class Lane(enum.IntEnum):
+    """What a frame holds. Each lane has its own read point, so an outcome never waits behind a million new jobs."""
+
+    JOBS = 1
+    OUTCOMES = 2
+    CANCELS = 3
+
+
+class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A job as its pusher wrote it (`interfaces.md` 2). Limits are checked at the edge, before the journal sees it."""
+
+    name: str
+    argument: Raw = Raw(NIL)
+    priority: int = 0
+    max_retry: int = 5
+    keep_result: bool = False
+    timeout: float = 30.0
+    job_id: str | None = None
+    run_at: str | float | None = None
+    delay: float | None = None
+    replace: bool = False
+    tags: tuple[str, ...] = ()
+
+
+class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What the daemon adds to a pushed batch."""
+
+    first: str
+    """Id of the first job; the others follow in sequence."""
+    at: int
+    """When the batch was taken, ms since 1970: `delay` counts from here."""
+    eligible: dict[int, int] = {}
+    """Index in the batch → ms since 1970, for jobs with `run_at` or `delay`, resolved once at the edge."""
+
+
+class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    head: Head
+    jobs: Raw
+
+
+class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    head: Head
+    jobs: list[PushedJob]
+
+
+_encoder = msgspec.msgpack.Encoder()
+_jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
+_outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
+_cancels_decoder = msgspec.msgpack.Decoder(list[str])
+
+
+def encode_jobs(head: Head, jobs: bytes) -> bytes:
+    """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
+    return _encoder.encode(_JobsBody(head, Raw(jobs)))
+
+
+def decode_jobs(body: bytes) -> list[Job]:
+    """All jobs of a `jobs` frame, in order.
+
+    Raises JournalDamaged when the checksum held but the content is not ours to read.
+    """
+    try:
+        read = _jobs_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
+    head = read.head
+    ids = IdRange(head.first, len(read.jobs)).ids()
+    eligible = head.eligible
+    return [
+        Job(
+            job_id,
+            job.name,
+            bytes(job.argument),
+            job.priority,
+            job.max_retry,
+            job.timeout,
+            job.keep_result,
+            head.at,
+            eligible.get(index, 0) if eligible else 0,
+            job.job_id or "",
+            job.tags,
+        )
+        for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
+    ]
+
+
+def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
+    """The body of an `outcomes` frame."""
+    return _encoder.encode(outcomes)
+
+
+def decode_outcomes(body: bytes) -> list[Outcome]:
+    """The outcomes of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    try:
+        return _outcomes_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise JournalDamaged(f"an outcomes frame with a good checksum cannot be decoded: {error}") from error
+
+
+def encode_cancels(job_ids: Sequence[str]) -> bytes:
+    """The body of a `cancels` frame."""
+    return _encoder.encode(job_ids)
+
+
+def decode_cancels(body: bytes) -> list[str]:
+    """The ids of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    try:
+        return _cancels_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise JournalDamaged(f"a cancels frame with a good checksum cannot be decoded: {error}") from error
