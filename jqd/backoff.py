@@ -14,9 +14,7 @@ class Backoff:
     jitter: float = 0.25  # ± this share, so that jobs that failed together do not return together
 
     def __post_init__(self) -> None:
-        if not (
-            self.first_s > 0 and self.factor >= 1 and self.cap_s >= self.first_s and 0 <= self.jitter < 1
-        ):
+        if not (self.first_s > 0 and self.factor >= 1 and self.cap_s >= self.first_s and 0 <= self.jitter < 1):
             raise ValueError(
                 f"a back-off needs first_s > 0, factor >= 1, cap_s >= first_s, 0 <= jitter < 1; got {self}"
             )

@@ -50,9 +50,7 @@ class ManualClock:
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass on both clocks."""
         if seconds < 0:
-            raise ValueError(
-                f"time cannot pass backwards ({seconds} s); use set_wall_ms to step the wall clock"
-            )
+            raise ValueError(f"time cannot pass backwards ({seconds} s); use set_wall_ms to step the wall clock")
         self._mono_s += seconds
         self._wall_ms += round(seconds * 1000)
 

@@ -43,7 +43,7 @@ class IdRange(NamedTuple):
     """Ids given to one batch: consecutive, so the first one and their number say it all."""
 
     first: str
-    count: int
+    size: int
 
     def ids(self) -> list[str]:
         """All ids of the range, oldest first."""
@@ -51,7 +51,7 @@ class IdRange(NamedTuple):
         assert parts is not None, f"not an id of ours: {self.first!r}"
         head, tail = self.first[:10], self.first[14:]
         start = parts.sequence
-        return [head + _PAIRS[n >> 10] + _PAIRS[n & 1023] + tail for n in range(start, start + self.count)]
+        return [head + _PAIRS[n >> 10] + _PAIRS[n & 1023] + tail for n in range(start, start + self.size)]
 
 
 class IdSource:

@@ -7,7 +7,7 @@
 
 The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
 change, on its own monotonic clock. Whoever saw it saw it later, so the two spans never overlap, whatever wall clocks do.
-Source of the trust window: River's leader election notes; of counters watched on a monotonic clock: the DynamoDB lock client.
+Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class LeaseConfig:
     margin_s: float = 2.0  # clocks drift, threads are late: stop this long before others may start
 
     def __post_init__(self) -> None:
-        if not (0 < self.renew_s and 0 < self.margin_s and self.renew_s + self.margin_s < self.lease_s):
+        if not (self.renew_s > 0 and self.margin_s > 0 and self.renew_s + self.margin_s < self.lease_s):
             raise ValueError(f"lease_s must exceed renew_s + margin_s, all above 0; got {self}")
 
 
