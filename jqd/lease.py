@@ -6,7 +6,7 @@
         │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
 
 The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
-change, on its own monotonic clock. Whoever saw it saw it later, so the two spans never overlap, whatever wall clocks do.
+change, on its own monotonic clock. Whoever saw it saw it later, so the spans never overlap, whatever wall clocks do.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
