@@ -1,0 +1,46 @@
+"""Runs benchmarks by name, or all of them in their short form, and prints each result with the machine's name."""
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import e2e, enqueue, journal
+from bench.result import Result
+
+ENTRIES: dict[str, Callable[[int], Result]] = {
+    "journal": journal.run,
+    "enqueue": enqueue.run,
+    "e2e": e2e.run,
+}
+SHORT_JOBS = {"journal": 20_000, "enqueue": 50_000, "e2e": 10_000}
+
+
+def main() -> int:
+    """Exit code 0 when every benchmark ran, 1 when one failed its own check."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(ENTRIES)}; none means all")
+    parser.add_argument("--jobs", type=int, help="how many jobs each benchmark uses")
+    parser.add_argument("--json", type=Path, help="also write the figures there")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - ENTRIES.keys())
+    if unknown:
+        parser.error(f"no benchmark is called {unknown[0]!r}; there are {', '.join(ENTRIES)}")
+    machine = f"{os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, {platform.release()}"
+    print(machine, file=sys.stderr)
+    results = []
+    for name in options.names or ENTRIES:
+        result = ENTRIES[name](options.jobs or SHORT_JOBS[name])
+        results.append(result)
+        print(result.line())
+    if options.json:
+        rows = [{"name": r.name, **r.figures, "ok": r.ok} for r in results]
+        options.json.write_text(json.dumps({"machine": machine, "results": rows}, indent=1) + "\n")
+    return 0 if all(result.ok for result in results) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

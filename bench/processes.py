@@ -1,0 +1,52 @@
+"""The daemon and the worker that a benchmark measures, as processes on loopback with their own data."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import msgspec
+
+QUIET = {**os.environ, "JQD_LOG__LEVEL": "warning"}
+
+
+@contextmanager
+def daemon() -> Iterator[str]:
+    """A `jqd serve` with its own store; yields its URL."""
+    # The data lie where the project lies: a directory for temporary files may be memory, and would sync for free.
+    with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory:
+        args = [sys.executable, "-m", "jqd", "serve", "--bind", "127.0.0.1:0", "--data-dir", directory + "/data"]
+        with subprocess.Popen(args, stdout=subprocess.PIPE, env=QUIET, text=True) as process:
+            try:
+                assert process.stdout is not None
+                yield next(line.split()[-1] for line in process.stdout if "http://" in line)
+            finally:
+                process.terminate()
+                process.wait(timeout=60)
+
+
+@contextmanager
+def worker(url: str) -> Iterator[None]:
+    """A worker that does nothing, as well as it can."""
+    args = [sys.executable, "-m", "jqd", "worker", "bench.noop:app", "--daemon", url, "--concurrency", "8"]
+    with subprocess.Popen(args, stdout=subprocess.DEVNULL, env=QUIET) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+def batch(size: int, name: str) -> bytes:
+    """A MessagePack array of jobs with 200-byte arguments and mixed priorities."""
+    return msgspec.msgpack.encode([{"name": name, "argument": "x" * 200, "priority": k % 7} for k in range(size)])
+
+
+def decode(data: bytes) -> dict[str, object]:
+    """A JSON answer."""
+    answer: dict[str, object] = json.loads(data)
+    return answer

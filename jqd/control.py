@@ -1,0 +1,100 @@
+"""What the edge may ask of the whole daemon: is it ready, what does it count, has this been applied, who waits.
+
+Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+import trio
+
+from jqd import __version__
+from jqd.clock import Clock
+from jqd.journal import Journal
+from jqd.loops.endings import Endings
+from jqd.loops.ingest import Ingest
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.record import Lane
+from jqd.runner import Runner
+
+
+class Control:
+    """Answers from what the parts say of themselves; holds nothing but the two switches of shutdown."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        runner: Runner,
+        membership: Membership,
+        lanes: Mapping[Lane, Ingest[object]],
+        paces: Sequence[Pace],
+        endings: Endings,
+        clock: Clock,
+        joblog_failing: Callable[[], str | None],
+    ) -> None:
+        self.draining = False
+        self._journal = journal
+        self._runner = runner
+        self._membership = membership
+        self._lanes = lanes
+        self._paces = paces
+        self._endings = endings
+        self._clock = clock
+        self._joblog_failing = joblog_failing
+        self._started_at_s = clock.mono_s()
+        self._entered = 0
+
+    def live(self) -> bool:
+        """The event loop turns, or nobody would ask."""
+        return True
+
+    def push_ready(self) -> str | None:
+        """None when pushes are taken, else why not."""
+        if self.draining:
+            return "this daemon is shutting down; push to another or try again in a moment"
+        return self._journal.refusing
+
+    def run_ready(self) -> str | None:
+        """None when jobs are being run, else why not."""
+        if self.draining:
+            return "this daemon is shutting down"
+        for pace in self._paces:
+            if pace.reason is not None:
+                return f"the store cannot be used by {pace.loop}: {pace.reason}"
+        if not self._membership.trusts():
+            return "this daemon has not joined the store yet"
+        return None
+
+    def warnings(self) -> list[str]:
+        """What is wrong but stops nothing."""
+        failing = self._joblog_failing()
+        return [failing] if failing else []
+
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
+        """Whether the store has applied `lane` up to `position` within `timeout_s`."""
+        with trio.move_on_after(timeout_s):
+            await self._lanes[lane].wait_applied(position)
+            return True
+        return False
+
+    def ended(self, job_id: str) -> AbstractContextManager[trio.Event]:
+        """An event set when an ending of this job is applied here."""
+        return self._endings.waiting(job_id)
+
+    def stats(self) -> dict[str, object]:
+        """Counters of this daemon's own parts, as `GET /v1/stats` shows them."""
+        owner = self._membership.owner
+        return {
+            "daemon": self._membership.sysid,
+            "epoch": owner.epoch if owner else None,
+            "version": __version__,
+            "uptime_s": round(self._clock.mono_s() - self._started_at_s, 3),
+            "journal": self._journal.stats(),
+            "lanes": {
+                lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
+                for lane, ingest in self._lanes.items()
+            },
+            "runner": self._runner.stats(),
+        }

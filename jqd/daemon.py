@@ -1,0 +1,292 @@
+"""Builds every part, opens the long-lived nursery, walks the stages of start and shutdown.
+
+    start     lock and recover the journal → open the store (it may be away) → listen → join → run the loops
+    shutdown  refuse pushes → stop dispatching → drain the runner → settle → hand back the rest → leave → close
+
+SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only makes it quick and quiet.
+"""
+
+import dataclasses
+import os
+import random
+import signal
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from jqd.api import Api
+from jqd.clock import Clock, SystemClock
+from jqd.config import Config
+from jqd.control import Control
+from jqd.edge import bind, serve_http, url_of
+from jqd.errors import StoreError
+from jqd.job import Held, Job, Outcome
+from jqd.joblog import JobLog
+from jqd.journal import Journal, open_journal
+from jqd.log import get_logger
+from jqd.loops.dispatch import Dispatch
+from jqd.loops.endings import Endings
+from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.membership import Membership
+from jqd.loops.purge import Purge
+from jqd.loops.reap import Reap
+from jqd.loops.renew import Renew
+from jqd.loops.settle import Settle
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.runner import Runner, Workers
+from jqd.scheduler import Scheduler
+from jqd.store import Store, open_embedded, open_store
+
+SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
+LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
+EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
+RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
+
+log = get_logger("daemon")
+
+
+class Daemon:
+    """All parts of one daemon, built but not yet running."""
+
+    def __init__(self, config: Config, journal: Journal, store: Store, clock: Clock, source: random.Random) -> None:
+        self.config = config
+        self.journal = journal
+        self.store = store
+        sysid = journal.journal_id[:10]
+        self.endings = Endings()
+        self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
+        self.membership = Membership(sysid, config.lease, clock)
+        self.workers = Workers(config.data_dir / "workers.json", clock=clock)
+        self.runner = Runner(
+            config.runner,
+            workers=self.workers,
+            clock=clock,
+            source=source,
+            trusts=self.membership.trusts,
+            backoff=config.retry,
+            daemon=sysid,
+        )
+        self.scheduler = Scheduler()
+        self.dispatch = Dispatch(
+            store=store,
+            scheduler=self.scheduler,
+            runner=self.runner,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            started=self._started,
+        )
+        self.settle = Settle(
+            journal=journal, store=store, runner=self.runner, membership=self.membership, source=source
+        )
+        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
+        self.renew = Renew(
+            store=store,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            stop_work=self.runner.stop_work,
+            seen=self.reap.seen,
+        )
+        self.lanes = self._build_lanes(source)
+        self.purge = Purge(journal=journal, store=store, applied=self._applied_everywhere, source=source)
+        self.control = Control(
+            journal=journal,
+            runner=self.runner,
+            membership=self.membership,
+            lanes=self.lanes,
+            paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],
+            endings=self.endings,
+            clock=clock,
+            joblog_failing=lambda: self.joblog.failing,
+        )
+        self.api = Api(
+            config.api,
+            journal=journal,
+            store=store,
+            runner=self.runner,
+            workers=self.workers,
+            control=self.control,
+            clock=clock,
+        )
+
+    def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
+        rules: dict[Lane, LaneRules[Any]] = {
+            Lane.JOBS: LaneRules(
+                decode_jobs, self.store.apply_jobs, lambda job: len(job.argument) + RECORD_BYTES, self._ingested
+            ),
+            Lane.OUTCOMES: LaneRules(
+                decode_outcomes,
+                self.store.apply_outcomes,
+                lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
+                self._ended,
+            ),
+            Lane.CANCELS: LaneRules(decode_cancels, self.store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled),
+        }
+        return {
+            lane: Ingest(lane, rule, journal=self.journal, store=self.store, source=source)
+            for lane, rule in rules.items()
+        }
+
+    def _applied_everywhere(self) -> int | None:
+        points = [self.journal.read_point(lane) for lane in Lane]
+        known = all(ingest.position is not None for ingest in self.lanes.values())
+        return min(points) if known else None
+
+    def _ingested(self, jobs: Sequence[Job]) -> None:
+        self.dispatch.wake()
+        if self.joblog.enabled:
+            self.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
+
+    def _started(self, worker_id: str, held: Sequence[Held]) -> None:
+        if self.joblog.enabled:
+            rows = (
+                {"job_id": h.job.id, "jobtype": h.job.jobtype, "attempt": h.attempt, "worker": worker_id} for h in held
+            )
+            self.joblog.write("started", rows)
+
+    def _ended(self, outcomes: Sequence[Outcome]) -> None:
+        self.runner.settled(outcome.job_id for outcome in outcomes)
+        self.endings.ring(outcome.job_id for outcome in outcomes)
+        self.dispatch.wake()
+        if self.joblog.enabled:
+            rows = (
+                {
+                    "job_id": o.job_id,
+                    "jobtype": o.jobtype,
+                    "attempt": o.attempt,
+                    "fate": o.fate.name.lower(),
+                    "status": o.status,
+                    "worker": o.worker,
+                    "ms": o.finished_at_ms - o.started_at_ms,
+                }
+                for o in outcomes
+            )
+            self.joblog.write("ended", rows)
+
+    def _cancelled(self, job_ids: Sequence[str]) -> None:
+        self.endings.ring(job_ids)
+        if self.joblog.enabled:
+            self.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))
+
+    async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
+        """Run until `stop` is set, then walk the stages of shutdown."""
+        url = url_of(listener)
+        listening, working = trio.CancelScope(), trio.CancelScope()
+        dispatching = trio.CancelScope()
+        http_closed = trio.Event()
+        async with trio.open_nursery() as nursery:
+            await nursery.start(_within, working, self.runner.run)
+            for loop in (
+                self.renew.run,
+                self.reap.run,
+                self.settle.run,
+                self.settle.run_returns,
+                self.purge.run,
+                *(lane.run for lane in self.lanes.values()),
+            ):
+                await nursery.start(_within, working, loop)
+            await nursery.start(_within, dispatching, self.dispatch.run)
+            await nursery.start(_within, listening, partial(serve_http, self.api, listener, stopped=http_closed.wait))
+            log.info("daemon.ready", url=url, sysid=self.membership.sysid, data_dir=str(self.config.data_dir))
+            ready(url)
+            await stop.wait()
+            await self._shut_down(dispatching)
+            http_closed.set()
+            working.cancel()
+
+    async def _shut_down(self, dispatching: trio.CancelScope) -> None:
+        """Refuse, drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
+        log.info("daemon.draining", in_hand=len(self.runner.get_running_jobs()), drain_s=self.config.drain_s)
+        self.control.draining = True
+        dispatching.cancel()
+        with trio.move_on_after(max(0.0, self.config.drain_s - SETTLE_S - LEAVE_S)):
+            await self.runner.drain()
+        self.runner.stop_work()
+        with trio.move_on_after(SETTLE_S):
+            await self._settle_all()
+        with trio.move_on_after(LEAVE_S):
+            owner = self.membership.owner
+            if owner is not None:
+                try:
+                    await self.store.release_sysid(owner)
+                except StoreError as error:
+                    log.warning("daemon.not_left", error=str(error))
+        log.info("daemon.stopped", in_hand=len(self.runner.get_running_jobs()))
+
+    async def _settle_all(self) -> None:
+        """Until every outcome is in the journal and the store, and every untried job is handed back."""
+        while self.runner.get_running_jobs() or self.settle.pending:
+            await trio.sleep(0.02)
+        await self.lanes[Lane.OUTCOMES].wait_applied(self.journal.read_point(Lane.OUTCOMES))
+
+
+async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: None) -> None:
+    """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
+
+    `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion before
+    anything is accepted.
+    """
+    clock = SystemClock()
+    source = random.Random()
+    listener = bind(config.http.bind)
+    async with AsyncExitStack() as stack:
+        stack.callback(listener.close)
+        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        journal = await stack.enter_async_context(open_journal(config.journal, clock=clock))
+        store = await stack.enter_async_context(_open_store(config))
+        daemon = Daemon(config, journal, store, clock, source)
+        stop = trio.Event()
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        await nursery.start(_watch_signals, stop, config.drain_s)
+        await daemon.run(stop=stop, listener=listener, ready=ready)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _open_store(config: Config) -> AsyncIterator[Store]:
+    """The store the operator named, or one of our own in the data directory."""
+    async with AsyncExitStack() as stack:
+        settings = config.store
+        if not settings.url:
+            url = await stack.enter_async_context(open_embedded(config.data_dir / "store"))
+            settings = dataclasses.replace(settings, url=url)
+        yield await stack.enter_async_context(open_store(settings))
+
+
+async def _watch_signals(
+    stop: trio.Event, drain_s: float, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+) -> None:
+    """First signal: stop in order. Second: end now; the journal makes that safe."""
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        task_status.started()
+        async for number in signals:
+            if stop.is_set():
+                log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
+                os._exit(0)
+            log.info("daemon.signal", signal=signal.Signals(number).name)
+            deadline = threading.Timer(drain_s + EXIT_GRACE_S, _end_overdue, [drain_s])
+            deadline.daemon = True
+            deadline.start()
+            stop.set()
+
+
+def _end_overdue(drain_s: float) -> None:
+    """A peer that does not read its answer can hold the HTTP server for ever. All that was promised is on disk."""
+    log.error("daemon.ended_overdue", drain_s=drain_s)
+    os._exit(0)
+
+
+async def _within(
+    scope: trio.CancelScope,
+    loop: Callable[..., Any],
+    *,
+    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    with scope:
+        await loop(task_status=task_status)

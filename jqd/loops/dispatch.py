@@ -1,0 +1,144 @@
+"""Store → workers: choose a jobtype, lease a batch of it, give the batch to the runner.
+
+Asks the store only for jobtypes that some worker with room takes, so a full house costs nothing. Wakes by hint (jobs
+ingested here, a slot freed) and by time: jobs also come from other daemons and from dates that fall due.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import StaleOwner, StoreAway, StoreRefused
+from jqd.job import Held
+from jqd.log import get_logger
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.runner import Runner
+from jqd.scheduler import Scheduler
+from jqd.store import Owner, Store, WaitingType
+
+IDLE_S = 0.05  # how late a job of another daemon, or one that falls due, may be noticed
+TYPES = 64  # jobtypes looked at in one round: the best by priority
+CLAIM_JOBS = 500  # one script call must stay below about 5 ms
+PROMOTE_JOBS = 500
+
+
+class Dispatch:
+    """One claim at a time; the runner works on many batches meanwhile."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        scheduler: Scheduler,
+        runner: Runner,
+        membership: Membership,
+        clock: Clock,
+        source: random.Random,
+        started: Callable[[str, Sequence[Held]], None],
+    ) -> None:
+        self.pace = Pace("dispatch", source=source)
+        self.reply_lost = False
+        """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
+        self._store = store
+        self._scheduler = scheduler
+        self._runner = runner
+        self._membership = membership
+        self._clock = clock
+        self._started = started
+        self._log = get_logger("dispatch")
+        self._hint = trio.Event()
+        self._promote_at_s = 0.0
+
+    def wake(self) -> None:
+        """Something may be ready now. A hint: losing it costs IDLE_S."""
+        self._hint.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Dispatch until cancelled."""
+        task_status.started()
+        while True:
+            owner = await self._membership.wait_trusted()
+            self._hint = trio.Event()
+            try:
+                if self.reply_lost:
+                    await self._reconcile(owner)
+                await self._promote()
+                claimed = await self._round(owner)
+            except StaleOwner as error:
+                self._log.error("dispatch.stale", error=str(error))
+                self._membership.burnt()
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+                if not claimed:
+                    await self._idle()
+
+    async def _idle(self) -> None:
+        with trio.move_on_after(IDLE_S):
+            await self._hint.wait()
+
+    async def _promote(self) -> None:
+        now_s = self._clock.mono_s()
+        if now_s < self._promote_at_s:
+            return
+        promoted = await self._store.promote(PROMOTE_JOBS)
+        # Never trust a far date for long: another daemon may add a nearer one at any time.
+        wait_s = 0.0 if promoted.moved == PROMOTE_JOBS else IDLE_S
+        if promoted.next_due_ms is not None:
+            wait_s = min(wait_s, promoted.next_due_ms / 1000)
+        self._promote_at_s = now_s + wait_s
+
+    async def _round(self, owner: Owner) -> int:
+        """One look at what waits; claims until nothing more can be placed. Returns the number of jobs claimed."""
+        wanted = self._runner.wanted_jobtypes()
+        if wanted is not None and not wanted:
+            return 0
+        waiting = await self._store.get_waiting_jobtypes(None if wanted is None else sorted(wanted), TYPES)
+        left = list(waiting)
+        while left:
+            chosen = self._scheduler.select_jobtype_to_run(left, may_run=self._may_run)
+            if chosen is None:
+                break
+            row = next(row for row in left if row.jobtype == chosen.jobtype)
+            if claimed := await self._claim(owner, row, chosen.no_worse_than):
+                return claimed  # priorities may have changed meanwhile: look again
+            left.remove(row)
+        return 0
+
+    def _may_run(self, row: WaitingType) -> bool:
+        return self._runner.offer(row.jobtype, row.priority) is not None
+
+    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int) -> int:
+        jobtype = row.jobtype
+        offer = self._runner.offer(jobtype, row.priority)
+        if offer is None or offer.priority_min > no_worse_than:
+            return 0
+        self.reply_lost = True
+        held = await self._store.get_waiting_jobs(
+            owner,
+            jobtype,
+            min(offer.jobs_max, CLAIM_JOBS),
+            priority_min=offer.priority_min,
+            priority_max=min(no_worse_than, offer.priority_max),
+            bytes_max=offer.bytes_max,
+        )
+        self.reply_lost = False
+        if held:
+            self._scheduler.jobs_started(jobtype, len(held))
+            self._started(offer.worker_id, held)
+            self._runner.run_jobs(offer.worker_id, jobtype, held)
+            self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)
+        return len(held)
+
+    async def _reconcile(self, owner: Owner) -> None:
+        """Give back what the store holds for us and we do not: claims whose answer was lost."""
+        ours = self._runner.get_running_jobs()
+        unknown = [held for held in await self._store.get_held(owner) if ours.get(held.job.id) != held.fence]
+        if unknown:
+            await self._store.release_jobs(owner, unknown)
+            self._log.warning("dispatch.reconciled", count=len(unknown))
+        self.reply_lost = False

@@ -1,0 +1,33 @@
+"""Who waits for which job to end: long polls register here, the ingest of outcomes and cancels rings."""
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+
+class Endings:
+    """A bell per waited-for job. A hint only: a job may end through another daemon, so waiters also look by time."""
+
+    def __init__(self) -> None:
+        self._bells: dict[str, list[trio.Event]] = {}
+
+    @contextmanager
+    def waiting(self, job_id: str) -> Iterator[trio.Event]:
+        """An event that is set when an ending of this job is applied here."""
+        bell = trio.Event()
+        self._bells.setdefault(job_id, []).append(bell)
+        try:
+            yield bell
+        finally:
+            bells = self._bells[job_id]
+            bells.remove(bell)
+            if not bells:
+                del self._bells[job_id]
+
+    def ring(self, job_ids: Iterable[str]) -> None:
+        """Wake whoever waits for these."""
+        if self._bells:
+            for job_id in job_ids:
+                for bell in self._bells.get(job_id, ()):
+                    bell.set()

@@ -1,0 +1,67 @@
+"""Gives back what dead daemons held. Dead: its heartbeat counter stood still for a whole lease on *our* clock."""
+
+import random
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import StoreAway, StoreRefused
+from jqd.lease import Watch
+from jqd.log import get_logger
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.store import Member, Store
+
+REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
+
+
+class Reap:
+    """Watches the members that each renewal reports."""
+
+    def __init__(self, *, store: Store, membership: Membership, clock: Clock, source: random.Random) -> None:
+        self.pace = Pace("reap", source=source)
+        self._store = store
+        self._membership = membership
+        self._clock = clock
+        self._watch = Watch(membership.config)
+        self._dead: dict[str, Member] = {}
+        self._found = trio.Event()
+        self._log = get_logger("reap")
+
+    def seen(self, members: dict[str, Member]) -> None:
+        """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
+        ours = self._membership.sysid
+        others = {sysid: member for sysid, member in members.items() if sysid != ours}
+        dead = self._watch.observe({sysid: tuple(member) for sysid, member in others.items()}, self._clock.mono_s())
+        dead += [sysid for sysid, member in others.items() if member.epoch == 0]
+        for sysid in dead:
+            self._dead[sysid] = others[sysid]
+        if self._dead:
+            self._found.set()
+
+    def store_changed(self) -> None:
+        """The store was away or is another one: what was seen of it says nothing."""
+        self._watch.forget()
+        self._dead.clear()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Reap until cancelled."""
+        task_status.started()
+        while True:
+            await self._found.wait()
+            self._found = trio.Event()
+            while self._dead:
+                sysid, member = next(iter(self._dead.items()))
+                try:
+                    await self._reap(sysid, member)
+                except (StoreAway, StoreRefused) as error:
+                    await self.pace.wait_after(error)
+                else:
+                    self.pace.went_well()
+                    self._dead.pop(sysid, None)
+
+    async def _reap(self, sysid: str, member: Member) -> None:
+        total = 0
+        while moved := await self._store.reap(sysid, member, REAP_JOBS):
+            total += moved
+        self._log.warning("reap.jobs", sysid=sysid, epoch=member.epoch, count=total)

@@ -1,0 +1,100 @@
+"""What stopped in the runner → journal (outcomes) or store (jobs handed back untried).
+
+An outcome is a promise to a worker as a push is one to a pusher: it goes to the journal first, and the `outcomes`
+lane of `ingest` applies it from there. A job handed back promises nothing; it goes straight to `release_jobs`.
+Jobs stay in hand until the store knows what became of them.
+"""
+
+import random
+from collections.abc import Sequence
+
+import trio
+
+from jqd.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
+from jqd.job import Held, Outcome
+from jqd.journal import Journal
+from jqd.log import get_logger
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.record import Lane, encode_outcomes
+from jqd.runner import Runner
+from jqd.store import Store
+
+OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
+REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered again this often
+
+
+class Settle:
+    """Takes each stopped job once and sees it through."""
+
+    def __init__(
+        self, *, journal: Journal, store: Store, runner: Runner, membership: Membership, source: random.Random
+    ) -> None:
+        self.pace = Pace("settle", source=source)
+        self._journal = journal
+        self._store = store
+        self._runner = runner
+        self._membership = membership
+        self._returned: list[Held] = []
+        self._back = trio.Event()
+        self._unwritten = 0
+        self._log = get_logger("settle")
+
+    @property
+    def pending(self) -> int:
+        """Jobs taken from the runner whose end is not yet in the journal or the store."""
+        return self._unwritten + len(self._returned)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write outcomes until cancelled. A journal that refuses is asked again: the jobs stay in hand meanwhile."""
+        task_status.started()
+        while True:
+            await self._runner.wait_stopped()
+            stopped = self._runner.get_stopped_jobs(OUTCOMES)
+            if stopped.returned:
+                self._returned += stopped.returned
+                self._back.set()
+            if stopped.outcomes:
+                self._unwritten = len(stopped.outcomes)
+                await self._write(stopped.outcomes)
+                self._unwritten = 0
+
+    async def run_returns(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hand jobs back to the store until cancelled."""
+        task_status.started()
+        while True:
+            await self._back.wait()
+            self._back = trio.Event()
+            while self._returned:
+                try:
+                    await self._release(self._returned)
+                except (StoreAway, StoreRefused) as error:
+                    await self.pace.wait_after(error)
+                else:
+                    self.pace.went_well()
+
+    async def _write(self, outcomes: Sequence[Outcome]) -> None:
+        body = encode_outcomes(outcomes)
+        while True:
+            try:
+                position = self._journal.write(Lane.OUTCOMES, len(outcomes), body)
+                await self._journal.wsync(position)
+            except JournalRefused as error:
+                self._log.error("settle.refused", count=len(outcomes), error=str(error))
+                await trio.sleep(REFUSED_WAIT_S)
+            else:
+                self._log.info("settle.batch", count=len(outcomes))
+                return
+
+    async def _release(self, returned: Sequence[Held]) -> None:
+        batch = list(returned[:OUTCOMES])
+        owner = self._membership.owner
+        if owner is not None:
+            try:
+                await self._store.release_jobs(owner, batch)
+            except StaleOwner as error:
+                # Whoever burnt our epoch put these jobs back already.
+                self._log.warning("settle.stale_release", count=len(batch), error=str(error))
+        self._runner.settled(held.job.id for held in batch)
+        del self._returned[: len(batch)]
+        self._log.info("settle.returned", count=len(batch))

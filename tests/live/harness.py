@@ -1,0 +1,120 @@
+"""Starts what a user would start, as processes, and ends only those, by id."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import httpx2
+
+START_S = 30.0  # a loaded two-core machine starts a daemon and its store well within this
+ROOT = Path(__file__).parents[2]
+
+
+class Process:
+    """A child whose stderr is kept in a file and whose stdout lines are read as they come."""
+
+    def __init__(self, args: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+        self.log = log
+        self._stderr = log.open("ab")
+        self.child = subprocess.Popen(
+            [sys.executable, "-m", "jqd", *args],
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+            cwd=ROOT,
+            env={**os.environ, **(env or {})},
+            text=True,
+        )
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self) -> None:
+        assert self.child.stdout is not None
+        with self.child.stdout as out:
+            for line in out:
+                self._lines.put(line.rstrip("\n"))
+        self._lines.put(None)
+
+    def wait_line(self, part: str, timeout_s: float = START_S) -> str:
+        """The next line of stdout that holds `part`."""
+        while True:
+            line = self._lines.get(timeout=timeout_s)
+            assert line is not None, f"ended before it printed {part!r}:\n{self.log.read_text()[-4000:]}"
+            if part in line:
+                return line
+
+    def kill(self) -> None:
+        """kill -9, and reap it."""
+        self.child.kill()
+        self.child.wait(timeout=10)
+
+    def stop(self, timeout_s: float = 30.0) -> int:
+        """SIGTERM; returns the exit code."""
+        if self.child.poll() is None:
+            self.child.send_signal(signal.SIGTERM)
+        return self.child.wait(timeout=timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.child.poll() is None:
+            self.child.kill()
+        self.child.wait(timeout=10)
+        self._stderr.close()
+
+
+class Daemon(Process):
+    """`jqd serve` on a data directory, on any free port unless told."""
+
+    def __init__(self, data_dir: Path, *args: str, bind: str = "127.0.0.1:0", env: dict[str, str] | None = None):
+        super().__init__(
+            ["serve", "--bind", bind, "--data-dir", str(data_dir), *args],
+            data_dir.with_suffix(".log"),
+            {"JQD_LOG__FORM": "json", **(env or {})},
+        )
+        self.url = self.wait_line("http://").split()[-1]
+        self.bind = self.url.removeprefix("http://")
+
+    def get(self, path: str) -> httpx2.Response:
+        """A plain GET, JSON."""
+        return httpx2.get(self.url + path, headers={"accept": "application/json"}, timeout=10)
+
+
+class Worker(Process):
+    """`jqd worker tests.live.recorder`: notes every start and end of a job in a file."""
+
+    def __init__(self, book: Path, *daemons: str, concurrency: int = 16) -> None:
+        self.book = book
+        flags = [flag for url in daemons for flag in ("--daemon", url)]
+        super().__init__(
+            ["worker", "tests.live.recorder:app", *flags, "--concurrency", str(concurrency)],
+            book.with_suffix(".log"),
+            {"JQD_TEST_BOOK": str(book)},
+        )
+
+    def entries(self) -> list[dict[str, object]]:
+        """What was noted: {event, job_id, n} in order."""
+        if not self.book.exists():
+            return []
+        return [json.loads(line) for line in self.book.read_text().splitlines()]
+
+    def starts(self) -> Counter[str]:
+        """How often each job was started."""
+        return Counter(str(e["job_id"]) for e in self.entries() if e["event"] == "start")
+
+
+@contextmanager
+def short_directory() -> Iterator[Path]:
+    """A directory whose path leaves room for a unix socket (108 bytes)."""
+    with tempfile.TemporaryDirectory(prefix="jqd-") as path:
+        yield Path(path)

@@ -1,0 +1,52 @@
+"""The worker of the live tests: notes every start and end in an O_APPEND file before it answers."""
+
+import json
+import os
+from typing import Any
+
+import trio
+
+from jqd.worker import App, Context, Failed, Retry
+
+app = App()
+
+
+def _note(event: str, context: Context) -> None:
+    # One write call to an O_APPEND file: whole lines, in order, also when this process is killed.
+    line = json.dumps({"event": event, "job_id": context.job_id, "attempt": context.attempt}) + "\n"
+    fd = os.open(os.environ["JQD_TEST_BOOK"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.write(fd, line.encode())
+    finally:
+        os.close(fd)
+
+
+@app.job(name="square")
+def square(argument: Any, context: Context) -> Any:
+    _note("start", context)
+    result = {"n": argument["n"], "square": argument["n"] ** 2}
+    _note("end", context)
+    return result
+
+
+@app.job(name="slow")
+async def slow(argument: Any, context: Context) -> Any:
+    _note("start", context)
+    await trio.sleep(argument)
+    _note("end", context)
+    return argument
+
+
+@app.job(name="moody")
+def moody(argument: Any, context: Context) -> Any:
+    """Does what its argument says: fails, asks for another try, or succeeds from the third attempt on."""
+    _note("start", context)
+    if argument == "fail":
+        raise Failed("the data are wrong", error={"field": "x"})
+    if argument == "retry":
+        raise Retry(after=0.05)
+    if argument == "crash":
+        raise ValueError("on purpose")
+    if context.attempt < 3:
+        raise Retry(after=0.02, message="not yet")
+    return "at last"

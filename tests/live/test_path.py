@@ -1,0 +1,84 @@
+"""A job goes all the way: pushed, journaled, stored, scheduled, run by a worker process, its result fetched."""
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from jqd.client import Client
+from tests.live.harness import Daemon, Worker, short_directory
+
+JOBS = 10_000
+CLIENTS = 4
+
+
+def push_share(url: str, numbers: list[int], out: list[str], seed: int) -> None:
+    source = random.Random(seed)
+    with Client(url) as client:
+        for start in range(0, len(numbers), 250):
+            jobs = [
+                {
+                    "name": "square",
+                    "argument": {"n": n, "pad": "x" * 180},
+                    "priority": source.randint(-3, 3),
+                    "keep_result": True,
+                }
+                for n in numbers[start : start + 250]
+            ]
+            out.extend(client.push_many(jobs))
+
+
+def wait_results(url: str, expected: dict[str, int], wrong: list[str]) -> None:
+    with Client(url) as client:
+        for job_id, n in expected.items():
+            if client.result(job_id, wait=60) != {"n": n, "square": n * n}:
+                wrong.append(job_id)
+
+
+def in_threads(target: object, shares: list[tuple[object, ...]]) -> None:
+    threads = [threading.Thread(target=target, args=share) for share in shares]  # type: ignore[arg-type]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=110)
+        assert not thread.is_alive()
+
+
+def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(tmp_path: Path) -> None:
+    with (
+        short_directory() as base,
+        Daemon(base / "d") as daemon,
+        Worker(tmp_path / "book", daemon.url) as worker,
+    ):
+        shares = [list(range(k, JOBS, CLIENTS)) for k in range(CLIENTS)]
+        ids: list[list[str]] = [[] for _ in shares]
+        in_threads(push_share, [(daemon.url, shares[k], ids[k], k) for k in range(CLIENTS)])
+        pushed = {job_id: n for k in range(CLIENTS) for job_id, n in zip(ids[k], shares[k], strict=True)}
+        assert len(pushed) == JOBS
+
+        wrong: list[str] = []
+        items = list(pushed.items())
+        in_threads(wait_results, [(daemon.url, dict(items[k::CLIENTS]), wrong) for k in range(CLIENTS)])
+        assert wrong == []
+        assert worker.starts() == dict.fromkeys(pushed, 1)
+        assert worker.stop() == 0
+        assert daemon.stop() == 0
+
+
+@pytest.mark.parametrize(
+    ("argument", "state", "attempts"), [("fail", "failed", 1), ("crash", "failed", 2), ("later", "succeeded", 3)]
+)
+def test_a_worker_says_what_becomes_of_a_job(
+    argument: str, state: str, attempts: int, tmp_path: Path, shared_daemon: Daemon
+) -> None:
+    with Worker(tmp_path / "book", shared_daemon.url), Client(shared_daemon.url) as client:
+        job_id = client.push("moody", argument, max_retry=1 if argument == "crash" else 5, keep_result=True)
+        info = client.get(job_id, wait=30)
+        assert (info.state, info.attempts) == (state, attempts)
+        if argument == "crash":
+            assert "ValueError: on purpose" in (info.message or "")
+        if argument == "fail":
+            assert (info.message, info.error) == ("the data are wrong", {"field": "x"})
+        if argument == "later":
+            assert client.result(job_id) == "at last"
