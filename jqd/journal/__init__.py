@@ -1,0 +1,7 @@
+"""The local durable log. docs/JOURNAL.md has the bytes."""
+
+from jqd.journal.cursor import Reservation, Slice
+from jqd.journal.files import Files, OsFiles
+from jqd.journal.journal import Journal, JournalConfig, JournalStats, open_journal
+
+__all__ = ["Files", "Journal", "JournalConfig", "JournalStats", "OsFiles", "Reservation", "Slice", "open_journal"]
