@@ -43,7 +43,7 @@ def bind(address: str) -> socket.socket:
         listener.close()
         raise ConfigError(
             f"cannot listen on {address}: {error.strerror or error}. If another program has port {port}, choose "
-            f"another with --bind {host}:{port + 1 if port < 65_535 else 7420} (or JQD_HTTP__BIND), or :0 for any free one"
+            f"another with --bind {host}:{port + 1 if port < 65_535 else 7420} (or JQD_HTTP__BIND), or :0 for any"
         ) from error
     listener.setblocking(False)
     return listener

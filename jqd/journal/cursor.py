@@ -63,7 +63,7 @@ class Cursor:
         """What was read is in the store."""
         if self.reserved is not token:
             raise RuntimeError(
-                f"the reservation of lane {self.lane.name} from {token.start} was given back before its rsync; read it again"
+                f"the reservation of lane {self.lane.name} from {token.start} was given back before its rsync"
             )
         self.reserved = None
         self.read_point = token.end

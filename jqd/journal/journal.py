@@ -23,7 +23,6 @@ from jqd.journal.files import Files, OsFiles
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.reader import Reader
 from jqd.journal.recover import Recovered, recover
-from jqd.journal.segment import Segment
 from jqd.journal.writer import Pending, Writer
 from jqd.log import get_logger
 from jqd.record import Lane
@@ -76,7 +75,9 @@ class JournalStats:
 class Journal:
     """Made by `open_journal` only."""
 
-    def __init__(self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int):
+    def __init__(
+        self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
+    ) -> None:
         assert found.journal_id is not None
         assert writer.segment is not None
         self.journal_id = found.journal_id.hex()
@@ -277,7 +278,10 @@ class Journal:
         self._cursors[token.lane].finish(token)
 
     def seek(self, lane: Lane, position: int) -> None:
-        """The store remembers another position. Before the oldest segment means from there; JournalDamaged past the end."""
+        """The store remembers another position: read on from there, or from the oldest we have.
+
+        Raises JournalDamaged when it lies past our end.
+        """
         if position > self.end:
             raise JournalDamaged(
                 f"the store has applied position {position} of journal {self.journal_id}, but its directory "

@@ -39,7 +39,9 @@ class Pending:
 class Writer:
     """Holds the open segment. Not shared between threads: one commit at a time."""
 
-    def __init__(self, files: Files, directory: Path, journal_id: bytes, *, random_bytes: Callable[[int], bytes]):
+    def __init__(
+        self, files: Files, directory: Path, journal_id: bytes, *, random_bytes: Callable[[int], bytes]
+    ) -> None:
         self._files = files
         self._directory = directory
         self._journal_id = journal_id

@@ -8,7 +8,7 @@ from jqd.store import Owner
 
 
 class Membership:
-    """Shared by the loops: `renew` keeps it, `dispatch` and `settle` act under it, the runner asks it before each send."""
+    """Shared by the loops: `renew` keeps it, `dispatch` and `settle` act under it, the runner asks before each send."""
 
     def __init__(self, sysid: str, config: LeaseConfig, clock: Clock) -> None:
         self.sysid = sysid
