@@ -1,0 +1,39 @@
+"""The pusher's SDK. It imports nothing of the daemon."""
+
+from jqd.client.client import TIMEOUT_S_DEFAULT, URL_DEFAULT, Client
+from jqd.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    ItemError,
+    JobFailed,
+    JqdClientError,
+    NotFound,
+    PartlyPushed,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+from jqd.client.info import Ack, Cancel, JobInfo
+
+__all__ = [
+    "TIMEOUT_S_DEFAULT",
+    "URL_DEFAULT",
+    "Ack",
+    "Cancel",
+    "Client",
+    "Conflict",
+    "Forbidden",
+    "Invalid",
+    "ItemError",
+    "JobFailed",
+    "JobInfo",
+    "JqdClientError",
+    "NotFound",
+    "PartlyPushed",
+    "TimedOut",
+    "TooLarge",
+    "Unavailable",
+    "Unreachable",
+]

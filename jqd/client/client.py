@@ -1,0 +1,296 @@
+"""The pusher's client: push jobs, look at them, wait for them, cancel them. Blocking calls, safe between threads.
+
+with Client("http://127.0.0.1:7420") as client:
+    job_id = client.push("resize", {"path": "a.png"}, keep_result=True)
+    print(client.result(job_id, wait=60))
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx2
+import msgspec
+
+from jqd.client.errors import Conflict, ItemError, JobFailed, JqdClientError, PartlyPushed, TimedOut
+from jqd.client.http import Answer, Http, item_errors
+from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map
+from jqd.clock import Clock, SystemClock
+
+URL_DEFAULT = "http://127.0.0.1:7420"
+TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
+WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
+PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
+PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
+WAITERS_MAX = 16  # requests of one `wait` at once
+POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
+
+
+class Client:
+    """Talks to one daemon.
+
+    `timeout_s`: for one answer, on top of what a call asks the daemon to wait. `token`: sent as a bearer token.
+    Every method raises `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
+    """
+
+    def __init__(
+        self,
+        url: str = URL_DEFAULT,
+        *,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+        token: str | None = None,
+        transport: httpx2.BaseTransport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._http = Http(url, timeout_s=timeout_s, token=token, transport=transport)
+        self._clock = clock or SystemClock()
+        self.url = self._http.url
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    # ------------------------------------------------------------ push
+
+    def push(
+        self,
+        name: str,
+        argument: Any = None,
+        *,
+        priority: int | None = None,
+        max_retry: int | None = None,
+        keep_result: bool | None = None,
+        timeout: float | timedelta | None = None,
+        job_id: str | None = None,
+        run_at: datetime | float | str | None = None,
+        delay: float | timedelta | None = None,
+        replace: bool | None = None,
+        tags: Sequence[str] | None = None,
+        ack: Ack | None = None,
+    ) -> str:
+        """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
+
+        `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: seconds one attempt may take.
+        `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once, and
+        only then a push whose connection broke is repeated. `run_at` (aware datetime, Unix seconds or ISO 8601) and
+        `delay` (seconds): not before. What is left out the daemon decides.
+        """
+        told = job_map(
+            name,
+            argument,
+            priority=priority,
+            max_retry=max_retry,
+            keep_result=keep_result,
+            timeout=timeout,
+            job_id=job_id,
+            run_at=run_at,
+            delay=delay,
+            replace=replace,
+            tags=tags,
+        )
+        answer = self._http.call(
+            "POST", "/v1/jobs", body=_encode(told), params=_query(ack=ack), repeatable=job_id is not None
+        )
+        given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
+        if not isinstance(given, str):
+            raise _odd("a push", answer)
+        return given
+
+    def push_many(
+        self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
+    ) -> list[str]:
+        """Push many jobs, each a map with the parameters of `push` by name; answers their ids in the same order.
+
+        Long lists go in several requests. Raises `PartlyPushed` when some jobs were taken and others not; with
+        `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why.
+        """
+        listed = list(jobs)
+        encoded = [_encode(job_map(**job)) for job in listed]
+        job_ids: list[str | None] = []
+        errors: list[ItemError] = []
+        for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):
+            repeatable = all(job.get("job_id") is not None for job in listed[start:stop])
+            try:
+                ids, refused = self._push_list(encoded[start:stop], repeatable, _query(ack=ack, atomic=atomic or None))
+            except JqdClientError as error:
+                if not any(job_ids):
+                    raise
+                job_ids += [None] * (len(encoded) - len(job_ids))
+                message = f"{_taken(job_ids)} jobs were taken before this happened: {error}"
+                raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
+            job_ids += ids
+            errors += [msgspec.structs.replace(e, index=None if e.index is None else e.index + start) for e in refused]
+        taken = [job_id for job_id in job_ids if job_id is not None]
+        if len(taken) == len(job_ids) and not errors:
+            return taken
+        first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
+        raise PartlyPushed(
+            f"{_taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors
+        )
+
+    def _push_list(
+        self, encoded: Sequence[bytes], repeatable: bool, params: dict[str, str]
+    ) -> tuple[list[str | None], list[ItemError]]:
+        body = _encode([msgspec.Raw(job) for job in encoded])
+        answer = self._http.call("POST", "/v1/jobs", body=body, params=params, repeatable=repeatable)
+        told = answer.body if isinstance(answer.body, dict) else {}
+        job_ids = told.get("job_ids")
+        if not isinstance(job_ids, list) or len(job_ids) != len(encoded):
+            raise _odd("a push of many jobs", answer)
+        if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
+            raise _odd("a push of many jobs", answer)
+        return job_ids, item_errors(told.get("errors"))
+
+    # ------------------------------------------------------------ look and wait
+
+    def get(self, job_id: str, wait: float | None = None) -> JobInfo:
+        """How the job stands; with `wait`, once it has ended or after so many seconds. Raises NotFound."""
+        until_s = self._clock.mono_s() + (wait or 0.0)
+        while True:
+            asked_s = self._clock.mono_s()
+            wait_s = min(max(until_s - asked_s, 0.0), WAIT_S_MAX)
+            answer = self._http.call(
+                "GET", _path(job_id), params=_query(wait=f"{wait_s:.3f}" if wait_s else None), wait_s=wait_s
+            )
+            try:
+                info = job_info(answer.body)
+            except ValueError as error:
+                raise JqdClientError(f"job {job_id}: {error}", status=answer.status) from error
+            now_s = self._clock.mono_s()
+            if info.ended or now_s >= until_s:
+                return info
+            if now_s - asked_s < POLL_S_MIN:
+                # It should have waited; without this a daemon that does not would be asked in a tight loop.
+                self._http.pause(min(POLL_S_MIN, until_s - now_s))
+
+    def result(self, job_id: str, wait: float | None = None, consume: bool = False) -> Any:
+        """The job's result; None when it kept none or dropped it. `consume`: the daemon drops it with this call.
+
+        Raises `TimedOut` when the job has not ended (after `wait` seconds), `JobFailed` when it failed or was
+        cancelled, `NotFound`.
+        """
+        info = self.get(job_id, wait)
+        if not info.ended:
+            waited = f" after {wait:g} s" if wait else ""
+            raise TimedOut(f"job {job_id} ({info.name}) is still {info.state}{waited}", pending=[job_id])
+        if not info.succeeded:
+            raise JobFailed(f"job {job_id} ({info.name}) {_ending(info)}", info=info)
+        if info.result is not None and not consume:
+            return info.result
+        answer = self._http.call("GET", f"{_path(job_id)}/result", params=_query(consume=consume or None))
+        if not isinstance(answer.body, dict):
+            raise _odd("a question for a result", answer)
+        return answer.body.get("result")
+
+    def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
+        """Wait until all jobs have ended; answers them in the same order. `timeout`: seconds for all, None for ever.
+
+        Asks for many at once, but never more than a few requests at a time. Raises `TimedOut` with the ids that had
+        not ended in `pending`, and `NotFound` as soon as one is met.
+        """
+        listed = list(job_ids)
+        if not listed:
+            return []
+        until_s = None if timeout is None else self._clock.mono_s() + timeout
+
+        def wait_one(job_id: str) -> JobInfo:
+            while True:
+                left_s = WAIT_S_MAX if until_s is None else max(until_s - self._clock.mono_s(), 0.0)
+                info = self.get(job_id, left_s)
+                if info.ended or until_s is not None:
+                    return info
+
+        pool = ThreadPoolExecutor(min(WAITERS_MAX, len(listed)), thread_name_prefix="jqd-wait")
+        try:
+            infos = list(pool.map(wait_one, listed))
+        finally:
+            # After an error the rest is not asked for; requests under way end by their own timeout.
+            pool.shutdown(wait=False, cancel_futures=True)
+        pending = [info.job_id for info in infos if not info.ended]
+        if pending:
+            message = f"{len(pending)} of {len(listed)} jobs have not ended after {timeout:g} s, {pending[0]} for one"
+            raise TimedOut(message, pending=pending)
+        return infos
+
+    def cancel(self, job_id: str) -> Cancel:
+        """Cancel the job, if it has not ended. Raises NotFound."""
+        try:
+            answer = self._http.call("DELETE", _path(job_id))
+        except Conflict:
+            return Cancel.TOO_LATE
+        return Cancel.RECORDED if answer.status == 202 else Cancel.CANCELLED
+
+    # ------------------------------------------------------------ the daemon
+
+    def stats(self) -> dict[str, Any]:
+        """The daemon's counters, as it tells them."""
+        answer = self._http.call("GET", "/v1/stats")
+        if not isinstance(answer.body, dict):
+            raise _odd("a question for stats", answer)
+        return answer.body
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The workers registered at this daemon, as it tells them."""
+        answer = self._http.call("GET", "/v1/workers")
+        told = answer.body.get("workers") if isinstance(answer.body, dict) else answer.body
+        if not isinstance(told, list):
+            raise _odd("a question for workers", answer)
+        return told
+
+    def ready(self) -> dict[str, Any]:
+        """What the daemon says of its readiness, for pushing and for running; `ready` is whether it takes jobs now."""
+        answer = self._http.call("GET", "/readyz", accept=(503,))
+        told = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
+        return {"ready": answer.status == 200} | told
+
+
+def _encode(value: Any) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+def _path(job_id: str) -> str:
+    if not job_id:
+        raise ValueError("a job's id is never empty")
+    return f"/v1/jobs/{quote(job_id, safe='')}"
+
+
+def _query(**given: Any) -> dict[str, str]:
+    """Only what was given; True as 1."""
+    return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
+
+
+def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Where to cut a list of jobs into requests: (start, stop) of each, by number and by bytes."""
+    cuts, start, size = [], 0, 0
+    for index, job in enumerate(encoded):
+        if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
+            cuts.append((start, index))
+            start, size = index, 0
+        size += len(job)
+    return [*cuts, (start, len(encoded))] if encoded else []
+
+
+def _taken(job_ids: Sequence[str | None]) -> str:
+    return f"{sum(job_id is not None for job_id in job_ids)} of {len(job_ids)}"
+
+
+def _ending(info: JobInfo) -> str:
+    if info.state == "cancelled":
+        return "was cancelled"
+    why = info.error if info.error is not None else info.message
+    return f"{info.state}: {why}" if why else info.state
+
+
+def _odd(what: str, answer: Answer) -> JqdClientError:
+    return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)

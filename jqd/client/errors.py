@@ -1,0 +1,102 @@
+"""What may go wrong between a pusher and its daemon."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from jqd.errors import JqdError
+
+
+class ItemError(msgspec.Struct, frozen=True):
+    """What is wrong with one field, or with one job of a list."""
+
+    detail: str
+    index: int | None = None
+    """Which job of the list that was pushed, from 0; None when one job was."""
+    pointer: str = ""
+    """Which field, as a JSON pointer."""
+
+
+class JqdClientError(JqdError):
+    """Root of what a `Client` raises. By itself: an answer this version does not understand.
+
+    `status`: of the answer, 0 when there was none.
+    """
+
+    def __init__(self, message: str, *, status: int = 0) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Unreachable(JqdClientError):
+    """No answer came: no daemon there, or the connection broke.
+
+    `sent`: whether the request may have arrived. False means that nothing happened and trying again is safe; True that
+    a push may have been taken: push with a `job_id` of your own and repeat it, and it counts once.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        super().__init__(message)
+        self.sent = sent
+
+
+class NotFound(JqdClientError):
+    """There is no such job, or it ended so long ago that it is forgotten."""
+
+
+class Conflict(JqdClientError):
+    """The `job_id` belongs to a job with other content (use replace=True or another id), or the job has ended."""
+
+
+class Forbidden(JqdClientError):
+    """The daemon wants a token, or another one."""
+
+
+class Invalid(JqdClientError):
+    """The daemon refused the request for what it says. `errors` names the fields."""
+
+    def __init__(self, message: str, *, status: int, errors: Sequence[ItemError] = ()) -> None:
+        super().__init__(message, status=status)
+        self.errors = list(errors)
+
+
+class TooLarge(JqdClientError):
+    """The request is bigger than the daemon takes. Push fewer jobs at once, or put the data elsewhere."""
+
+
+class Unavailable(JqdClientError):
+    """The daemon cannot take this now and took nothing of it. `retry_after`: seconds it asks to wait, or None."""
+
+    def __init__(self, message: str, *, status: int, retry_after: float | None) -> None:
+        super().__init__(message, status=status)
+        self.retry_after = retry_after
+
+
+class TimedOut(JqdClientError):
+    """What was waited for did not happen in time. `pending`: the ids of the jobs that have not ended."""
+
+    def __init__(self, message: str, *, pending: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.pending = list(pending)
+
+
+class JobFailed(JqdClientError):
+    """A result was asked of a job that ended without one: failed or cancelled. `info` is the `JobInfo`."""
+
+    def __init__(self, message: str, *, info: Any) -> None:
+        super().__init__(message)
+        self.info = info
+
+
+class PartlyPushed(JqdClientError):
+    """Of the jobs of one `push_many` some were taken and some were not.
+
+    `job_ids`: in the order of the jobs, None for those not taken. `errors`: why, for those the daemon refused.
+    When the connection broke in between, `__cause__` says how, and the jobs sent last may have been taken all the same.
+    """
+
+    def __init__(self, message: str, *, job_ids: Sequence[str | None], errors: Sequence[ItemError] = ()) -> None:
+        super().__init__(message)
+        self.job_ids = list(job_ids)
+        self.errors = list(errors)

@@ -1,0 +1,198 @@
+"""One request to the daemon: MessagePack out and in, statuses and broken connections turned into named errors."""
+
+import random
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+import msgspec
+
+from jqd import __version__
+from jqd.backoff import Backoff
+from jqd.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    ItemError,
+    JqdClientError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+
+MSGPACK = "application/msgpack"
+TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
+BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
+CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
+DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A daemon's answer, decoded."""
+
+    status: int
+    body: Any
+
+
+def _sleep(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+class Http:
+    """Sends requests to one daemon; safe to share between threads."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        timeout_s: float,
+        token: str | None,
+        transport: httpx2.BaseTransport | None = None,
+        source: random.Random | None = None,
+        sleep: Callable[[float], None] = _sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self._timeout_s = timeout_s
+        self._source = source or random.Random()
+        self._sleep = sleep
+        headers = {"accept": MSGPACK, "user-agent": f"jqd-client/{__version__}"}
+        if token:
+            headers["authorization"] = f"Bearer {token}"
+        self._http = httpx2.Client(
+            base_url=self.url,
+            headers=headers,
+            trust_env=False,  # a proxy for the web is none for a queue next door
+            transport=transport,
+            limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def pause(self, seconds: float) -> None:
+        """Wait a little between two requests."""
+        self._sleep(seconds)
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        wait_s: float = 0.0,
+        repeatable: bool = True,
+        accept: tuple[int, ...] = (),
+    ) -> Answer:
+        """The daemon's answer: 2xx, or a status in `accept`; any other raises its error.
+
+        `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
+        repeated a few times; one that may have arrived only when `repeatable`, that is when twice counts as once.
+        """
+        headers = {"content-type": MSGPACK} if body is not None else None
+        for tried in range(1, TRIES_MAX + 1):
+            try:
+                response = self._http.request(
+                    method,
+                    path,
+                    params=params,
+                    content=body,
+                    headers=headers,
+                    timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
+                )
+            except httpx2.TransportError as error:
+                trouble = self._trouble(error)
+                if tried == TRIES_MAX or not (repeatable or not _was_sent(error)) or isinstance(trouble, TimedOut):
+                    raise trouble from error
+                self._sleep(BACKOFF.delay_s(tried, self._source))
+            else:
+                body_told = self._decode(response)
+                if response.is_success or response.status_code in accept:
+                    return Answer(response.status_code, body_told)
+                raise error_of(response.status_code, body_told, response.headers.get("retry-after"))
+        raise AssertionError("the last try answers or raises")
+
+    def _decode(self, response: httpx2.Response) -> Any:
+        if not response.content:
+            return None
+        kind = response.headers.get("content-type", "")
+        try:
+            if "msgpack" in kind:
+                return msgspec.msgpack.decode(response.content)
+            if "json" in kind:
+                return msgspec.json.decode(response.content)
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            status = response.status_code
+            raise JqdClientError(f"the answer of {self.url} cannot be decoded: {error}", status=status) from error
+        if response.is_success:
+            message = (
+                f"{self.url} answered with {kind or 'untyped content'} instead of MessagePack; is it a jqd daemon?"
+            )
+            raise JqdClientError(message, status=response.status_code)
+        return response.text[:DETAIL_CHARS_MAX]
+
+    def _trouble(self, error: httpx2.TransportError) -> JqdClientError:
+        if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
+            return TimedOut(f"{self.url} did not answer within {self._timeout_s:g} s; it may have taken the request")
+        if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
+            return JqdClientError(f"cannot talk to {self.url}: {error}; a URL like http://127.0.0.1:7420 is needed")
+        why = str(error) or type(error).__name__
+        if _was_sent(error):
+            message = f"the connection to {self.url} broke before the answer came ({why}); the request may have arrived"
+            return Unreachable(message, sent=True)
+        message = (
+            f"no daemon answers at {self.url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
+        )
+        return Unreachable(message, sent=False)
+
+
+def _was_sent(error: httpx2.TransportError) -> bool:
+    """Whether the daemon may have read the request."""
+    unsent = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+    return not isinstance(error, unsent)
+
+
+def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
+    """The error for an answer that is not 2xx."""
+    told = body if isinstance(body, dict) else {}
+    text = body if isinstance(body, str) else ""
+    detail = str(told.get("detail") or told.get("title") or text or "no reason was given")
+    message = f"{detail} ({status})"
+    errors = item_errors(told.get("errors"))
+    if errors and status in (400, 422):
+        message += ": " + "; ".join(f"{error.pointer} {error.detail}".strip() for error in errors)
+    if status in (400, 415, 422):
+        return Invalid(message, status=status, errors=errors)
+    if status in (429, 503, 507):
+        return Unavailable(message, status=status, retry_after=_after(retry_after))
+    kinds = {401: Forbidden, 403: Forbidden, 404: NotFound, 409: Conflict, 413: TooLarge}
+    return kinds.get(status, JqdClientError)(message, status=status)
+
+
+def item_errors(told: Any) -> list[ItemError]:
+    """`errors` of an answer; what is not understood is kept as text."""
+    if not isinstance(told, list):
+        return []
+    errors = []
+    for item in told:
+        try:
+            errors.append(msgspec.convert(item, ItemError))
+        except msgspec.ValidationError:
+            index = item.get("index") if isinstance(item, dict) else None
+            errors.append(ItemError(detail=str(item), index=index if isinstance(index, int) else None))
+    return errors
+
+
+def _after(header: str | None) -> float | None:
+    """Seconds of a Retry-After header; a date there is passed over, as a wall clock may be wrong."""
+    try:
+        seconds = float(header) if header is not None else None
+    except ValueError:
+        return None
+    return seconds if seconds is not None and 0 <= seconds < float("inf") else None

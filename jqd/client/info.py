@@ -1,0 +1,137 @@
+"""What the daemon tells about jobs, as types, and jobs as the daemon wants them told. Pure."""
+
+import enum
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal
+
+import msgspec
+
+FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+
+Ack = Literal["fsync", "memory", "store"]
+
+
+class Cancel(enum.Enum):
+    """What became of a wish to cancel."""
+
+    CANCELLED = "cancelled"
+    """The job will not start."""
+    RECORDED = "recorded"
+    """It is running, or the store is away: it will not be tried again, and the worker may be told to stop."""
+    TOO_LATE = "too late"
+    """It had ended already."""
+
+    def __bool__(self) -> bool:
+        return self is not Cancel.TOO_LATE
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None stands for what has not happened."""
+
+    job_id: str
+    name: str
+    state: str
+    """`waiting`, `scheduled`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
+    priority: int = 0
+    attempts: int = 0
+    max_retry: int = 0
+    created_at: datetime | None = None
+    eligible_at: datetime | None = None
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    worker: str | None = None
+    daemon: str | None = None
+    error: Any = None
+    """What the worker gave as the last attempt's error: any value."""
+    message: str | None = None
+    """The last attempt's message, for people; a traceback perhaps."""
+    result: Any = None
+    """Only of a job pushed with keep_result, and only until it is dropped."""
+    history: Sequence[Mapping[str, Any]] = ()
+    """The failed attempts, oldest first."""
+    tags: Sequence[str] = ()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more will happen to the job by itself."""
+        return self.state in FINAL_STATES
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the job is done."""
+        return self.state == "succeeded"
+
+
+_DATES = ("created_at", "eligible_at", "started_at", "finished_at")
+
+
+def job_info(told: Any) -> JobInfo:
+    """The daemon's map as a `JobInfo`; raises ValueError for anything else. Fields not known here are passed over."""
+    if not isinstance(told, Mapping):
+        raise ValueError(f"a job is told as a map, not as {type(told).__name__}")
+    fields = dict(told)
+    for name in _DATES:
+        fields[name] = _date(fields.get(name))
+    for name in ("history", "tags"):
+        fields[name] = fields.get(name) or ()
+    try:
+        return msgspec.convert(fields, JobInfo)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"not understood: {error}") from None
+
+
+def job_map(
+    name: str,
+    argument: Any = None,
+    *,
+    priority: int | None = None,
+    max_retry: int | None = None,
+    keep_result: bool | None = None,
+    timeout: float | timedelta | None = None,
+    job_id: str | None = None,
+    run_at: datetime | float | str | None = None,
+    delay: float | timedelta | None = None,
+    replace: bool | None = None,
+    tags: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
+    if isinstance(run_at, datetime):
+        if run_at.tzinfo is None:
+            raise ValueError(f"run_at {run_at} has no time zone; write datetime.now(UTC) + … or use delay")
+        run_at = run_at.isoformat()
+    if isinstance(tags, str):
+        raise TypeError(f"tags is a list of strings, not the string {tags!r}")
+    fields = {
+        "priority": priority,
+        "max_retry": max_retry,
+        "keep_result": keep_result,
+        "timeout": _seconds(timeout),
+        "job_id": job_id,
+        "run_at": run_at,
+        "delay": _seconds(delay),
+        "replace": replace,
+        "tags": list(tags) if tags is not None else None,
+    }
+    told: dict[str, Any] = {"name": name}
+    if argument is not None:
+        told["argument"] = argument
+    return told | {key: value for key, value in fields.items() if value is not None}
+
+
+def _seconds(given: float | timedelta | None) -> float | None:
+    return given.total_seconds() if isinstance(given, timedelta) else given
+
+
+def _date(told: Any) -> datetime | None:
+    """A date told as ISO 8601 text, as Unix seconds or as a MessagePack timestamp."""
+    if told is None or told == "":
+        return None
+    if isinstance(told, datetime):
+        return told if told.tzinfo else told.replace(tzinfo=UTC)
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        return datetime.fromtimestamp(told, UTC)
+    if isinstance(told, str):
+        date = datetime.fromisoformat(told)
+        return date if date.tzinfo else date.replace(tzinfo=UTC)
+    raise ValueError(f"a date is told as text or number, not as {type(told).__name__}")

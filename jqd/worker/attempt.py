@@ -1,0 +1,148 @@
+"""One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
+
+import traceback
+from datetime import UTC, datetime
+from typing import Any
+
+import trio
+
+from jqd.clock import Clock
+from jqd.worker.batch import Item
+from jqd.worker.context import Context, Failed, Retry
+from jqd.worker.wire import (
+    ERROR_CHARS_MAX,
+    MESSAGE_CHARS_MAX,
+    RESULT_BYTES_MAX,
+    Codec,
+    Failure,
+    Reason,
+    Stamps,
+    Success,
+)
+
+
+class Attempts:
+    """Runs items; every method answers with the encoded outcome."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._stamps = Stamps()
+
+    def run(self, item: Item) -> bytes:
+        """Run a plain function in this thread."""
+        function = item.function
+        try:
+            if function.parameters == 1:
+                result = function.function(self._argument(item))
+            else:
+                result = function.function(*self._values(item))
+        except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
+            return self._raised(item, error)
+        return self._returned(item, result)
+
+    async def run_async(self, item: Item) -> bytes:
+        """Run an async function in this task, cancelled when its time is over."""
+        function: Any = item.function.function
+        try:
+            with trio.move_on_after(item.timeout_s) as scope:
+                result = await function(*self._values(item))
+        except trio.Cancelled:
+            raise
+        except BaseExceptionGroup as errors:
+            cancelled, _ = errors.split(trio.Cancelled)
+            if cancelled is not None:
+                raise cancelled from None  # the daemon hung up: nobody is left to hear of the other errors
+            return self._raised(item, errors)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a job raises is its outcome
+            return self._raised(item, error)
+        if scope.cancelled_caught:
+            return self.timed_out(item)
+        return self._returned(item, result)
+
+    def timed_out(self, item: Item) -> bytes:
+        """The outcome of an attempt that took too long."""
+        message = f"job {item.job_id} ({item.job.name}) did not end within its timeout of {item.timeout_s:g} s"
+        return self._failure(item.batch.codec, item.job_id, message, error="timeout", reason="timeout")
+
+    def not_run(
+        self, codec: Codec, job_id: str, message: str, *, error: str, retry_after: float | None = None
+    ) -> bytes:
+        """The outcome of a job this worker did not run, but might later."""
+        return self._failure(codec, job_id, message, error=error, retry_after=retry_after)
+
+    def _argument(self, item: Item) -> Any:
+        raw = item.job.argument
+        return item.batch.codec.decode_argument(raw) if len(raw) else None
+
+    def _values(self, item: Item) -> tuple[Any, ...]:
+        """What to call the function with."""
+        argument, parameters, job = self._argument(item), item.function.parameters, item.job
+        if parameters == 0:
+            if argument is not None:
+                raise Failed(f"job {job.name!r} takes no argument, but was pushed with one")
+            return ()
+        if parameters == 1:
+            return (argument,)
+        deadline = datetime.fromtimestamp(self._clock.wall_ms() / 1000 + item.timeout_s, UTC)
+        return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline))
+
+    def _returned(self, item: Item, result: Any) -> bytes:
+        codec, job_id = item.batch.codec, item.job_id
+        try:
+            body = codec.encode(Success(job_id, self._stamps.text(self._clock.wall_ms()), result))
+        except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
+            kind = type(result).__name__
+            message = f"the job ran, but its result of type {kind} cannot be encoded: {error}; return plain values"
+            return self._failure(codec, job_id, message, error=_name(error), should_retry=False)
+        if len(body) > RESULT_BYTES_MAX:
+            message = (
+                f"the job ran, but its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
+                "put it where it can stay and return its address"
+            )
+            return self._failure(codec, job_id, message, error="result too large", should_retry=False)
+        return body
+
+    def _raised(self, item: Item, error: BaseException) -> bytes:
+        codec, job_id = item.batch.codec, item.job_id
+        if isinstance(error, Retry):
+            return self._failure(codec, job_id, str(error), error="retry", retry_after=error.after)
+        if isinstance(error, Failed):
+            told = str(error) if error.error is None else error.error
+            return self._failure(codec, job_id, str(error), error=told, should_retry=False)
+        own = error.__traceback__
+        # The first frame is ours and says nothing to the reader.
+        frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
+        return self._failure(codec, job_id, "".join(frames)[-MESSAGE_CHARS_MAX:], error=_name(error))
+
+    def _failure(
+        self,
+        codec: Codec,
+        job_id: str,
+        message: str,
+        *,
+        error: Any,
+        reason: Reason = "other",
+        should_retry: bool = True,
+        retry_after: float | None = None,
+    ) -> bytes:
+        finished_at = self._stamps.text(self._clock.wall_ms())
+        try:
+            return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after))
+        except Exception as refused:  # noqa: BLE001 - as above: the value may be anything, the text may hold lone surrogates
+            message = f"{_plain(message)} (its error value cannot be encoded: {_plain(str(refused))})"
+            told = Failure(job_id, finished_at, reason, should_retry, _plain(repr(error)), message, retry_after)
+            return codec.encode(told)
+
+
+def _name(error: BaseException) -> str:
+    """`ValueError: what it says`, as encodable text."""
+    try:
+        said = str(error)
+    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+        said = "(its text cannot be read)"
+    return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:ERROR_CHARS_MAX]
+
+
+def _plain(text: str) -> str:
+    """`text` without lone surrogates, which no encoding takes."""
+    return text.encode("utf-8", "backslashreplace").decode()

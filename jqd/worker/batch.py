@@ -1,0 +1,87 @@
+"""One batch in hand: which of its jobs have ended, and the outcomes nobody has sent yet.
+
+Everything here happens on the trio thread, so an outcome that comes from a pool thread and a timeout that is found
+at the same moment cannot both count: the first to arrive ends the job, the second is dropped.
+"""
+
+from collections.abc import Sequence
+
+import trio
+
+from jqd.worker.app import Job
+from jqd.worker.wire import Codec, JobIn
+
+
+class Item:
+    """One job of a batch and the function that runs it."""
+
+    __slots__ = ("batch", "ended", "function", "job", "job_id", "timeout_s")
+
+    def __init__(self, batch: "Batch", job: JobIn, function: Job[..., object]) -> None:
+        self.batch = batch
+        self.job = job
+        self.function = function
+        self.job_id = job.job_id or job.id
+        self.timeout_s = job.timeout_s
+        self.ended = False
+
+
+class Batch:
+    """The jobs of one request. `gone` is set when nobody waits for the answer: what has not begun is skipped."""
+
+    def __init__(self, codec: Codec, jobs: int) -> None:
+        self.codec = codec
+        self.left = jobs
+        self.gone = False
+        self.plain: Sequence[Item] = ()
+        self.timeout_min_s = float("inf")
+        self._ready: list[bytes] = []
+        self._sent_some = False
+        self._some = trio.Event()
+        self._complete = trio.Event()
+        if not jobs:
+            self._finish()
+
+    def put(self, item: Item, outcome: bytes) -> None:
+        """Take the outcome of `item`, unless it has one already."""
+        if item.ended:
+            return
+        item.ended = True
+        self.put_bare(outcome)
+
+    def put_bare(self, outcome: bytes) -> None:
+        """Take the outcome of a job that never became an item."""
+        assert self.left > 0, "more outcomes than jobs"
+        self._ready.append(outcome)
+        self.left -= 1
+        if self.left:
+            self._some.set()
+        else:
+            self._finish()
+
+    async def wait_some(self, timeout_s: float, linger_s: float) -> None:
+        """Return when outcomes are ready and either all are or `linger_s` has passed, or after `timeout_s`."""
+        with trio.move_on_after(timeout_s):
+            await self._some.wait()
+        if self._ready and self.left:
+            with trio.move_on_after(linger_s):
+                await self._complete.wait()
+
+    def take(self) -> tuple[bytes, bool]:
+        """The bytes to send now, each outcome once, and whether they are the last."""
+        codec, ready, last = self.codec, self._ready, not self.left
+        self._ready = []
+        if not last:
+            self._some = trio.Event()
+        body = codec.between.join(ready)
+        if not self._sent_some:
+            if ready or last:
+                body = codec.first + body
+        elif ready:
+            body = codec.between + body
+        self._sent_some = self._sent_some or bool(ready)
+        return body + codec.last if last else body, last
+
+    def _finish(self) -> None:
+        self._some.set()
+        self._complete.set()

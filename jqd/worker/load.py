@@ -1,0 +1,58 @@
+"""Finds an `App` by its address, `module:attribute`, as a command line names it."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+
+from jqd.errors import ConfigError
+from jqd.worker.app import App
+
+ATTRIBUTE_DEFAULT = "app"
+
+
+class AppNotFound(ConfigError):
+    """No worker app stands at the given address. The message says which part was not found and what was."""
+
+
+def load_app(target: str) -> App:
+    """Import `module:attribute` (`:app` when only a module is given) and answer the App found there.
+
+    The working directory is searched first, as `python -m` does. An error raised by the module itself comes through
+    as it is: its traceback is the best message there is.
+    """
+    module_name, _, attribute = target.partition(":")
+    attribute = attribute or ATTRIBUTE_DEFAULT
+    if not all(part.isidentifier() for part in module_name.split(".")):
+        hint = f"; did you mean {_dotted(module_name)!r}?" if _dotted(module_name) else ""
+        raise AppNotFound(f"{module_name!r} is no module name{hint} Write MODULE or MODULE:APP, like shop.jobs:app")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
+            raise  # the module is there; something it imports is not
+        raise AppNotFound(
+            f"there is no module {error.name!r}; looked in {here} and the installed packages. "
+            "Run the worker from the folder that holds the module, or install it"
+        ) from None
+    found: object = module
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            apps = [name for name, value in vars(module).items() if isinstance(value, App)]
+            known = f"it has {', '.join(apps)}: write {module_name}:{apps[0]}" if apps else "it has no App at all"
+            raise AppNotFound(f"module {module_name} has no {attribute!r}; {known}")
+        found = getattr(found, part)
+    if not isinstance(found, App):
+        raise AppNotFound(f"{module_name}:{attribute} is a {type(found).__name__}, not a jqd.worker.App")
+    if not found.jobs:
+        raise AppNotFound(f"{module_name}:{attribute} has no jobs; decorate a function with @{attribute}.job()")
+    return found
+
+
+def _dotted(path: str) -> str:
+    """A module name out of a file's path, or nothing."""
+    dotted = path.removesuffix(".py").replace("/", ".").strip(".")
+    return dotted if all(part.isidentifier() for part in dotted.split(".")) else ""

@@ -1,0 +1,134 @@
+"""Threads for plain functions: take an item, run it, put its outcome into the outbox, next.
+
+The trio thread is woken once for many outcomes, not once for each, and no job costs a task. A function that overruns
+its timeout cannot be stopped from outside: its thread is *abandoned*, runs on alone, and another takes its place.
+Abandoned threads are bounded; past the bound the pool is `saturated` and the worker takes no new batches.
+
+    trio thread   submit ──► queue ──► threads ──► outbox ──► drain (run_sync_soon) ──► batch.put
+                  overrun ──► abandon ──► replacement
+"""
+
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import trio
+
+from jqd.clock import Clock
+from jqd.worker.batch import Batch, Item
+
+
+class Slot:
+    """One thread as the trio thread sees it."""
+
+    __slots__ = ("abandoned", "now")
+
+    def __init__(self) -> None:
+        self.now: tuple[Item, float] | None = None
+        """What it runs and since when (monotonic seconds); one attribute, so that both are read together."""
+        self.abandoned = False
+
+
+class Pool:
+    """`threads` threads for plain functions. All methods are for the trio thread that made it."""
+
+    def __init__(self, run: Callable[[Item], bytes], *, threads: int, abandoned_max: int, clock: Clock) -> None:
+        self._run = run
+        self._threads = threads
+        self._abandoned_max = abandoned_max
+        self._clock = clock
+        self._token = trio.lowlevel.current_trio_token()
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._outbox: deque[tuple[Item, bytes]] = deque()
+        self._signalled = False
+        self._slots: set[Slot] = set()
+        self._started = 0
+        self._closed = False
+        self._fill()
+
+    @property
+    def live(self) -> int:
+        """Threads that will take another item."""
+        return sum(not slot.abandoned for slot in self._slots)
+
+    @property
+    def abandoned(self) -> int:
+        """Threads still busy with a job that was given up."""
+        return sum(slot.abandoned for slot in self._slots)
+
+    @property
+    def saturated(self) -> bool:
+        """Whether so many threads are abandoned that no new work should come."""
+        return self.abandoned >= self._abandoned_max
+
+    def submit(self, items: Iterable[Item]) -> None:
+        """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
+        for item in items:
+            self._queue.put(item)
+
+    def overrun(self, batch: Batch) -> list[Item]:
+        """Those items of `batch` that have just been given up: still running after their timeout."""
+        now_s, late = self._clock.mono_s(), []
+        for slot in list(self._slots):
+            current = slot.now
+            if current is None or current[0].batch is not batch:
+                continue
+            item, since_s = current
+            if not item.ended and now_s - since_s >= item.timeout_s:
+                late.append(item)
+                # It may be done by now and have taken another item: that one still runs to its end and counts,
+                # so an abandoned slot stays under watch until its thread has left.
+                slot.abandoned = True
+        if late:
+            self._fill()
+        return late
+
+    def close(self) -> None:
+        """Let every thread leave after what it is doing now. Nothing waits for them."""
+        self._closed = True
+        for _ in self._slots:
+            self._queue.put(None)
+
+    def _fill(self) -> None:
+        """Start threads until there are enough, as far as the abandoned ones leave room."""
+        while not self._closed and self.live < self._threads and len(self._slots) < self._threads + self._abandoned_max:
+            slot = Slot()
+            self._slots.add(slot)
+            self._started += 1
+            # Daemon threads: a function that never returns must not keep the process from leaving.
+            threading.Thread(target=self._loop, args=(slot,), name=f"jqd-job-{self._started}", daemon=True).start()
+
+    def _loop(self, slot: Slot) -> None:
+        take, run, mono_s, outbox = self._queue.get, self._run, self._clock.mono_s, self._outbox
+        try:
+            while not slot.abandoned:
+                item = take()
+                if item is None:
+                    break
+                if item.ended or item.batch.gone:
+                    continue
+                slot.now = (item, mono_s())
+                outcome = run(item)
+                slot.now = None
+                # Append first, look second; the drain clears the flag first and empties second. So an outcome is
+                # either seen by the drain under way or announces another.
+                outbox.append((item, outcome))
+                if not self._signalled:
+                    self._signalled = True
+                    self._token.run_sync_soon(self._drain)
+                del item, outcome  # held no longer than it takes: a result may be big
+            self._token.run_sync_soon(self._left, slot)
+        except trio.RunFinishedError:
+            return  # the worker's loop has ended: nobody is left to tell
+
+    def _drain(self) -> None:
+        self._signalled = False
+        outbox = self._outbox
+        while outbox:
+            item, outcome = outbox.popleft()
+            item.batch.put(item, outcome)
+
+    def _left(self, slot: Slot) -> None:
+        self._slots.discard(slot)
+        self._fill()

@@ -1,0 +1,224 @@
+"""Runs a worker: bind, register at the daemons, serve, and leave in good order.
+
+On the first SIGTERM or SIGINT: unregister, refuse new batches, let what is in hand end, stop. On the second, or when
+`drain_s` is over, what is still in hand is cancelled; its daemons see the answer break off and run those jobs again.
+"""
+
+import os
+import random
+import signal
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import hypercorn
+import hypercorn.trio
+import trio
+
+from jqd import __version__
+from jqd.client import URL_DEFAULT
+from jqd.clock import Clock
+from jqd.errors import ConfigError
+from jqd.log import get_logger
+from jqd.worker.app import App
+from jqd.worker.register import TTL_S_DEFAULT, Registration
+from jqd.worker.service import CONCURRENCY_DEFAULT, Service, ServiceConfig
+
+DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
+BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
+CLOSE_S = 1.0  # for connections to close once nothing is in hand
+HARD_EXIT_S = 5.0  # after that a server that still waits for a peer which does not read is left behind
+KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
+REQUESTS_MAX = 1_000_000_000  # on one connection: a daemon keeps its connection for days
+PORT_MAX = 65_535
+WILDCARDS = ("0.0.0.0", "::", "0")  # noqa: S104 - recognised, not bound
+BACKLOG = 2048  # connections waiting to be accepted
+
+
+async def serve(
+    app: App,
+    *,
+    bind: str = "127.0.0.1:0",
+    daemons: Sequence[str] = (URL_DEFAULT,),
+    concurrency: int = CONCURRENCY_DEFAULT,
+    name: str | None = None,
+    priority_min: int | None = None,
+    priority_max: int | None = None,
+    advertise: str | None = None,
+    token: str | None = None,
+    batch: int = BATCH_JOBS,
+    ttl_s: float = TTL_S_DEFAULT,
+    drain_s: float = DRAIN_S_DEFAULT,
+    signals: bool = True,
+    stop: trio.Event | None = None,
+    clock: Clock | None = None,
+    source: random.Random | None = None,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve the jobs of `app` until told to stop; `task_status.started` gets the worker's URL.
+
+    `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register; one that is away is tried until it is
+    there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and
+    `priority_max`: take only jobs within, both included. `concurrency`: jobs at once. `signals`: handle SIGTERM and
+    SIGINT (main thread only) and own the process: leave it by force when a peer holds up the end. `stop`: set it to
+    stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
+    """
+    _check(bind, daemons, advertise, priority_min, priority_max)
+    service = Service(app, ServiceConfig(concurrency=concurrency), clock=clock)
+    stopping = _Stopping(stop or trio.Event())
+    log = get_logger("worker")
+    card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
+    card |= {"max_jobs": concurrency, "batch": batch, "ttl": ttl_s}
+    card |= {"priority_min": priority_min} if priority_min is not None else {}
+    card |= {"priority_max": priority_max} if priority_max is not None else {}
+    chance = source or random.Random()
+    headers = {"user-agent": f"jqd-worker/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
+    with _force(enabled=signals) as force, _bind(bind) as listener:
+        async with httpx2.AsyncClient(headers=headers, trust_env=False) as http, trio.open_nursery() as listening:
+            if signals:
+                await listening.start(_listen, stopping)
+            async with trio.open_nursery() as nursery:
+                url = await nursery.start(_serve_http, service, listener, stopping.close.wait)
+                card["url"] = advertise or url
+                places = [Registration(daemon, card, http=http, source=chance, ttl_s=ttl_s) for daemon in daemons]
+                log.info("worker.serving", url=card["url"], name=card["name"], jobs=card["jobs"])
+                task_status.started(str(card["url"]))
+                await _stay_registered(places, until=stopping.first.wait)
+                await _drain(service, stopping.now.wait, drain_s)
+                force()
+                stopping.close.set()
+            listening.cancel_scope.cancel()
+    log.info("worker.stopped", url=card["url"])
+
+
+class _Stopping:
+    """How far the end has come."""
+
+    def __init__(self, first: trio.Event) -> None:
+        self.first = first
+        self.now = trio.Event()
+        """Do not wait for what is in hand."""
+        self.close = trio.Event()
+        """Nothing is in hand: the server may close."""
+
+
+async def _listen(stopping: _Stopping, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
+        task_status.started()
+        async for _ in arriving:
+            if stopping.first.is_set():
+                stopping.now.set()
+                return  # from here on the default holds: a third signal kills
+            stopping.first.set()
+
+
+async def _serve_http(
+    service: Service,
+    listener: socket.socket,
+    until: Callable[[], Awaitable[None]],
+    *,
+    task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    config = hypercorn.Config()
+    config.bind = [f"fd://{listener.detach()}"]  # the server owns it from here
+    config.backlog = BACKLOG
+    config.errorlog = None  # the service logs its own; the server's lines would mix two formats
+    config.include_server_header = False
+    config.keep_alive_timeout = KEEP_ALIVE_S
+    config.keep_alive_max_requests = REQUESTS_MAX
+    config.graceful_timeout = CLOSE_S  # waiting for work in hand is over by then: `_leave` did it
+    async with trio.open_nursery() as nursery:
+        binds: list[str] = await nursery.start(
+            partial(hypercorn.trio.serve, service, config, shutdown_trigger=until, mode="asgi")  # type: ignore[arg-type]
+        )
+        task_status.started(f"{binds[0]}/")
+
+
+async def _stay_registered(places: Sequence[Registration], *, until: Callable[[], Awaitable[None]]) -> None:
+    """Keep the worker registered everywhere; unregister when `until` returns, and when cancelled too."""
+    try:
+        async with trio.open_nursery() as nursery:
+            for place in places:
+                nursery.start_soon(place.run)
+            await until()
+            nursery.cancel_scope.cancel()
+    finally:
+        # Shielded, and bounded by the timeout of each call: daemons should not post to a worker that has gone.
+        with trio.CancelScope(shield=True):
+            async with trio.open_nursery() as nursery:
+                for place in places:
+                    nursery.start_soon(place.leave)
+
+
+async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: float) -> None:
+    """Refuse new batches and wait for those in hand, until they end, `now` returns or `drain_s` is over."""
+    log = get_logger("worker")
+    service.refuse("this worker is stopping")
+    if service.batches:
+        log.info("worker.draining", batches=service.batches, drain_s=drain_s)
+    with trio.move_on_after(drain_s):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(_then_cancel, service.wait_idle, nursery)
+            nursery.start_soon(_then_cancel, now, nursery)
+    if service.batches:
+        log.warning("worker.cut_off", batches=service.batches, next="their jobs will be tried again")
+
+
+async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:
+    await wait()
+    nursery.cancel_scope.cancel()
+
+
+@contextmanager
+def _force(*, enabled: bool) -> Iterator[Callable[[], None]]:
+    """A call that ends the process in HARD_EXIT_S, unless the block is left before.
+
+    The server sends under a shield: one peer that does not read its answer would hold a stopping worker for ever.
+    """
+    timer = threading.Timer(HARD_EXIT_S, _exit)
+    timer.daemon = True
+    try:
+        yield timer.start if enabled else _never
+    finally:
+        timer.cancel()
+
+
+def _exit() -> None:
+    get_logger("worker").warning("worker.left", why="a peer does not read its answer")
+    os._exit(0)
+
+
+def _never() -> None:
+    """Nothing to force: the caller owns the process."""
+
+
+def _bind(bind: str) -> socket.socket:
+    host, _, port = bind.rpartition(":")
+    host = host.strip("[]")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, int(port)), family=family, backlog=BACKLOG)
+
+
+def _check(
+    bind: str, daemons: Sequence[str], advertise: str | None, priority_min: int | None, priority_max: int | None
+) -> None:
+    host, _, port = bind.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > PORT_MAX:
+        raise ConfigError(f"bind {bind!r} is no HOST:PORT; write 127.0.0.1:0 for any free port on this machine")
+    if host.strip("[]") in WILDCARDS and advertise is None:
+        raise ConfigError(
+            f"bind {bind!r} is no address others can use; add advertise, the worker's URL for its daemons"
+        )
+    for what, url in [("daemon", daemon) for daemon in daemons] + ([("advertise", advertise)] if advertise else []):
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ConfigError(f"{what} {url!r} is no http URL; write one like http://127.0.0.1:7420")
+    if priority_min is not None and priority_max is not None and priority_min > priority_max:
+        raise ConfigError(
+            f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"
+        )

@@ -1,0 +1,129 @@
+"""Batches in, outcomes out: the worker protocol as bytes. Pure.
+
+    batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, …}, …]}
+    outcome   {type: "success", job_id, finished_at, result}
+              {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?}
+
+Arguments stay undecoded until their job runs, so that one which cannot be decoded fails its own job only.
+In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+import msgspec
+
+TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
+MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
+ERROR_CHARS_MAX = 1_024  # of an exception's own text
+RESULT_BYTES_MAX = 8 * 1024 * 1024  # a result lives in the store's memory; what is bigger belongs into a file or bucket
+
+Reason = Literal["timeout", "other"]
+
+
+class JobIn(msgspec.Struct, gc=False):
+    """One job of a batch. Fields this version does not know are passed over."""
+
+    name: str
+    job_id: str = ""
+    id: str = ""
+    argument: msgspec.Raw = msgspec.Raw(b"")
+    """Encoded as the batch is; empty when none was given."""
+    attempt: int = 1
+    max_retry: int = 0
+    timeout: float | None = None
+
+    @property
+    def timeout_s(self) -> float:
+        """Seconds this attempt may take; never zero, negative or endless."""
+        given = self.timeout
+        return given if given is not None and 0 < given < float("inf") else TIMEOUT_S_DEFAULT
+
+
+class BatchIn(msgspec.Struct):
+    """What a daemon posts."""
+
+    jobs: list[JobIn]
+    batch_id: str = ""
+
+
+class Success(msgspec.Struct, tag_field="type", tag="success", gc=False):
+    """The job is done."""
+
+    job_id: str
+    finished_at: str
+    result: Any
+
+
+class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=True):
+    """The attempt failed."""
+
+    job_id: str
+    finished_at: str
+    reason: Reason
+    should_retry: bool
+    error: Any
+    message: str
+    retry_after: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Codec:
+    """One encoding, both ways."""
+
+    content_type: bytes
+    decode_batch: Callable[[bytes], BatchIn]
+    decode_argument: Callable[[msgspec.Raw], Any]
+    encode: Callable[[Any], bytes]
+    first: bytes = b""
+    """Stands before all outcomes."""
+    between: bytes = b""
+    last: bytes = b""
+
+
+MSGPACK = Codec(
+    content_type=b"application/msgpack",
+    decode_batch=msgspec.msgpack.Decoder(BatchIn).decode,
+    decode_argument=msgspec.msgpack.Decoder().decode,
+    encode=msgspec.msgpack.Encoder().encode,
+)
+JSON = Codec(
+    content_type=b"application/json",
+    decode_batch=msgspec.json.Decoder(BatchIn).decode,
+    decode_argument=msgspec.json.Decoder().decode,
+    encode=msgspec.json.Encoder().encode,
+    first=b"[",
+    between=b",",
+    last=b"]",
+)
+
+_CODECS = {
+    "": MSGPACK,
+    "application/msgpack": MSGPACK,
+    "application/x-msgpack": MSGPACK,
+    "application/vnd.msgpack": MSGPACK,
+    "application/octet-stream": MSGPACK,
+    "application/json": JSON,
+}
+
+
+def codec_of(content_type: str) -> Codec | None:
+    """The codec for a `Content-Type` header; None when it names neither encoding. No header means MessagePack."""
+    return _CODECS.get(content_type.partition(";")[0].strip().lower())
+
+
+class Stamps:
+    """Wall-clock milliseconds as ISO 8601 text, made anew only when the millisecond changed."""
+
+    def __init__(self) -> None:
+        self._last: tuple[int, str] = (-1, "")
+
+    def text(self, wall_ms: int) -> str:
+        """`2026-01-31T12:00:00.123+00:00`. Safe from any thread: the pair is replaced as one."""
+        known, text = self._last
+        if known != wall_ms:
+            text = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            self._last = (wall_ms, text)
+        return text
