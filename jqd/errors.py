@@ -79,3 +79,22 @@ class StaleOwner(StoreError):
 
 class SysidTaken(StoreError):
     """Another living daemon uses this sysid in this store: a cloned data directory. Start with a new one."""
+
+
+# ---------------------------------------------------------------- runner
+
+
+class RunnerError(JqdError):
+    """Something about workers and what they answer."""
+
+
+class WorkerRefused(RunnerError):
+    """A registration is wrong. `field` names what to mend; nothing was registered."""
+
+    def __init__(self, message: str, *, field: str) -> None:
+        super().__init__(message)
+        self.field = field
+
+
+class AnswerGarbled(RunnerError):
+    """A worker's answer cannot be read from here on. What was read before it stands."""

@@ -1,0 +1,111 @@
+"""The choice of a jobtype, against a plain statement of the rule."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.job import PRIORITY_MAX, PRIORITY_MIN
+from jqd.scheduler import Scheduler, Selection, Waiting
+
+
+class Row(NamedTuple):
+    jobtype: str
+    priority: int
+    head_id: str
+    waiting: int = 1
+
+
+def test_nothing_waits_nothing_runs() -> None:
+    assert Scheduler().select_jobtype_to_run([]) is None
+
+
+def test_the_smallest_priority_number_goes_first_over_all_jobtypes() -> None:
+    rows = [Row("mail", 5, "A"), Row("bill", -3, "Z"), Row("scan", 0, "B")]
+    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", 0)
+
+
+def test_among_equals_the_oldest_head_goes_first() -> None:
+    rows = [Row("mail", 0, "02"), Row("bill", 0, "01"), Row("scan", 0, "03")]
+    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", 0)
+
+
+def test_a_jobtype_alone_may_run_to_the_end_of_its_priorities() -> None:
+    assert Scheduler().select_jobtype_to_run([Row("mail", 7, "A", 100)]) == Selection("mail", PRIORITY_MAX)
+
+
+def test_jobs_nobody_may_run_bound_nobody() -> None:
+    rows = [Row("mail", 1, "A"), Row("bill", 2, "B"), Row("scan", 3, "C")]
+    chosen = Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype != "bill")
+    assert chosen == Selection("mail", 3)
+    assert Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype == "scan") == ("scan", PRIORITY_MAX)
+    assert Scheduler().select_jobtype_to_run(rows, may_run=lambda row: False) is None
+
+
+def test_the_worker_question_is_asked_no_more_often_than_needed() -> None:
+    asked: list[str] = []
+
+    def may_run(row: Waiting) -> bool:
+        asked.append(row.jobtype)
+        return True
+
+    Scheduler().select_jobtype_to_run([Row(name, 0, name) for name in "dcba"], may_run=may_run)
+    assert asked == ["a", "b"]
+
+
+def test_a_row_without_jobs_is_no_row() -> None:
+    rows = [Row("mail", -9, "A", 0), Row("bill", 1, "B")]
+    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", PRIORITY_MAX)
+
+
+names = st.sampled_from("abcdefgh")
+rows_of = st.lists(
+    st.builds(Row, names, st.integers(PRIORITY_MIN, PRIORITY_MAX) | st.integers(-2, 2), st.text("0123", max_size=3)),
+    unique_by=lambda row: row.jobtype,
+)
+
+
+@given(rows_of, st.frozensets(names))
+def test_no_choice_overtakes_a_better_job_that_may_run(rows: list[Row], runnable: frozenset[str]) -> None:
+    chosen = Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype in runnable)
+    left = [row for row in rows if row.jobtype in runnable]
+    if chosen is None:
+        assert not left
+        return
+    (row,) = (row for row in left if row.jobtype == chosen.jobtype)
+    others = [other for other in left if other is not row]
+    assert all((row.priority, row.head_id) <= (other.priority, other.head_id) for other in others)
+    assert chosen.no_worse_than == min((other.priority for other in others), default=PRIORITY_MAX)
+    assert chosen.no_worse_than >= row.priority
+
+
+def test_counts_balance() -> None:
+    scheduler = Scheduler()
+    scheduler.jobs_started("mail", 3)
+    scheduler.jobs_started("bill", 1)
+    scheduler.jobs_stopped("mail", 2)
+    assert scheduler.running() == {"mail": 1, "bill": 1}
+    scheduler.jobs_stopped("mail", 1)
+    assert scheduler.stats() == ({"bill": 1}, 4, 3)
+
+
+@pytest.mark.parametrize(("started", "stopped"), [(1, 2), (0, 1), (1, 0), (1, -1)])
+def test_a_count_that_cannot_be_is_a_bug(started: int, stopped: int) -> None:
+    scheduler = Scheduler()
+    if started:
+        scheduler.jobs_started("mail", started)
+    with pytest.raises(AssertionError):
+        scheduler.jobs_stopped("mail", stopped)
+    assert scheduler.running() == ({"mail": 1} if started else {})
+
+
+def test_another_policy_ranks_among_equals() -> None:
+    class FewestRunning:
+        def key(self, row: Waiting, running: Mapping[str, int]) -> tuple[Any, ...]:
+            return (row.priority, running.get(row.jobtype, 0), row.head_id)
+
+    scheduler = Scheduler(FewestRunning())
+    scheduler.jobs_started("mail", 5)
+    assert scheduler.select_jobtype_to_run([Row("mail", 0, "1"), Row("bill", 0, "2")]) == Selection("bill", 0)
