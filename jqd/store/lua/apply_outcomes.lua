@@ -1,0 +1,115 @@
+#!lua flags=allow-oom
+-- Settles attempts from a journal and moves its position, in one step.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, then per outcome: fate (job.Fate), id, fence,
+--          packed outcome, extra. Extra is the result to keep, or nothing; of a RETRY "attempt priority delay_ms jobtype"
+-- Returns  ids whose outcome came too late to change anything
+-- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Cost     O(outcomes · members · log jobs), and the bytes
+--@include fail keys now position holder move tries
+local now_ms = clock(ARGV[1])
+local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
+local FIRST, FIELDS = 7, 5
+local SUCCEEDED, DEAD, RETRY = 1, 3, 4
+
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'members')
+expect_held_keys()
+if not at_position(field, from, to) then
+  return {}
+end
+if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+  fail('JQD_ARGUMENT', 'outcomes')
+end
+local outcomes = {}
+for at = FIRST, #ARGV, FIELDS do
+  local one = {
+    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = number(ARGV[at + 2], 'fence'),
+    packed = ARGV[at + 3], result = ARGV[at + 4],
+  }
+  if one.fate == RETRY then
+    local attempt, priority, delay_ms, jobtype = ARGV[at + 4]:match('^(%d+) (-?%d+) (%d+) (.*)$')
+    if not attempt then
+      fail('JQD_ARGUMENT', 'retry')
+    end
+    expect_kind(ready_key(jobtype), 'ready')
+    one.attempt, one.priority, one.delay_ms, one.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
+  end
+  table.insert(outcomes, one)
+end
+
+local function keep_result(one)
+  if one.fate == SUCCEEDED and one.result ~= '' then
+    redis.call('HSET', K.result, one.id, one.result)
+    redis.call('ZADD', K.results, now_ms + result_ttl_ms, one.id)
+  end
+end
+
+local function finish(one)
+  keep_result(one)
+  redis.call('HSET', K.outcome, one.id, one.packed)
+  redis.call('ZADD', one.fate == DEAD and K.dead or K.ended, now_ms, one.id)
+  redis.call('ZREM', K.tomb, 'c' .. one.id)
+end
+
+local function retry(one)
+  add_try(one.id, one.attempt, one.packed, history_max)
+  if redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
+    end_cancelled(one.id, now_ms)
+  elseif one.delay_ms > 0 then
+    redis.call('ZADD', K.later, now_ms + one.delay_ms, one.id)
+  else
+    add_ready(one.jobtype, one.priority, one.id)
+  end
+end
+
+-- Of a job that has not come yet. Returns whether it says anything new: the first ending noted stays.
+local function note(one)
+  local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
+  if ends[1] or ends[2] then
+    return false
+  elseif one.fate == RETRY then
+    add_try(one.id, one.attempt, one.packed, history_max)
+    redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
+  else
+    keep_result(one)
+    redis.call('HSET', K.outcome, one.id, one.packed)
+    redis.call('ZADD', K.tomb, now_ms, (one.fate == DEAD and 'd' or 's') .. one.id)
+  end
+  return true
+end
+
+-- A success of an attempt that is no longer the present one, of a job that has not ended: it did run.
+local function finish_late(one, sysid)
+  local jobtype = header(redis.call('HGET', K.jobs, one.id) or '')
+  finish(one)
+  redis.call('ZREM', K.later, one.id)
+  if sysid then
+    redis.call('ZREM', held_key(sysid), one.id)
+  elseif jobtype and redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
+    drop_ready(jobtype, one.id)
+  end
+end
+
+local stale = {}
+for _, one in ipairs(outcomes) do
+  local sysid, fence = holder(one.id)
+  if sysid and fence == one.fence then
+    if one.fate == RETRY then
+      retry(one)
+    else
+      finish(one)
+    end
+    redis.call('ZREM', held_key(sysid), one.id)
+  elseif not sysid and redis.call('HEXISTS', K.jobs, one.id) == 0 then
+    if not note(one) then
+      table.insert(stale, one.id)
+    end
+  elseif one.fate == SUCCEEDED and not has_ended(one.id) then
+    finish_late(one, sysid)
+  else
+    table.insert(stale, one.id)
+  end
+end
+redis.call('HSET', K.applied, field, to)
+return stale

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, sysid, epoch, then ids
+-- Returns  number of jobs that left the hand
+-- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Cost     O(ids · log dead)
+--@include fail keys now members move
+local now_ms = clock(ARGV[1])
+local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+local FIRST = 4
+
+local held = held_key(sysid)
+expect('ended', 'dead', 'members')
+expect_kind(held, 'held')
+own(sysid, epoch)
+
+local buried = 0
+for at = FIRST, #ARGV do
+  local id = ARGV[at]
+  if redis.call('ZSCORE', held, id) then
+    if not has_ended(id) then
+      redis.call('ZADD', K.dead, now_ms, id)
+    end
+    redis.call('ZREM', held, id)
+    buried = buried + 1
+  end
+end
+return buried

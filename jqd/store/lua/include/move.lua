@@ -1,0 +1,76 @@
+-- Moving jobs between the sets. Each function only adds, or says that it removes: add first, then remove.
+-- Needs keys, fail.
+-- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
+-- r outcome that retries it.
+local CANCELLED = 'C'  -- in `outcome`, where no attempt ended the job
+
+-- jobtype and priority from a row's header, nil when it cannot be read. Copies nothing but the header.
+local function header(row)
+  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
+    return fields[2], fields[3]
+  end
+  return nil
+end
+
+-- The first of `ids` whose rows stay below bytes_max together, one at least. Returns their rows in the same order,
+-- false for a row that is gone. Cost: O(ids) and the bytes read.
+local function rows_within(ids, bytes_max)
+  local rows, bytes = {}, 0
+  for position, id in ipairs(ids) do
+    bytes = bytes + redis.call('HSTRLEN', K.jobs, id)
+    if position > 1 and bytes > bytes_max then
+      break
+    end
+    rows[position] = redis.call('HGET', K.jobs, id)
+  end
+  return rows
+end
+
+local function add_ready(jobtype, priority, id)
+  redis.call('ZADD', ready_key(jobtype), priority, id)
+  redis.call('ZADD', K.types, 'LT', priority, jobtype)
+end
+
+-- After jobs left: `types` says the best priority that still waits, or nothing.
+local function mend_type(jobtype)
+  local best = redis.call('ZRANGE', ready_key(jobtype), 0, 0, 'WITHSCORES')
+  if best[1] then
+    redis.call('ZADD', K.types, best[2], jobtype)
+  else
+    redis.call('ZREM', K.types, jobtype)
+  end
+end
+
+-- Removes.
+local function drop_ready(jobtype, id)
+  redis.call('ZREM', ready_key(jobtype), id)
+  mend_type(jobtype)
+end
+
+local function has_ended(id)
+  return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
+end
+
+local function end_cancelled(id, now_ms)
+  redis.call('ZADD', K.ended, now_ms, id)
+  redis.call('HSET', K.outcome, id, CANCELLED)
+  redis.call('ZREM', K.tomb, 'c' .. id)
+end
+
+-- A job that leaves a hand untried: ready again, or cancelled when that was asked for meanwhile. An unreadable one goes
+-- to the dead set, where somebody finds it; one that is gone or has ended goes nowhere.
+local function return_job(id, row, now_ms)
+  if not row or has_ended(id) then
+    return
+  end
+  local jobtype, priority = header(row)
+  if not jobtype then
+    redis.call('ZADD', K.dead, now_ms, id)
+  elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
+    end_cancelled(id, now_ms)
+  else
+    expect_kind(ready_key(jobtype), 'ready')
+    add_ready(jobtype, priority, id)
+  end
+end

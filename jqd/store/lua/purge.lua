@@ -1,0 +1,65 @@
+#!lua flags=allow-oom
+-- Deletes what is past its keep time: results, ended jobs, notes of jobs that never came. Dead jobs stay.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, limit of each kind, ended_keep_ms, ended_keep_jobs, tombstone_keep_ms
+-- Returns  number of rows deleted
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Cost     O(limit · log rows)
+--@include fail keys now
+local now_ms = clock(ARGV[1])
+local limit = number(ARGV[2], 'limit')
+local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(ARGV[4], 'ended_keep_jobs')
+local tombstone_keep_ms = number(ARGV[5], 'tombstone_keep_ms')
+
+expect('jobs', 'tries', 'ended', 'outcome', 'result', 'results', 'tomb')
+
+local function due(key, before_ms)
+  return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
+end
+
+local function drop_results()
+  local ids = due(K.results, now_ms)
+  if #ids > 0 then
+    redis.call('HDEL', K.result, unpack(ids))
+    redis.call('ZREM', K.results, unpack(ids))
+  end
+  return #ids
+end
+
+-- The set that lists them last: were this cut short, the next call would find them again.
+local function drop_ended()
+  local ids = due(K.ended, now_ms - ended_keep_ms)
+  local over = math.min(redis.call('ZCARD', K.ended) - ended_keep_jobs, limit)
+  if over > #ids then
+    ids = redis.call('ZRANGE', K.ended, 0, over - 1)
+  end
+  if #ids > 0 then
+    for _, name in ipairs({'jobs', 'tries', 'outcome', 'result'}) do
+      redis.call('HDEL', K[name], unpack(ids))
+    end
+    redis.call('ZREM', K.results, unpack(ids))
+    redis.call('ZREM', K.ended, unpack(ids))
+  end
+  return #ids
+end
+
+local function drop_notes()
+  local dropped = 0
+  for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
+    local id = note:sub(2)
+    if redis.call('HEXISTS', K.jobs, id) == 1 then
+      -- The cancel of a job still in somebody's hand: long work keeps its note.
+      redis.call('ZADD', K.tomb, now_ms, note)
+    else
+      for _, name in ipairs({'tries', 'outcome', 'result'}) do
+        redis.call('HDEL', K[name], id)
+      end
+      redis.call('ZREM', K.results, id)
+      redis.call('ZREM', K.tomb, note)
+      dropped = dropped + 1
+    end
+  end
+  return dropped
+end
+
+return drop_results() + drop_ended() + drop_notes()

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- Leaves: burns the epoch, empties the hand in steps, then frees the seat. Call it until it returns 0.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, sysid, epoch, limit, bytes_max
+-- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
+-- Errors   JQD_STALE_OWNER when a newer epoch sits there, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Cost     O(limit · log waiting), and the bytes
+--@include fail keys now members move giveback
+local now_ms = clock(ARGV[1])
+local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
+local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
+
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members')
+expect_kind(held_key(sysid), 'held')
+local counter, present = member(sysid)
+if not counter then
+  return 0
+elseif present ~= epoch and present ~= 0 then
+  fail('JQD_STALE_OWNER', digits(present))
+end
+set_member(sysid, counter, 0)
+local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms)
+if moved == 0 then
+  redis.call('HDEL', K.members, sysid)
+end
+return moved

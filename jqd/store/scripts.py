@@ -1,0 +1,134 @@
+"""Reads `lua/`, joins includes, calls by hash, and turns what Redis says into exceptions of ours.
+
+A script names what it needs in one line, `--@include fail keys …`; each include is put there once, in that order.
+"""
+
+import hashlib
+import re
+from collections.abc import Callable
+from importlib import resources
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import redis
+
+from jqd.errors import PositionMismatch, StaleOwner, StoreAway, StoreError, StoreRefused, SysidTaken
+from jqd.store.keys import KINDS, Keys
+
+_INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
+
+# First words of server errors that pass by themselves or after a failover; anything else needs a human.
+WEATHER = frozenset(
+    {
+        "LOADING",
+        "BUSY",
+        "MASTERDOWN",
+        "READONLY",
+        "MISCONF",
+        "OOM",
+        "CLUSTERDOWN",
+        "TRYAGAIN",
+        "NOREPLICAS",
+        "MOVED",
+        "ASK",
+    }
+)
+
+
+class Script:
+    """One Lua script, whole."""
+
+    def __init__(self, name: str, source: str) -> None:
+        self.name = name
+        self.source = source
+        self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
+
+
+def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
+    """All scripts by name. A missing include is a mistake in the package: ValueError."""
+    lua = root or resources.files("jqd.store").joinpath("lua")
+    return {
+        entry.name.removesuffix(".lua"): _load(lua, entry) for entry in lua.iterdir() if entry.name.endswith(".lua")
+    }
+
+
+def _load(lua: Traversable, entry: Traversable) -> Script:
+    def include(match: re.Match[str]) -> str:
+        parts = []
+        for name in match[1].split():
+            part = lua.joinpath("include", f"{name}.lua")
+            if not part.is_file():
+                raise ValueError(f"{entry.name} includes {name!r}, but lua/include/{name}.lua does not exist")
+            parts.append(part.read_text(encoding="utf-8"))
+        return "".join(parts)
+
+    source = _INCLUDE.sub(include, entry.read_text(encoding="utf-8"))
+    if "--@include" in source:
+        raise ValueError(f"{entry.name} has an include line that is not understood; write: --@include name name")
+    return Script(entry.name.removesuffix(".lua"), source)
+
+
+class Scripts:
+    """Calls scripts on one client. Blocking: used from the store's own threads."""
+
+    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+        self._client = client
+        self._execute: Callable[..., object] = client.execute_command
+        self._keys = keys
+        self._scripts = load_scripts()
+
+    def call(self, name: str, arguments: tuple[Any, ...]) -> object:
+        """Run a script with all keys and these arguments. Raises errors of ours only."""
+        script = self._scripts[name]
+        keys = self._keys.all
+        try:
+            try:
+                return self._execute("EVALSHA", script.sha, len(keys), *keys, *arguments)
+            except redis.exceptions.NoScriptError:
+                # The server was restarted or its scripts were flushed: sending the source loads it again.
+                return self._execute("EVAL", script.source, len(keys), *keys, *arguments)
+        except redis.RedisError as error:
+            raise translate(error, name, self._keys) from error
+
+    def info(self, *sections: str) -> dict[str, object]:
+        """Facts about the server."""
+        try:
+            facts: dict[str, object] = {}
+            for section in sections:
+                facts |= self._client.info(section)
+            return facts
+        except redis.RedisError as error:
+            raise translate(error, "info", self._keys) from error
+
+
+def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
+    """The exception of ours for one of redis-py's. Nothing a user wrote is in the messages of our scripts."""
+    if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
+        return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
+    if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
+        return StoreAway(f"the store does not answer ({call}): {error}")
+    if not isinstance(error, redis.ResponseError):
+        return StoreRefused(f"the store answered {call} with something that is not understood: {error}")
+    words = str(error).split(" ")
+    if words[0].startswith("JQD_"):
+        return _named(words[0], words[1] if len(words) > 1 else "", call, keys)
+    code = str(getattr(error, "status_code", None) or words[0])
+    if code in WEATHER:
+        return StoreAway(f"the store cannot serve {call} now: {code} {error}")
+    return StoreRefused(f"the store refuses {call}: {error}")
+
+
+def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
+    if name == "JQD_POSITION" and detail.isdigit():
+        message = f"{call}: the store has applied this journal up to {detail}; go on from there"
+        return PositionMismatch(message, stored=int(detail))
+    if name == "JQD_STALE_OWNER":
+        return StaleOwner(f"{call}: our epoch was burnt (present: {detail}); stop all work and reserve a new one")
+    if name == "JQD_SYSID_TAKEN":
+        return SysidTaken(f"another living daemon uses this sysid (epoch {detail}): a copied data directory?")
+    if name == "JQD_WRONG_TYPE" and detail in KINDS:
+        key = keys[detail] + (":…" if detail in ("ready", "held") else "")
+        return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")
+    if name == "JQD_BAD_VALUE" and detail in KINDS:
+        return StoreRefused(f"{call}: the key {keys[detail]} holds a value that jqd did not write; look at it by hand")
+    return StoreRefused(f"{call}: the script refused its arguments: {name} {detail}")

@@ -1,0 +1,46 @@
+"""The store's methods on its daemons: who sits there, who still lives, what the dead leave behind."""
+
+import re
+
+from jqd.store import codec
+from jqd.store.interface import CALL_JOBS_MAX, Member, Owner
+from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
+from jqd.store.keys import Keys
+
+_SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
+
+
+class SysidMethods:
+    """The other half of `RedisStore`. Heartbeats go over a connection of their own."""
+
+    def __init__(self, keys: Keys, caller: Caller, heart: Caller) -> None:
+        self._keys = keys
+        self._caller = caller
+        self._heart = heart
+
+    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool) -> Owner:
+        """See Store."""
+        if not _SYSID.fullmatch(sysid):
+            raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
+        answer = await self._caller.call("reserve_sysid", sysid, int(previous_epoch_dead))
+        owner = Owner(sysid, codec.whole(self._keys, "members", answer))
+        # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back.
+        while await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX):
+            pass
+        return owner
+
+    async def renew_sysid(self, owner: Owner) -> dict[str, Member]:
+        """See Store."""
+        return codec.decode_members(self._keys, await self._heart.call("renew_sysid", *owner))
+
+    async def release_sysid(self, owner: Owner) -> None:
+        """See Store."""
+        while await self._left("release_sysid", *owner, PAGE_JOBS, BYTES_MAX):
+            pass
+
+    async def reap(self, sysid: str, member: Member, limit: int) -> int:
+        """See Store."""
+        return await self._left("reap", sysid, *member, min(limit, CALL_JOBS_MAX), BYTES_MAX)
+
+    async def _left(self, name: str, *arguments: object) -> int:
+        return codec.whole(self._keys, "held", await self._caller.call(name, *arguments))
