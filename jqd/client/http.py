@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
@@ -23,6 +24,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
+from jqd.errors import ConfigError
 
 MSGPACK = "application/msgpack"
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
@@ -56,7 +58,7 @@ class Http:
         source: random.Random | None = None,
         sleep: Callable[[float], None] = _sleep,
     ) -> None:
-        self.url = url.rstrip("/")
+        self.url = checked_url(url).rstrip("/")
         self._timeout_s = timeout_s
         self._source = source or random.Random()
         self._sleep = sleep
@@ -108,7 +110,8 @@ class Http:
                 )
             except httpx2.TransportError as error:
                 trouble = self._trouble(error)
-                if tried == TRIES_MAX or not (repeatable or not _was_sent(error)) or isinstance(trouble, TimedOut):
+                again = isinstance(trouble, Unreachable) and (repeatable or not trouble.sent)
+                if tried == TRIES_MAX or not again:
                     raise trouble from error
                 self._sleep(BACKOFF.delay_s(tried, self._source))
             else:
@@ -150,6 +153,18 @@ class Http:
             f"no daemon answers at {self.url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         )
         return Unreachable(message, sent=False)
+
+
+def checked_url(url: str) -> str:
+    """`url`, if it can be a daemon's; raises ConfigError otherwise."""
+    try:
+        parts = urlsplit(url)
+        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ConfigError(f"{url!r} is no daemon's URL; write one like http://127.0.0.1:7420")
+    return url
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

@@ -44,10 +44,9 @@ class Batch:
 
     def put(self, item: Item, outcome: bytes) -> None:
         """Take the outcome of `item`, unless it has one already."""
-        if item.ended:
-            return
-        item.ended = True
-        self.put_bare(outcome)
+        if not item.ended:
+            item.ended = True
+            self.put_bare(outcome)
 
     def put_bare(self, outcome: bytes) -> None:
         """Take the outcome of a job that never became an item."""

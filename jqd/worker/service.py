@@ -28,6 +28,7 @@ CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a 
 BODY_BYTES_MAX = 64 * 1024 * 1024  # a batch of 500 jobs with 128 KiB each
 BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
+SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
 RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
@@ -201,11 +202,22 @@ class Service:
             nursery.start_soon(self._run_tasks, tasks)
 
     async def _run_tasks(self, items: deque[Item]) -> None:
+        """Run items until none is left, one at a time."""
+        limiter, yielded_s = self._limiter, self._clock.mono_s()
         while items:
             item = items.popleft()
-            async with self._limiter:
+            try:
+                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
+            except trio.WouldBlock:
+                await limiter.acquire()
+            try:
                 outcome = await self._attempts.run_async(item)
+            finally:
+                limiter.release()
             item.batch.put(item, outcome)
+            if self._clock.mono_s() - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock.mono_s()
 
     def _threads(self) -> Pool:
         if self._pool is None:

@@ -1,0 +1,1 @@
+"""Programs that show jqd at work; README.md says how to run them."""

@@ -1,0 +1,1 @@
+"""Counts the standard library of the running Python, one job per file."""

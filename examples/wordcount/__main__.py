@@ -1,0 +1,7 @@
+"""`python -m examples.wordcount`."""
+
+import sys
+
+from examples.wordcount.run import main
+
+sys.exit(main())

@@ -1,0 +1,366 @@
+"""The client against a scripted daemon, and against answers a real one gives rarely."""
+
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeVar
+
+import httpx2
+import msgspec
+import pytest
+import trio
+
+from jqd.client import (
+    Cancel,
+    Client,
+    Conflict,
+    Invalid,
+    JobFailed,
+    JobInfo,
+    JqdClientError,
+    NotFound,
+    PartlyPushed,
+    TimedOut,
+    Unavailable,
+)
+from jqd.client.client import PUSH_BYTES_MAX, PUSH_JOBS_MAX, WAIT_S_MAX, _cuts
+from jqd.client.info import job_info
+from jqd.clock import ManualClock
+from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
+
+T = TypeVar("T")
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[ScriptedDaemon]:
+    async with open_daemon() as daemon:
+        yield daemon
+
+
+async def use(daemon: ScriptedDaemon, work: Callable[[Client], T]) -> T:
+    """Run blocking `work` beside the daemon."""
+
+    def run() -> T:
+        with Client(daemon.url, timeout_s=5) as client:
+            return work(client)
+
+    return await trio.to_thread.run_sync(run)
+
+
+# ---------------------------------------------------------------- push
+
+
+async def test_a_push_sends_what_was_given_and_nothing_else(daemon: ScriptedDaemon) -> None:
+    job_id = await use(daemon, lambda client: client.push("resize", {"path": "a.png"}))
+    assert job_id in daemon.jobs
+    assert daemon.seen[0].body == {"name": "resize", "argument": {"path": "a.png"}}
+    assert daemon.seen[0].query == {}
+
+
+async def test_a_push_sends_every_option(daemon: ScriptedDaemon) -> None:
+    when = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+    def push(client: Client) -> str:
+        return client.push(
+            "resize", b"\x00", priority=-3, max_retry=0, keep_result=False, timeout=timedelta(minutes=2), job_id="mine",
+            run_at=when, delay=1.5, replace=True, tags=["a", "b"], ack="store",
+        )  # fmt: skip
+
+    assert await use(daemon, push) == "mine"
+    assert daemon.seen[0].body == {
+        "name": "resize",
+        "argument": b"\x00",
+        "priority": -3,
+        "max_retry": 0,
+        "keep_result": False,
+        "timeout": 120.0,
+        "job_id": "mine",
+        "run_at": "2026-01-31T12:00:00+00:00",
+        "delay": 1.5,
+        "replace": True,
+        "tags": ["a", "b"],
+    }
+    assert daemon.seen[0].query == {"ack": "store"}
+
+
+async def test_the_same_id_counts_once_and_other_content_is_a_conflict(daemon: ScriptedDaemon) -> None:
+    def push(client: Client) -> None:
+        assert client.push("a", 1, job_id="x") == client.push("a", 1, job_id="x") == "x"
+        with pytest.raises(Conflict, match="job x exists"):
+            client.push("a", 2, job_id="x")
+
+    await use(daemon, push)
+    assert len(daemon.jobs) == 1
+
+
+def test_mistakes_are_found_before_anything_is_sent() -> None:
+    with Client("http://127.0.0.1:9") as client:
+        with pytest.raises(ValueError, match="no time zone"):
+            client.push("a", run_at=datetime(2026, 1, 1))
+        with pytest.raises(TypeError, match="list of strings"):
+            client.push("a", tags="abc")
+        with pytest.raises(TypeError, match=r"encod|support"):
+            client.push("a", object())
+        with pytest.raises(TypeError, match="priorty"):
+            client.push_many([{"name": "a", "priorty": 1}])
+
+
+async def test_many_jobs_go_in_few_requests_and_come_back_in_order(daemon: ScriptedDaemon) -> None:
+    jobs: list[dict[str, Any]] = [{"name": "a", "argument": n} for n in range(PUSH_JOBS_MAX + 7)]
+    ids = await use(daemon, lambda client: client.push_many(jobs, ack="memory"))
+    assert [len(seen.body) for seen in daemon.seen] == [PUSH_JOBS_MAX, 7]
+    assert [daemon.jobs[job_id].pushed["argument"] for job_id in ids] == list(range(PUSH_JOBS_MAX + 7))
+    assert daemon.seen[0].query == {"ack": "memory"}
+
+
+async def test_no_jobs_are_no_request(daemon: ScriptedDaemon) -> None:
+    assert await use(daemon, lambda client: client.push_many([])) == []
+    assert await use(daemon, lambda client: client.push_many([], atomic=True)) == []
+    assert daemon.seen == []
+
+
+def test_cuts_follow_bytes_too() -> None:
+    big = bytes(PUSH_BYTES_MAX // 2 + 1)
+    assert _cuts([big, big, b"a", big, big]) == [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert _cuts([bytes(2 * PUSH_BYTES_MAX)]) == [(0, 1)]
+    assert _cuts([]) == []
+
+
+async def test_refused_items_are_named_by_their_place_in_the_whole_list(daemon: ScriptedDaemon) -> None:
+    jobs: list[dict[str, Any]] = [{"name": "a"} for _ in range(PUSH_JOBS_MAX + 2)]
+    jobs[PUSH_JOBS_MAX + 1] = {"name": None}
+
+    def push(client: Client) -> PartlyPushed:
+        with pytest.raises(PartlyPushed, match=r"5001 of 5002 jobs were taken.*job 5001 /name") as caught:
+            client.push_many(jobs)
+        return caught.value
+
+    error = await use(daemon, push)
+    assert [item.index for item in error.errors] == [PUSH_JOBS_MAX + 1]
+    assert [index for index, job_id in enumerate(error.job_ids) if job_id is None] == [PUSH_JOBS_MAX + 1]
+
+
+async def test_a_break_between_two_requests_says_what_was_taken(daemon: ScriptedDaemon) -> None:
+    first = [f"job-{n}" for n in range(PUSH_JOBS_MAX)]
+    busy = Answer(503, {"detail": "draining"}, {"retry-after": "3"})
+    daemon.script("POST", "/v1/jobs", Answer(201, {"job_ids": first}), busy)
+
+    def push(client: Client) -> PartlyPushed:
+        with pytest.raises(PartlyPushed, match="5000 of 5001 jobs were taken before") as caught:
+            client.push_many([{"name": "a"}] * (PUSH_JOBS_MAX + 1))
+        return caught.value
+
+    error = await use(daemon, push)
+    assert error.job_ids == [*first, None]
+    assert isinstance(error.__cause__, Unavailable)
+
+
+async def test_atomic_is_one_request_and_all_or_nothing(daemon: ScriptedDaemon) -> None:
+    daemon.script("POST", "/v1/jobs", Answer(400, {"detail": "one is bad", "errors": [{"index": 1, "detail": "x"}]}))
+
+    def push(client: Client) -> None:
+        with pytest.raises(Invalid, match="one is bad"):
+            client.push_many([{"name": "a"}] * (PUSH_JOBS_MAX + 1), atomic=True)
+
+    await use(daemon, push)
+    assert daemon.seen[0].query == {"atomic": "1"}
+    assert len(daemon.seen) == 1
+
+
+@pytest.mark.parametrize("body", [None, [], {"job_ids": ["a"]}, {"job_ids": [1, 2]}, {"job_id": 7}])
+async def test_an_answer_that_does_not_fit_is_refused(daemon: ScriptedDaemon, body: Any) -> None:
+    daemon.script("POST", "/v1/jobs", Answer(201, body), Answer(201, body))
+
+    def push(client: Client) -> None:
+        with pytest.raises(JqdClientError, match="is it a jqd daemon"):
+            client.push_many([{"name": "a"}, {"name": "b"}])
+        with pytest.raises(JqdClientError, match="is it a jqd daemon"):
+            client.push("a")
+
+    await use(daemon, push)
+
+
+# ---------------------------------------------------------------- look and wait
+
+
+async def test_get_tells_a_job_and_an_unknown_one(daemon: ScriptedDaemon) -> None:
+    def look(client: Client) -> JobInfo:
+        with pytest.raises(NotFound):
+            client.get("no/such job")
+        with pytest.raises(ValueError, match="never empty"):
+            client.get("")
+        return client.get(client.push("a", job_id="with/slash ?"))
+
+    info = await use(daemon, look)
+    assert (info.job_id, info.name, info.state, info.ended) == ("with/slash ?", "a", "waiting", False)
+    assert info.created_at == datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+async def test_a_long_poll_ends_with_the_job(daemon: ScriptedDaemon) -> None:
+    def end_soon() -> None:
+        daemon.jobs["a"].result = 42
+        daemon.jobs["a"].end("succeeded")
+
+    await use(daemon, lambda client: client.push("n", job_id="a", keep_result=True))
+    async with trio.open_nursery() as nursery:
+
+        async def end_when_asked() -> None:
+            while not daemon.counted("GET", "/v1/jobs/a"):
+                await trio.lowlevel.checkpoint()
+            end_soon()
+
+        nursery.start_soon(end_when_asked)
+        info = await use(daemon, lambda client: client.get("a", wait=30))
+    assert info.succeeded
+    assert info.result == 42
+    assert daemon.counted("GET", "/v1/jobs/a") == 1
+
+
+def _polled(states: list[str], took_s: float) -> tuple[Client, ManualClock, list[float]]:
+    """A client whose polls answer `states` in turn, each after `took_s`, the last one for ever; and what it asked."""
+    clock, asked = ManualClock(), list[float]()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        asked.append(float(request.url.params.get("wait", 0)))
+        clock.advance(took_s)
+        state = states.pop(0) if len(states) > 1 else states[0]
+        body = msgspec.msgpack.encode({"job_id": "a", "name": "n", "state": state})
+        return httpx2.Response(200, content=body, headers={"content-type": "application/msgpack"})
+
+    return Client(transport=httpx2.MockTransport(answer), clock=clock), clock, asked
+
+
+def test_a_long_wait_is_several_polls() -> None:
+    client, _, asked = _polled(["waiting", "running", "succeeded"], WAIT_S_MAX)
+    assert client.get("a", wait=WAIT_S_MAX * 2.5).succeeded
+    assert asked == [WAIT_S_MAX, WAIT_S_MAX, WAIT_S_MAX / 2]
+
+
+def test_a_wait_that_runs_out_answers_how_the_job_stands() -> None:
+    client, _, asked = _polled(["running"], 2.0)
+    assert client.get("a", wait=5).state == "running"
+    assert asked == [5, 3, 1]
+    with pytest.raises(TimedOut, match=r"still running after 4 s") as caught:
+        client.result("a", wait=4)
+    assert caught.value.pending == ["a"]
+
+
+def test_without_wait_one_question_is_asked() -> None:
+    client, _, asked = _polled(["running"], 0.0)
+    client.get("a")
+    assert asked == [0]
+
+
+async def test_results(daemon: ScriptedDaemon) -> None:
+    def push(client: Client) -> None:
+        for job_id in ("good", "bad", "gone"):
+            client.push("n", job_id=job_id)
+
+    await use(daemon, push)
+    daemon.jobs["good"].result = {"a": [1]}
+    daemon.jobs["good"].end("succeeded")
+    daemon.jobs["bad"].outcome = {"error": "ValueError: no"}
+    daemon.jobs["bad"].end("failed")
+    daemon.jobs["gone"].end("cancelled")
+
+    def results(client: Client) -> None:
+        assert client.result("good") == {"a": [1]}
+        assert client.result("good", consume=True) == {"a": [1]}
+        assert client.result("good") is None
+        with pytest.raises(JobFailed, match="failed: ValueError: no") as caught:
+            client.result("bad")
+        assert caught.value.info.state == "failed"
+        with pytest.raises(JobFailed, match="was cancelled"):
+            client.result("gone")
+
+    await use(daemon, results)
+
+
+async def test_waiting_for_many(daemon: ScriptedDaemon) -> None:
+    ids = await use(daemon, lambda client: client.push_many([{"name": "n"} for _ in range(40)]))
+    async with trio.open_nursery() as nursery:
+
+        async def end_backwards() -> None:
+            while not any(seen.method == "GET" for seen in daemon.seen):
+                await trio.lowlevel.checkpoint()
+            for job_id in reversed(ids):
+                daemon.jobs[job_id].end("succeeded")
+
+        nursery.start_soon(end_backwards)
+        infos = await use(daemon, lambda client: client.wait(ids, timeout=30))
+    assert [info.job_id for info in infos] == ids
+    assert all(info.succeeded for info in infos)
+    assert await use(daemon, lambda client: client.wait([])) == []
+
+
+async def test_waiting_for_many_runs_out(daemon: ScriptedDaemon) -> None:
+    ids = await use(daemon, lambda client: client.push_many([{"name": "n"} for _ in range(3)]))
+    daemon.jobs[ids[1]].end("failed")
+
+    def wait(client: Client) -> list[str]:
+        with pytest.raises(TimedOut, match=r"2 of 3 jobs have not ended after 0\.1 s") as caught:
+            client.wait(ids, timeout=0.1)
+        with pytest.raises(NotFound):
+            client.wait([*ids, "nobody"], timeout=0.1)
+        return caught.value.pending
+
+    assert await use(daemon, wait) == [ids[0], ids[2]]
+
+
+async def test_cancel_says_what_became_of_it(daemon: ScriptedDaemon) -> None:
+    def cancel(client: Client) -> list[Cancel]:
+        for job_id in ("waiting", "running"):
+            client.push("n", job_id=job_id)
+        daemon.jobs["running"].state = "running"
+        told = [client.cancel("waiting"), client.cancel("running"), client.cancel("waiting")]
+        with pytest.raises(NotFound):
+            client.cancel("nobody")
+        return told
+
+    told = await use(daemon, cancel)
+    assert told == [Cancel.CANCELLED, Cancel.RECORDED, Cancel.TOO_LATE]
+    assert [bool(each) for each in told] == [True, True, False]
+
+
+# ---------------------------------------------------------------- the daemon
+
+
+async def test_the_daemon_is_asked_about_itself(daemon: ScriptedDaemon) -> None:
+    daemon.workers["w"] = {"name": "one", "jobs": [], "url": "http://127.0.0.1:9/"}
+
+    def ask(client: Client) -> None:
+        assert client.stats() == {"jobs": 0}
+        assert client.workers()[0]["name"] == "one"
+        assert client.ready() == {"ready": True, "push": True, "run": True}
+        daemon.script("GET", "/readyz", Answer(503, {"push": False}))
+        assert client.ready() == {"ready": False, "push": False}
+        daemon.script("GET", "/v1/stats", Answer(200, [1]))
+        with pytest.raises(JqdClientError, match="a question for stats"):
+            client.stats()
+
+    await use(daemon, ask)
+
+
+# ---------------------------------------------------------------- job_info
+
+
+NOON = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "told", ["2026-01-31T12:00:00Z", "2026-01-31T13:00:00+01:00", "2026-01-31T12:00:00", NOON.timestamp(), NOON]
+)
+def test_dates_are_understood_in_every_form(told: Any) -> None:
+    assert job_info({"job_id": "a", "name": "n", "state": "x", "started_at": told}).started_at == NOON
+
+
+@pytest.mark.parametrize(
+    "told", [None, [], {"job_id": 1}, {"job_id": "a", "name": "n", "state": "x", "created_at": []}]
+)
+def test_what_is_no_job_is_refused(told: Any) -> None:
+    with pytest.raises(ValueError, match=r"map|understood|date"):
+        job_info(told)
+
+
+def test_fields_of_a_newer_daemon_and_missing_ones_do_no_harm() -> None:
+    info = job_info({"job_id": "a", "name": "n", "state": "resting", "mood": "good", "history": None, "tags": None})
+    assert (info.state, info.ended, list(info.history), info.finished_at) == ("resting", False, [], None)

@@ -1,0 +1,182 @@
+"""One request: which broken ones are repeated, and which error each answer becomes."""
+
+import random
+from collections.abc import Callable
+
+import httpx2
+import msgspec
+import pytest
+
+from jqd.client.errors import (
+    Conflict,
+    Forbidden,
+    Invalid,
+    ItemError,
+    JqdClientError,
+    NotFound,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+from jqd.client.http import TRIES_MAX, Http
+from jqd.errors import ConfigError
+
+URL = "http://daemon.test:7420"
+
+
+class Wire:
+    """A transport that does what it is told, in order, and counts."""
+
+    def __init__(self, *acts: Exception | httpx2.Response) -> None:
+        self.acts = list(acts)
+        self.requests: list[httpx2.Request] = []
+        self.slept: list[float] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        act = self.acts.pop(0)
+        if isinstance(act, Exception):
+            raise act
+        return act
+
+    def http(self, token: str | None = None) -> Http:
+        transport = httpx2.MockTransport(self)
+        return Http(
+            URL, timeout_s=1, token=token, transport=transport, source=random.Random(1), sleep=self.slept.append
+        )
+
+
+def packed(status: int, body: object, **headers: str) -> httpx2.Response:
+    told = {"content-type": "application/msgpack"} | {key.replace("_", "-"): value for key, value in headers.items()}
+    return httpx2.Response(status, content=msgspec.msgpack.encode(body), headers=told)
+
+
+UNSENT = [httpx2.ConnectError("refused"), httpx2.ConnectTimeout("slow"), httpx2.PoolTimeout("busy")]
+
+
+@pytest.mark.parametrize("error", UNSENT, ids=lambda error: type(error).__name__)
+def test_a_request_that_was_not_sent_is_repeated(error: Exception) -> None:
+    wire = Wire(error, error, packed(201, {"job_id": "a"}))
+    assert wire.http().call("POST", "/v1/jobs", body=b"x", repeatable=False).body == {"job_id": "a"}
+    assert len(wire.requests) == 3
+    assert len(wire.slept) == 2
+    assert wire.slept[1] > wire.slept[0]
+
+
+def test_repeating_is_bounded_and_the_error_says_that_nothing_was_sent() -> None:
+    wire = Wire(*[httpx2.ConnectError("Connection refused")] * 10)
+    with pytest.raises(
+        Unreachable, match=r"no daemon answers at http://daemon\.test:7420 .*refused.*nothing was sent"
+    ) as caught:
+        wire.http().call("POST", "/v1/jobs", body=b"x")
+    assert not caught.value.sent
+    assert len(wire.requests) == TRIES_MAX
+
+
+BROKEN = [httpx2.ReadError("reset"), httpx2.WriteError("pipe"), httpx2.RemoteProtocolError("closed")]
+
+
+@pytest.mark.parametrize("error", BROKEN, ids=lambda error: type(error).__name__)
+def test_a_request_that_may_have_arrived_is_repeated_only_when_twice_counts_as_once(error: Exception) -> None:
+    wire = Wire(error)
+    with pytest.raises(Unreachable, match="may have arrived") as caught:
+        wire.http().call("POST", "/v1/jobs", body=b"x", repeatable=False)
+    assert caught.value.sent
+    assert not wire.slept
+
+    wire = Wire(error, packed(200, {"job_id": "a", "duplicate": True}))
+    assert wire.http().call("POST", "/v1/jobs", body=b"x", repeatable=True).status == 200
+
+
+@pytest.mark.parametrize("repeatable", [True, False])
+def test_a_slow_answer_is_a_timeout_and_not_repeated(repeatable: bool) -> None:
+    wire = Wire(httpx2.ReadTimeout("slow"))
+    with pytest.raises(TimedOut, match="within 1 s"):
+        wire.http().call("GET", "/v1/jobs/a", repeatable=repeatable)
+
+
+STATUSES: list[tuple[int, type[JqdClientError]]] = [
+    (400, Invalid),
+    (401, Forbidden),
+    (403, Forbidden),
+    (404, NotFound),
+    (409, Conflict),
+    (413, TooLarge),
+    (415, Invalid),
+    (422, Invalid),
+    (429, Unavailable),
+    (500, JqdClientError),
+    (503, Unavailable),
+    (507, Unavailable),
+]
+
+
+@pytest.mark.parametrize(("status", "kind"), STATUSES)
+def test_each_status_has_its_error(status: int, kind: type[JqdClientError]) -> None:
+    wire = Wire(packed(status, {"title": "Short", "detail": "why it was so"}))
+    with pytest.raises(JqdClientError, match=rf"why it was so \({status}\)") as caught:
+        wire.http().call("GET", "/v1/stats")
+    assert type(caught.value) is kind
+    assert caught.value.status == status
+
+
+def test_a_refusal_names_the_fields() -> None:
+    told = [
+        {"pointer": "/priority", "detail": "is not a number"},
+        {"index": 3, "detail": "no name"},
+        "odd",
+        {"index": 4},
+    ]
+    with pytest.raises(Invalid, match="/priority is not a number") as caught:
+        Wire(packed(422, {"detail": "Field wrong", "errors": told})).http().call("POST", "/v1/jobs", body=b"")
+    first, second, third, fourth = caught.value.errors
+    assert first == ItemError(pointer="/priority", detail="is not a number")
+    assert second == ItemError(index=3, detail="no name")
+    assert third.detail == "odd"
+    assert fourth.index == 4
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [("5", 5.0), ("0.5", 0.5), ("Sat, 21 Nov 2026 05:00:00 GMT", None), ("-1", None), ("inf", None)],
+)
+def test_unavailable_says_how_long_to_stay_away(header: str, seconds: float | None) -> None:
+    with pytest.raises(Unavailable) as caught:
+        Wire(packed(503, {"detail": "draining"}, retry_after=header)).http().call("POST", "/v1/jobs", body=b"")
+    assert caught.value.retry_after == seconds
+
+
+ODD: list[tuple[Callable[[], httpx2.Response], str]] = [
+    (lambda: httpx2.Response(200, content=b"<html>", headers={"content-type": "text/html"}), "is it a jqd daemon"),
+    (
+        lambda: httpx2.Response(200, content=b"\xc1", headers={"content-type": "application/msgpack"}),
+        "cannot be decoded",
+    ),
+    (lambda: httpx2.Response(502, content=b"bad gateway", headers={"content-type": "text/plain"}), "bad gateway"),
+]
+
+
+@pytest.mark.parametrize(("answer", "says"), ODD)
+def test_what_is_no_answer_of_a_daemon_is_refused(answer: Callable[[], httpx2.Response], says: str) -> None:
+    with pytest.raises(JqdClientError, match=says):
+        Wire(answer()).http().call("GET", "/v1/stats")
+
+
+def test_json_answers_are_understood_and_headers_sent() -> None:
+    wire = Wire(httpx2.Response(200, content=b'{"a": 1}', headers={"content-type": "application/json"}))
+    assert wire.http(token="secret").call("POST", "/v1/x", body=b"1").body == {"a": 1}
+    headers = wire.requests[0].headers
+    assert headers["authorization"] == "Bearer secret"
+    assert headers["accept"] == headers["content-type"] == "application/msgpack"
+
+
+@pytest.mark.parametrize("url", ["localhost:7420", "127.0.0.1:7420", "ftp://a", "http://", "", "http://a:b"])
+def test_a_client_is_not_made_for_what_is_no_url(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"write one like http://127\.0\.0\.1:7420"):
+        Http(url, timeout_s=1, token=None)
+
+
+def test_a_wrong_url_is_told_as_such() -> None:
+    with pytest.raises(JqdClientError, match="URL like http://"):
+        Wire(httpx2.UnsupportedProtocol("no scheme")).http().call("GET", "/v1/stats")
