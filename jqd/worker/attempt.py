@@ -125,13 +125,15 @@ class Attempts:
         should_retry: bool = True,
         retry_after: float | None = None,
     ) -> bytes:
-        finished_at = self._stamps.text(self._clock.wall_ms())
+        finished_at, message = self._stamps.text(self._clock.wall_ms()), _plain(message)
+        if isinstance(error, str):
+            error = _plain(error)
         try:
             return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after))
-        except Exception as refused:  # noqa: BLE001 - as above: the value may be anything, the text may hold lone surrogates
-            message = f"{_plain(message)} (its error value cannot be encoded: {_plain(str(refused))})"
-            told = Failure(job_id, finished_at, reason, should_retry, _plain(repr(error)), message, retry_after)
-            return codec.encode(told)
+        except Exception as refused:  # noqa: BLE001 - as above: the error's value may be anything
+            message += f" (its error value cannot be encoded: {_name(refused)})"
+            kind = f"a value of type {type(error).__name__}"
+            return codec.encode(Failure(job_id, finished_at, reason, should_retry, kind, message, retry_after))
 
 
 def _name(error: BaseException) -> str:

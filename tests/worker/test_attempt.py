@@ -1,0 +1,249 @@
+"""How attempts end: every way a function may return or raise, in threads and as tasks."""
+
+import sys
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.worker import App, Context, Failed, Retry, ServiceConfig
+from jqd.worker.wire import ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
+from tests.worker.exchange import Exchange, packed, run_batch
+
+
+class Odd(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Point(msgspec.Struct):
+    x: int
+
+
+def ending(argument: Any) -> Any:
+    """Ends as the argument says."""
+    match argument:
+        case {"return": value}:
+            return value
+        case "struct":
+            return Point(3)
+        case "object":
+            return object()
+        case "int too big":
+            return 2**70
+        case "huge":
+            return bytes(RESULT_BYTES_MAX)
+        case "retry":
+            raise Retry
+        case "retry after":
+            raise Retry(after=7.5, message="the printer is busy")
+        case "failed":
+            raise Failed("no such file")
+        case "failed with error":
+            raise Failed("no such file", error={"path": "a"})
+        case "failed with odd error":
+            raise Failed("no such file", error=object())
+        case "exit":
+            sys.exit("leaving")
+        case "odd":
+            raise Odd
+        case "surrogate":
+            raise ValueError("\ud800 alone")
+        case "long":
+            raise ValueError("x" * 100_000)
+        case "group":
+            raise ExceptionGroup("two", [ValueError("a"), KeyError("b")])
+    raise ValueError(f"unknown: {argument}")
+
+
+app = App()
+app.job("plain")(ending)
+
+
+@app.job("async")
+async def ending_async(argument: Any) -> Any:
+    await trio.lowlevel.checkpoint()
+    return ending(argument)
+
+
+both = pytest.mark.parametrize("name", ["plain", "async"])
+
+
+async def end(name: str, argument: Any) -> dict[str, Any]:
+    exchange = await run_batch(app, {"job_id": "a", "name": name, "argument": argument})
+    assert exchange.status == 200
+    (outcome,) = exchange.body
+    assert outcome["job_id"] == "a"
+    datetime.fromisoformat(outcome["finished_at"])
+    return dict(outcome)
+
+
+@both
+@pytest.mark.parametrize("value", [None, 0, "text", b"bytes", [1, {"a": None}], {"k": [True, 1.5]}])
+async def test_values_go_through_unchanged(name: str, value: Any) -> None:
+    outcome = await end(name, {"return": value})
+    assert (outcome["type"], outcome["result"]) == ("success", value)
+
+
+@both
+async def test_structs_are_results_too(name: str) -> None:
+    assert (await end(name, "struct"))["result"] == {"x": 3}
+
+
+@both
+@pytest.mark.parametrize(
+    ("argument", "says"),
+    [
+        ("object", "result of type object cannot be encoded"),
+        ("int too big", "result of type int cannot be encoded"),
+        ("huge", f"more than {RESULT_BYTES_MAX}; put it where"),
+    ],
+)
+async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argument: str, says: str) -> None:
+    outcome = await end(name, argument)
+    assert (outcome["type"], outcome["reason"], outcome["should_retry"]) == ("failure", "other", False)
+    assert says in outcome["message"]
+
+
+@both
+async def test_retry_asks_for_another_attempt(name: str) -> None:
+    outcome = await end(name, "retry")
+    assert (outcome["type"], outcome["should_retry"], "retry_after" in outcome) == ("failure", True, False)
+    outcome = await end(name, "retry after")
+    assert (outcome["should_retry"], outcome["retry_after"]) == (True, 7.5)
+    assert outcome["message"] == "the printer is busy"
+
+
+@pytest.mark.parametrize("after", [-1, float("inf"), float("nan")])
+def test_retry_takes_seconds_only(after: float) -> None:
+    with pytest.raises(ValueError, match="seconds from now"):
+        Retry(after=after)
+
+
+@both
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [("failed", "no such file"), ("failed with error", {"path": "a"})],
+)
+async def test_failed_is_final(name: str, argument: str, error: Any) -> None:
+    outcome = await end(name, argument)
+    assert (outcome["should_retry"], outcome["error"], outcome["message"]) == (False, error, "no such file")
+
+
+@both
+async def test_an_error_value_that_cannot_be_encoded_is_told_as_text(name: str) -> None:
+    outcome = await end(name, "failed with odd error")
+    assert outcome["should_retry"] is False
+    assert outcome["error"] == "a value of type object"
+    assert "cannot be encoded" in outcome["message"]
+
+
+@both
+@pytest.mark.parametrize(
+    ("argument", "error"),
+    [
+        ("nothing known", "ValueError: unknown: nothing known"),
+        ("exit", "SystemExit: leaving"),
+        ("odd", "Odd: (its text cannot be read)"),
+        ("surrogate", "ValueError: \\ud800 alone"),
+        ("group", "ExceptionGroup: two (2 sub-exceptions)"),
+    ],
+)
+async def test_raising_is_a_failure_with_its_traceback(name: str, argument: str, error: str) -> None:
+    outcome = await end(name, argument)
+    assert (outcome["type"], outcome["reason"], outcome["should_retry"]) == ("failure", "other", True)
+    assert outcome["error"] == error
+    assert "Traceback" in outcome["message"]
+    assert "in ending" in outcome["message"]
+    assert "attempt.py" not in outcome["message"].partition("test_attempt.py")[0]
+
+
+@both
+async def test_texts_are_bounded(name: str) -> None:
+    outcome = await end(name, "long")
+    assert len(outcome["error"]) == ERROR_CHARS_MAX
+    assert len(outcome["message"]) == MESSAGE_CHARS_MAX
+
+
+async def test_the_context_tells_about_the_attempt() -> None:
+    app, seen = App(), list[Context]()
+
+    @app.job()
+    def look(argument: object, context: Context) -> bool:
+        seen.append(context)
+        return context.is_last
+
+    job = {"id": "only-id", "name": "look", "attempt": 2, "max_retry": 2, "timeout": 60}
+    exchange = await run_batch(app, job, {**job, "id": "b", "attempt": 3})
+    assert {key: outcome["result"] for key, outcome in exchange.by_id.items()} == {"only-id": False, "b": True}
+    context = next(each for each in seen if each.job_id == "only-id")
+    assert (context.name, context.attempt, context.max_retry) == ("look", 2, 2)
+    left_s = (context.deadline - datetime.now(context.deadline.tzinfo)).total_seconds()
+    assert 50 < left_s <= 60
+
+
+async def test_a_job_without_parameter_takes_no_argument() -> None:
+    app = App()
+    ran = []
+
+    @app.job()
+    def tick() -> None:
+        ran.append(1)
+
+    exchange = await run_batch(app, {"job_id": "a", "name": "tick"}, {"job_id": "b", "name": "tick", "argument": 0})
+    assert exchange.by_id["a"]["type"] == "success"
+    assert exchange.by_id["b"]["should_retry"] is False
+    assert "takes no argument" in exchange.by_id["b"]["message"]
+    assert ran == [1]
+
+
+async def test_an_argument_that_cannot_be_decoded_fails_its_own_job_only() -> None:
+    app = App()
+    app.job("echo")(lambda argument: argument)
+    good, bad = {"job_id": "good", "name": "echo", "argument": 1}, {"job_id": "bad", "name": "echo", "argument": "?"}
+    body = packed(bad, good).replace(b"\xa1?", b"\xa1\xff")  # no UTF-8
+    service = app.asgi
+    exchange = await Exchange(service, body).run()
+    service.close()
+    assert exchange.by_id["good"]["result"] == 1
+    assert exchange.by_id["bad"]["type"] == "failure"
+
+
+async def test_an_async_job_is_cancelled_at_its_timeout_and_others_go_on() -> None:
+    app, ended = App(), []
+
+    @app.job()
+    async def wait(argument: object) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.append(argument)
+
+    @app.job()
+    async def quick(argument: object) -> str:
+        return "done"
+
+    jobs: list[dict[str, Any]] = [
+        {"job_id": "slow", "name": "wait", "argument": 1, "timeout": 0.02},
+        {"job_id": "q", "name": "quick"},
+    ]
+    exchange = await run_batch(app, *jobs, config=ServiceConfig(concurrency=1))
+    slow = exchange.by_id["slow"]
+    assert (slow["type"], slow["reason"], slow["should_retry"]) == ("failure", "timeout", True)
+    assert "slow (wait) did not end within its timeout of 0.02 s" in slow["message"]
+    assert exchange.by_id["q"]["result"] == "done"
+    assert ended == [1]
+
+
+@pytest.mark.parametrize("timeout", [0, -1, None, float("inf"), float("nan")])
+async def test_a_timeout_that_is_none_becomes_the_default(timeout: float | None) -> None:
+    app, deadlines = App(), []
+
+    @app.job()
+    async def look(argument: object) -> None:
+        deadlines.append(trio.current_effective_deadline() - trio.current_time())
+
+    await run_batch(app, {"job_id": "a", "name": "look", "timeout": timeout})
+    assert 20 < deadlines[0] <= 30
