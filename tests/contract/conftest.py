@@ -1,0 +1,33 @@
+"""Each test of a contract runs once on the fake and once on the real thing."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from jqd.clock import ManualClock
+from jqd.store import Store, StoreConfig, open_store
+from jqd.testing.store import FakeStore
+from tests.contract.bench import StoreBench
+from tests.valkey import fresh_valkey, valkey_server
+
+__all__ = ["fresh_valkey", "store_bench", "store_url", "valkey_server"]
+
+
+@pytest.fixture(params=["fake", "valkey"])
+def store_url(request) -> str:
+    """Where the store of this test is; empty for the fake."""
+    return "" if request.param == "fake" else str(request.getfixturevalue("fresh_valkey").url)
+
+
+@pytest.fixture
+async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
+    """A store, fake or real, on a clock that the test moves."""
+    clock = ManualClock()
+    config = StoreConfig(url=store_url or "redis://fake", history_max=3, ended_keep_jobs=5)
+    store: Store
+    if store_url:
+        async with open_store(config, now_ms=clock.wall_ms) as store:
+            yield StoreBench(store, clock)
+    else:
+        store = FakeStore(clock, config)
+        yield StoreBench(store, clock)

@@ -1,0 +1,341 @@
+"""What becomes of jobs, on the fake and on a real Valkey."""
+
+import msgspec
+import pytest
+
+from jqd.errors import PositionMismatch
+from jqd.job import NIL, Fate, Held, Job, State
+from jqd.jobid import IdSource, journal_number
+from jqd.record import Lane
+from jqd.store import OnItsWay, Promoted, WaitingType
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
+
+
+async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
+    argument = msgspec.msgpack.encode({"to": "søren", "raw": b"\x00\xff\xc1"})
+    job = await store_bench.push(
+        argument=argument,
+        priority=-5,
+        max_retry=3,
+        timeout_s=1.5,
+        keep_result=True,
+        created_at_ms=17,
+        name="øre",
+        tags=("a", "b"),
+    )
+    (held,) = await store_bench.claim(await store_bench.join())
+    assert held.job == job
+    assert held.attempt == 1
+
+
+async def test_jobs_run_by_priority_then_age(store_bench: StoreBench) -> None:
+    jobs = [store_bench.make(priority=priority) for priority in (3, 1, 2, 1, 3)]
+    await store_bench.add(*jobs)
+    held = await store_bench.claim(await store_bench.join())
+    assert ids(held) == [jobs[at].id for at in (1, 3, 2, 0, 4)]
+
+
+async def test_a_claim_keeps_within_its_limits(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    for priority in (1, 2, 3, 4):
+        await store_bench.push(priority=priority, argument=b"\xc4\x64" + bytes(100))
+    assert [one.job.priority for one in await store_bench.claim(owner, priority_min=2, priority_max=3)] == [2, 3]
+    assert [one.job.priority for one in await store_bench.claim(owner, limit=1)] == [1]
+    assert await store_bench.claim(owner, limit=0) == []
+    assert await store_bench.claim(owner, "unknown") == []
+    await store_bench.push(priority=9, argument=b"\xc4\x64" + bytes(100))
+    assert len(await store_bench.claim(owner, bytes_max=1)) == 1, "one job is given however big it is"
+    assert len(await store_bench.claim(owner, bytes_max=300)) == 1
+
+
+async def test_two_jobs_fit_or_one(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    await store_bench.add(*(store_bench.make(argument=b"\xc4\x64" + bytes(100)) for _ in range(5)))
+    assert len(await store_bench.claim(owner, bytes_max=200)) == 1
+    assert len(await store_bench.claim(owner, bytes_max=320)) == 2
+
+
+async def test_fences_grow_and_tell_the_start(store_bench: StoreBench) -> None:
+    first = await store_bench.push()
+    await store_bench.push()
+    owner = await store_bench.join()
+    one, two = await store_bench.claim_one(owner), await store_bench.claim_one(owner)
+    assert owner.epoch < one.fence < two.fence
+    view = await store_bench.view(first)
+    assert view.state is State.RUNNING
+    assert view.daemon == owner.sysid
+    assert view.started_at_ms == store_bench.clock.wall_ms()
+    assert view.attempts == 1
+
+
+async def test_waiting_jobtypes_say_what_is_best(store_bench: StoreBench) -> None:
+    a, b, c = store_bench.make("a", priority=5), store_bench.make("b", priority=1), store_bench.make("a", priority=2)
+    await store_bench.add(a, b, c)
+    both = [WaitingType("b", 1, b.id, 1), WaitingType("a", 2, c.id, 2)]
+    store = store_bench.store
+    assert await store.get_waiting_jobtypes(None, 10) == both
+    assert await store.get_waiting_jobtypes(None, 1) == both[:1]
+    assert await store.get_waiting_jobtypes(["x", "a", "b"], 10) == both
+    assert await store.get_waiting_jobtypes(["a"], 10) == both[1:]
+    assert await store.get_waiting_jobtypes([], 10) == []
+    assert await store.get_waiting_jobtypes(None, 0) == []
+    owner = await store_bench.join()
+    await store_bench.claim(owner, "a", 1)
+    assert await store.get_waiting_jobtypes(None, 10) == [both[0], WaitingType("a", 5, a.id, 1)]
+    await store_bench.claim(owner, "a", 1)
+    assert await store.get_waiting_jobtypes(None, 10) == both[:1]
+
+
+async def test_application_is_exactly_once(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    job, other = store_bench.make(), store_bench.make()
+    assert await store.applied(JOURNAL) == dict.fromkeys(Lane, 0)
+    await store.apply_jobs(JOURNAL, 0, 50, [job])
+    await store.apply_jobs(JOURNAL, 0, 50, [job, other])  # a lost answer: the store stands at 50 already
+    assert await store.get_job(other.id) is not None
+    with pytest.raises(PositionMismatch) as caught:
+        await store.apply_jobs(JOURNAL, 20, 80, [other])
+    assert caught.value.stored == 50
+    for lane, position in zip(Lane, (80, 20, 30), strict=True):
+        await store.skip(JOURNAL, lane, 50 if lane is Lane.JOBS else 0, position)
+    await store.skip(JOURNAL, Lane.CANCELS, 0, 30)
+    with pytest.raises(PositionMismatch):
+        await store.skip(JOURNAL, Lane.CANCELS, 0, 31)
+    assert await store.applied(JOURNAL) == {Lane.JOBS: 80, Lane.OUTCOMES: 20, Lane.CANCELS: 30}
+    assert await store.applied(OTHER_JOURNAL) == dict.fromkeys(Lane, 0)
+    assert (await store.stats()).waiting == 1
+
+
+async def test_applying_again_revives_nothing(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.add(job)
+    assert await store_bench.state(job) is State.RUNNING
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    await store_bench.add(job)
+    assert await store_bench.state(job) is State.SUCCEEDED
+    assert await store_bench.store.get_waiting_jobtypes(None, 10) == []
+
+
+async def test_endings(store_bench: StoreBench) -> None:
+    jobs = [await store_bench.push(keep_result=keep) for keep in (True, False, False, False)]
+    kept, plain, failed, dead = await store_bench.claim(await store_bench.join())
+    done = outcome(kept, Fate.SUCCEEDED, result=b"\x07", worker="w", finished_at_ms=5)
+    assert (
+        await store_bench.settle(
+            done,
+            outcome(plain, Fate.SUCCEEDED, result=b"\x08"),
+            outcome(failed, Fate.FAILED, message="no such address"),
+            outcome(dead, Fate.DEAD, reason="timeout"),
+        )
+        == []
+    )
+    views = [await store_bench.view(job) for job in jobs]
+    assert [view.state for view in views] == [State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.FAILED]
+    assert [view.result for view in views] == [b"\x07", None, None, None]
+    assert views[0].outcome == msgspec.structs.replace(done, result=NIL)
+    assert [len(view.history) for view in views] == [0, 0, 1, 1]
+    assert views[2].history[0].message == "no such address"
+    stats = await store_bench.store.stats()
+    assert (stats.waiting, stats.running, stats.ended, stats.dead) == (0, 0, 3, 1)
+    await store_bench.store.drop_result(jobs[0].id)
+    await store_bench.store.drop_result(jobs[0].id)
+    assert (await store_bench.view(jobs[0])).result is None
+
+
+async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench) -> None:
+    job = await store_bench.push(priority=4)
+    owner = await store_bench.join()
+    for attempt in range(1, 6):
+        held = await store_bench.claim_one(owner)
+        assert held.attempt == attempt
+        await store_bench.settle(outcome(held, Fate.RETRY, delay_ms=1000, message=f"try {attempt}"))
+        view = await store_bench.view(job)
+        assert view.state is State.RETRYING
+        assert view.eligible_at_ms == store_bench.clock.wall_ms() + 1000
+        store_bench.clock.advance(0.4)
+        assert await store_bench.store.promote(10) == Promoted(0, 600)
+        store_bench.clock.advance(0.6)
+        assert await store_bench.store.promote(10) == Promoted(1, None)
+    view = await store_bench.view(job)
+    assert view.state is State.RETRYING
+    assert view.attempts == 5
+    assert [one.message for one in view.history] == ["try 3", "try 4", "try 5"], "only the last few are kept"
+    assert view.outcome == view.history[-1]
+    assert await store_bench.store.get_waiting_jobtypes(None, 9) == [WaitingType("mail", 4, job.id, 1)]
+
+
+async def test_a_retry_without_delay_is_ready_at_once(store_bench: StoreBench) -> None:
+    await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(outcome(held, Fate.RETRY))
+    assert (await store_bench.claim_one(owner)).attempt == 2
+
+
+async def test_dates(store_bench: StoreBench) -> None:
+    now_ms = store_bench.clock.wall_ms()
+    jobs = [store_bench.make(eligible_at_ms=now_ms + wait) for wait in (2000, 1000, 1500, -10)]
+    await store_bench.add(*jobs)
+    assert [await store_bench.state(job) for job in jobs] == [State.SCHEDULED] * 3 + [State.WAITING]
+    assert (await store_bench.view(jobs[0])).eligible_at_ms == now_ms + 2000
+    assert await store_bench.store.promote(10) == Promoted(0, 1000)
+    store_bench.clock.advance(1.6)
+    assert await store_bench.store.promote(1) == Promoted(1, 0)
+    assert await store_bench.store.promote(10) == Promoted(1, 400)
+    assert (await store_bench.store.stats())[:3] == (3, 1, 0)
+
+
+async def test_late_outcomes(store_bench: StoreBench) -> None:
+    """A success of an older attempt counts, nothing else does; and nothing after the end."""
+    jobs = [await store_bench.push() for _ in range(4)]
+    owner = await store_bench.join()
+    old = await store_bench.claim(owner)
+    await store_bench.store.release_jobs(owner, old)
+    (new,) = await store_bench.claim(owner, limit=1)
+    assert (
+        await store_bench.settle(outcome(old[0], Fate.RETRY), outcome(old[0], Fate.DEAD), outcome(old[0], Fate.FAILED))
+        == [jobs[0].id] * 3
+    )
+    assert await store_bench.state(jobs[0]) is State.RUNNING
+    assert await store_bench.settle(outcome(old[0], Fate.SUCCEEDED)) == []
+    assert await store_bench.state(jobs[0]) is State.SUCCEEDED
+    assert await store_bench.settle(outcome(new, Fate.DEAD), outcome(new, Fate.SUCCEEDED)) == [jobs[0].id] * 2
+    assert await store_bench.settle(outcome(old[1], Fate.SUCCEEDED)) == [], "taken out of the ready set"
+    assert await store_bench.store.get_held(owner) == []
+    held = await store_bench.claim(owner)
+    assert ids(held) == [jobs[2].id, jobs[3].id]
+    await store_bench.settle(outcome(held[0], Fate.RETRY, delay_ms=5000))
+    assert await store_bench.settle(outcome(old[2], Fate.SUCCEEDED)) == [], "taken out of the later set"
+    assert (await store_bench.store.stats()).scheduled == 0
+
+
+async def test_a_cancel_ends_what_nobody_holds(store_bench: StoreBench) -> None:
+    ready = await store_bench.push()
+    later = await store_bench.push(eligible_at_ms=store_bench.clock.wall_ms() + 9000)
+    stays = await store_bench.push()
+    await store_bench.cancel(ready.id, later.id, ready.id)
+    assert await store_bench.state(ready) is State.CANCELLED
+    assert await store_bench.state(later) is State.CANCELLED
+    assert ids(await store_bench.claim(await store_bench.join())) == [stays.id]
+    assert (await store_bench.store.stats())[:4] == (0, 0, 1, 2)
+
+
+async def test_a_cancel_of_a_held_job_is_noted(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    jobs = [await store_bench.push() for _ in range(4)]
+    retried, succeeded, given_back, reaped = await store_bench.claim(owner)
+    await store_bench.cancel(*(job.id for job in jobs))
+    view = await store_bench.view(jobs[0])
+    assert view.state is State.RUNNING
+    assert view.cancel_asked
+    await store_bench.settle(outcome(retried, Fate.RETRY, message="x"), outcome(succeeded, Fate.SUCCEEDED))
+    await store_bench.store.release_jobs(owner, [given_back])
+    await store_bench.store.release_sysid(owner)
+    states = [await store_bench.state(job) for job in jobs]
+    assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED, State.CANCELLED]
+    view = await store_bench.view(jobs[0])
+    assert not view.cancel_asked
+    assert view.outcome is not None
+    assert view.outcome.message == "x"
+    assert reaped.job.id == jobs[3].id
+
+
+async def test_a_cancel_after_the_end_changes_nothing(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    await store_bench.settle(outcome(await store_bench.claim_one(await store_bench.join()), Fate.DEAD))
+    await store_bench.cancel(job.id)
+    assert await store_bench.state(job) is State.FAILED
+    assert not (await store_bench.view(job)).cancel_asked
+
+
+@pytest.mark.parametrize("fate", list(Fate))
+async def test_an_outcome_may_come_before_its_job(store_bench: StoreBench, fate: Fate) -> None:
+    """A store that was emptied is filled again lane by lane."""
+    job = store_bench.make(keep_result=True)
+    early = outcome_of(job, fate)
+    assert await store_bench.settle(early, early) == ([] if fate is Fate.RETRY else [job.id])
+    await store_bench.add(job)
+    view = await store_bench.view(job)
+    assert (
+        view.state
+        is {
+            Fate.SUCCEEDED: State.SUCCEEDED,
+            Fate.FAILED: State.FAILED,
+            Fate.DEAD: State.FAILED,
+            Fate.RETRY: State.RETRYING,
+        }[fate]
+    )
+    assert view.result == (b"\x05" if fate is Fate.SUCCEEDED else None)
+    assert (await store_bench.store.stats()).dead == (fate is Fate.DEAD)
+    if fate is Fate.RETRY:
+        assert view.eligible_at_ms == store_bench.clock.wall_ms() + 500
+
+
+async def test_notes_of_unseen_jobs_merge(store_bench: StoreBench) -> None:
+    cancelled, finished, retried = (store_bench.make() for _ in range(3))
+    await store_bench.cancel(cancelled.id, finished.id, retried.id)
+    await store_bench.settle(outcome_of(finished, Fate.SUCCEEDED), outcome_of(retried, Fate.RETRY))
+    assert isinstance(await store_bench.store.get_job(cancelled.id), OnItsWay)
+    await store_bench.add(cancelled, finished, retried)
+    states = [await store_bench.state(job) for job in (cancelled, finished, retried)]
+    assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED]
+    await store_bench.add(await store_bench.push())
+    assert await store_bench.store.get_waiting_jobtypes(["mail"], 9) != [], "notes are used up by the job they meet"
+
+
+async def test_ids_on_their_way(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    never, seen, coming = (store_bench.make() for _ in range(3))
+    stranger = IdSource(journal=journal_number(OTHER_JOURNAL), salt=1, clock=store_bench.clock).take(1).first
+    await store_bench.add(seen)
+    assert await store.get_job(never.id) is None, "its journal is past it"
+    assert await store.get_job(coming.id) == OnItsWay(seen.id)
+    assert await store.get_job("my-own-name") is None
+    assert await store.get_job(stranger) is None, "no journal of that number ever showed up"
+    await store.applied(OTHER_JOURNAL)
+    assert await store.get_job(stranger) == OnItsWay("")
+
+
+async def test_purge(store_bench: StoreBench) -> None:
+    store, clock = store_bench.store, store_bench.clock
+    jobs = [await store_bench.push(keep_result=True) for _ in range(8)]
+    await store_bench.push()
+    owner = await store_bench.join()
+    for held in (await store_bench.claim(owner))[:8]:
+        clock.advance(1)
+        await store_bench.settle(outcome(held, Fate.DEAD if held.job == jobs[7] else Fate.SUCCEEDED, result=b"\x01"))
+    assert await store.purge(1) == 1, "five ended jobs are kept"
+    assert await store.purge(10) == 1
+    assert await store.purge(10) == 0
+    assert await store.get_job(jobs[1].id) is None
+    assert (await store_bench.view(jobs[2])).result == b"\x01"
+    clock.advance(3600)
+    assert await store.purge(10) == 5
+    assert (await store_bench.view(jobs[2])).result is None
+    clock.advance(86_400)
+    assert await store.purge(10) == 5
+    stats = await store.stats()
+    assert (stats.ended, stats.dead, stats.running) == (0, 1, 1)
+
+
+async def test_purge_of_notes_spares_running_jobs(store_bench: StoreBench) -> None:
+    store, clock = store_bench.store, store_bench.clock
+    await store_bench.push()
+    held = await store_bench.claim_one(await store_bench.join())
+    unseen, retried = store_bench.make(), store_bench.make()
+    await store_bench.cancel(held.job.id, unseen.id)
+    await store_bench.settle(outcome_of(retried, Fate.RETRY))
+    clock.advance(200_000)
+    assert await store.purge(10) == 2
+    assert await store.purge(10) == 0
+    assert (await store_bench.view(held.job)).cancel_asked
+    await store_bench.add(unseen, retried)
+    assert await store_bench.state(unseen) is State.WAITING
+    assert await store_bench.state(retried) is State.WAITING
+
+
+def outcome_of(job: Job, fate: Fate):
+    """An outcome under a claim this store has forgotten."""
+    return outcome(Held(job, 12345, 1), fate, result=b"\x05", delay_ms=500)
