@@ -3,19 +3,22 @@
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
+from typing import Any
 
 import trio
 
 from jqd import __version__
 from jqd.clock import Clock
+from jqd.joblog import JobLog
 from jqd.journal import Journal
+from jqd.log import get_logger
 from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.record import Lane
+from jqd.record import Lane, PushedJob
 from jqd.runner import Runner
 
 
@@ -28,11 +31,11 @@ class Control:
         journal: Journal,
         runner: Runner,
         membership: Membership,
-        lanes: Mapping[Lane, Ingest[object]],
+        lanes: Mapping[Lane, Ingest[Any]],
         paces: Sequence[Pace],
         endings: Endings,
         clock: Clock,
-        joblog_failing: Callable[[], str | None],
+        joblog: JobLog,
     ) -> None:
         self.draining = False
         self._journal = journal
@@ -42,9 +45,9 @@ class Control:
         self._paces = paces
         self._endings = endings
         self._clock = clock
-        self._joblog_failing = joblog_failing
+        self._joblog = joblog
+        self._log = get_logger("push")
         self._started_at_s = clock.mono_s()
-        self._entered = 0
 
     def live(self) -> bool:
         """The event loop turns, or nobody would ask."""
@@ -69,8 +72,15 @@ class Control:
 
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing."""
-        failing = self._joblog_failing()
-        return [failing] if failing else []
+        damaged = self._journal.stats().damaged
+        return [*damaged, self._joblog.failing] if self._joblog.failing else damaged
+
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
+        """A batch was acknowledged."""
+        self._log.info("push.batch", count=len(jobs))
+        if self._joblog.enabled:
+            rows = ({"job_id": i, "jobtype": job.name} for i, job in zip(job_ids, jobs, strict=True))
+            self._joblog.write("entered", rows)
 
     async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
         """Whether the store has applied `lane` up to `position` within `timeout_s`."""

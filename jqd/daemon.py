@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from jqd.api import Api
+from jqd.api import Api, Parts
 from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
@@ -103,17 +103,9 @@ class Daemon:
             paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],
             endings=self.endings,
             clock=clock,
-            joblog_failing=lambda: self.joblog.failing,
+            joblog=self.joblog,
         )
-        self.api = Api(
-            config.api,
-            journal=journal,
-            store=store,
-            runner=self.runner,
-            workers=self.workers,
-            control=self.control,
-            clock=clock,
-        )
+        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
 
     def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
         rules: dict[Lane, LaneRules[Any]] = {

@@ -115,6 +115,11 @@ class Journal:
         """Why nothing can be written now, or None."""
         return str(self._refusal) if self._refusal else None
 
+    @property
+    def refusing_full(self) -> bool:
+        """Whether it refuses because the disk is full."""
+        return self._refusal is not None and self._refusal.full
+
     def write(self, lane: Lane, records: int, body: bytes) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
 

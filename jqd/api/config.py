@@ -1,0 +1,22 @@
+"""Limits of the HTTP edge, each with its unit and reason."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ApiConfig:
+    """What the edge takes and how long it waits."""
+
+    job_bytes_max: int = 1 << 20  # one job: a script call of the store must stay near 1 MiB
+    array_bytes_max: int = 16 << 20  # a whole request: half a journal frame, so that conversion from JSON still fits
+    array_jobs_max: int = 10_000  # some 10 ms of work in one piece
+    request_s: float = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
+    wait_s_max: float = 60.0  # a long poll: below the idle time of common load balancers
+    poll_s: float = 1.0  # jobs also end through other daemons: a waiter looks this often
+    cancel_s: float = 2.0  # how long a cancel waits for the store before it answers 202
+
+    def __post_init__(self) -> None:
+        if not 0 < self.job_bytes_max <= self.array_bytes_max:
+            raise ValueError(f"job_bytes_max must be above 0 and at most array_bytes_max; got {self}")
+        if min(self.array_jobs_max, self.request_s, self.wait_s_max, self.poll_s, self.cancel_s) <= 0:
+            raise ValueError(f"every limit must be above 0; got {self}")

@@ -1,0 +1,208 @@
+"""GET and DELETE of one job: what is known of it, its result, its cancellation."""
+
+import math
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from jqd.api.message import Request, Response, answer
+from jqd.api.parts import Parts
+from jqd.api.problems import Problem
+from jqd.errors import StoreAway
+from jqd.job import NIL, Outcome, State
+from jqd.jobid import parse_id
+from jqd.record import Lane, encode_cancels
+from jqd.store import JobView, OnItsWay
+
+CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A job that was taken but is not in the store yet."""
+
+    job_id: str
+    created_at_ms: int
+
+    @property
+    def state(self) -> State:
+        """It waits to be ingested."""
+        return State.WAITING
+
+
+async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
+    view = await wait_final(parts, job_id, _wait_s(parts, request))
+    return answer(200, job_body(parts, view), request.answer_language())
+
+
+async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, or none any more."""
+    view = await wait_final(parts, job_id, _wait_s(parts, request))
+    result = view.result if isinstance(view, JobView) else None
+    if result is not None and request.query().get("consume", "0") not in ("", "0", "false"):
+        await parts.store.drop_result(job_id)
+    return answer(200, {"result": Raw(result or NIL)}, request.answer_language())
+
+
+async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`DELETE /v1/jobs/{id}`: 204 it will not start; 202 recorded, but it runs or the store is away; 409 it ended."""
+    state = await cancel(parts, job_id)
+    if state is State.CANCELLED:
+        return Response(204)
+    if state.is_final:
+        raise Problem(409, f"job {job_id} has already ended: {state.value}")
+    return answer(202, {"job_id": job_id, "state": state.value, "cancel": "recorded"}, request.answer_language())
+
+
+async def cancel(parts: Parts, job_id: str) -> State:
+    """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
+
+    Any other state that is not final: recorded, but running, or not confirmed in time. Raises Problem 404, 503, 507.
+    """
+    try:
+        before = await find(parts, job_id)
+    except StoreAway:
+        if parse_id(job_id) is None:
+            raise not_found(job_id) from None
+        before = Coming(job_id, 0)  # nobody can look now; a tombstone for a job that never was does no harm
+    if before.state.is_final:
+        return before.state
+    position = parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id]))
+    with trio.CancelScope(shield=True):
+        await parts.journal.wsync(position)
+    if not await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s):
+        return before.state
+    try:
+        after = await parts.store.get_job(job_id)
+    except StoreAway:
+        return before.state
+    if isinstance(after, JobView):
+        return after.state
+    # Not ingested yet: the store keeps a tombstone, and the job will meet it.
+    return State.CANCELLED
+
+
+async def find(parts: Parts, job_id: str) -> JobView | Coming:
+    """The job, or that it is on its way. Raises Problem 404, StoreAway."""
+    own = _taken_here(parts, job_id)
+    try:
+        view = await parts.store.get_job(job_id)
+    except StoreAway:
+        if own is None:
+            raise
+        return own
+    if isinstance(view, JobView):
+        return view
+    if own is not None:
+        if isinstance(view, OnItsWay):
+            return own
+        raise not_found(job_id)
+    ids = parse_id(job_id)
+    if isinstance(view, OnItsWay) and ids is not None and ids.at_ms <= parts.clock.wall_ms() + CLOCK_AHEAD_MS:
+        return Coming(job_id, ids.at_ms)
+    raise not_found(job_id)
+
+
+async def wait_final(parts: Parts, job_id: str, wait_s: float) -> JobView | Coming:
+    """Look until the job has ended or `wait_s` is over; the last look counts."""
+    deadline_s = trio.current_time() + wait_s
+    while True:
+        # Listen first, look then: an ending between the two rings.
+        with parts.control.ended(job_id) as bell:
+            view = await find(parts, job_id)
+            left_s = deadline_s - trio.current_time()
+            if view.state.is_final or left_s <= 0:
+                return view
+            with trio.move_on_after(min(left_s, parts.config.poll_s)):
+                await bell.wait()
+
+
+def job_body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
+    """The members of `GET /v1/jobs/{id}`."""
+    if isinstance(view, Coming):
+        # Its content is still on its way from a journal: what is not known is left out.
+        return {
+            "job_id": view.job_id,
+            "name": "",
+            "state": view.state.value,
+            "attempts": 0,
+            "created_at": iso(view.created_at_ms),
+            "history": [],
+        }
+    running = parts.runner.running(view.id) if view.state is State.RUNNING else None
+    last = view.outcome
+    worker = running.worker if running else (last.worker if last else "")
+    body: dict[str, Any] = {
+        "job_id": view.id,
+        "name": view.jobtype,
+        "state": view.state.value,
+        "priority": view.priority,
+        "attempts": view.attempts,
+        "max_retry": view.max_retry,
+        "created_at": iso(view.created_at_ms),
+        "eligible_at": iso(view.eligible_at_ms),
+        "started_at": iso(running.started_at_ms if running else view.started_at_ms),
+        "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
+        "worker": worker or None,
+        "daemon": view.daemon or None,
+        "error": Raw(last.error) if last else None,
+        "message": (last.message if last else "") or None,
+        "tags": list(view.tags),
+        "history": [_attempt(outcome) for outcome in view.history],
+    }
+    if view.keep_result:
+        body["result"] = Raw(view.result or NIL)
+    return body
+
+
+def _attempt(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "attempt": outcome.attempt,
+        "status": outcome.status,
+        "started_at": iso(outcome.started_at_ms),
+        "finished_at": iso(outcome.finished_at_ms),
+        "worker": outcome.worker or None,
+        "reason": outcome.reason or None,
+        "error": Raw(outcome.error),
+        "message": outcome.message or None,
+    }
+
+
+def not_found(job_id: str) -> Problem:
+    """404."""
+    return Problem(404, f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")
+
+
+def iso(at_ms: int) -> str | None:
+    """An instant as clients read it, ISO 8601 in UTC; None for 0."""
+    if not at_ms:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def number(text: str, name: str) -> float:
+    """A non-negative number from a query. Raises Problem 400."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value >= 0:
+        raise Problem(400, f"{name}={text[:32]} is no number of seconds")
+    return value
+
+
+def _wait_s(parts: Parts, request: Request) -> float:
+    text = request.query().get("wait")
+    return 0.0 if text is None else min(number(text, "wait"), parts.config.wait_s_max)
+
+
+def _taken_here(parts: Parts, job_id: str) -> Coming | None:
+    """Whether our own journal gave this id out."""
+    ids, source = parse_id(job_id), parts.journal.ids
+    if ids is None or ids.journal != source.journal or not source.last_id or job_id > source.last_id:
+        return None
+    return Coming(job_id, ids.at_ms)

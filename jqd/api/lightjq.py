@@ -1,0 +1,209 @@
+"""The LightJQ surface (seed lightjq-spec), exactly as its own OpenAPI had it: an adapter over the same parts.
+
+MessagePack unless the client says JSON. Its statuses are fewer than ours: whatever is wrong with a request is a 400.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Raw
+
+from jqd.api.jobs import Coming, cancel, find, number, wait_final
+from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
+from jqd.api.parts import Parts
+from jqd.api.problems import Problem
+from jqd.api.push import ready_or_problem, take
+from jqd.api.schema import parse_push
+from jqd.errors import StoreAway
+from jqd.job import NIL, State
+from jqd.runner import DoneAnswer, Report
+from jqd.store import JobView
+
+POLLING_S = 5.0  # `timeout` of a poll when none is given
+ROOTS = ("/job", "/worker", "/done")
+
+
+class LightJob(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /job`."""
+
+    name: str
+    argument: Raw
+    priority: int = 0
+    max_retry: int = 10
+    keep_result: bool = False
+    timeout: float = 30
+
+
+class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /worker`; `url` and `jobs` are ours."""
+
+    name: str
+    max_jobs: int
+    url: str | None = None
+    jobs: list[str] | None = None
+
+
+class Success(msgspec.Struct, tag="success", tag_field="type"):
+    """The body of `POST /done` for a job that succeeded. Fields we do not know (finished_at) are passed over."""
+
+    job_id: str
+    result: Raw = Raw(NIL)
+
+
+class Failure(msgspec.Struct, tag="failure", tag_field="type"):
+    """The body of `POST /done` for a job that failed."""
+
+    job_id: str
+    reason: Literal["timeout", "other"]
+    should_retry: bool
+    message: str
+    error: Raw = Raw(NIL)
+
+
+async def push_job(parts: Parts, request: Request) -> Response:
+    """`POST /job` → 201 {job_id}."""
+    ready_or_problem(parts)
+    job = _read(request, LightJob)
+    # Our own rules for a job hold here too; only its defaults are LightJQ's.
+    array = msgspec.msgpack.encode([job])
+    ours = Request("POST", "/v1/jobs", b"", {"content-type": "application/msgpack"}, array)
+    batch = parse_push(ours, parts.config)
+    if batch.refused:
+        first = batch.refused[0]
+        raise Problem(400, f"{first.pointer.lstrip('/')}: {first.detail}")
+    ids = await take(parts, batch.array, batch.jobs)
+    return answer(201, {"job_id": ids[0]}, _language(request))
+
+
+async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /job/{job_id}`."""
+    return answer(200, _body(parts, await find(parts, job_id)), _language(request))
+
+
+async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`DELETE /job/{job_id}`: only what has not started yet."""
+    view = await find(parts, job_id)
+    if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
+        raise Problem(409, f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
+    state = await cancel(parts, job_id)
+    if state is State.CANCELLED:
+        return Response(204)
+    if state is State.RUNNING or state.is_final:
+        raise Problem(409, f"job {job_id} has started meanwhile")
+    raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
+
+
+async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
+    text = request.query().get("timeout")
+    wait_s = POLLING_S if text is None else min(number(text, "timeout"), parts.config.wait_s_max)
+    view = await wait_final(parts, job_id, wait_s)
+    if not view.state.is_final:
+        raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
+    return answer(200, _body(parts, view), _language(request))
+
+
+async def register(parts: Parts, request: Request) -> Response:
+    """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
+    card = _read(request, LightWorker)
+    worker = parts.workers.register(
+        name=card.name, url=card.url, jobs=card.jobs, max_jobs=card.max_jobs, protocol="lightjq"
+    )
+    return answer(201, {"worker_id": worker.id}, _language(request))
+
+
+async def unregister(parts: Parts, request: Request) -> Response:
+    """`DELETE /worker`, header worker-id."""
+    worker_id = _worker_id(request)
+    if not parts.workers.unregister(worker_id):
+        raise Problem(404, f"there is no worker {worker_id[:64]!r}")
+    return Response(204)
+
+
+async def done(parts: Parts, request: Request) -> Response:
+    """`POST /done`, header worker-id: the outcome of a job this worker has in hand."""
+    worker_id = _worker_id(request)
+    told = _read(request, Success | Failure)
+    if isinstance(told, Success):
+        report = Report(status=200, result=bytes(told.result))
+    else:
+        report = Report(
+            status=504 if told.reason == "timeout" else 500,
+            should_retry=told.should_retry,
+            reason=told.reason,
+            message=told.message,
+            error=bytes(told.error),
+        )
+    if parts.runner.done(worker_id, told.job_id, report) is not DoneAnswer.TAKEN:
+        await _repeated_or_problem(parts, worker_id, told.job_id)
+    return Response(204)
+
+
+async def _repeated_or_problem(parts: Parts, worker_id: str, job_id: str) -> None:
+    """A worker whose answer was lost says it again: fine if the job ended by its hand. Raises Problem 404."""
+    view = await find(parts, job_id)
+    if isinstance(view, JobView) and view.outcome is not None and view.outcome.worker == worker_id:
+        return
+    raise Problem(404, f"job {job_id} is not in the hand of worker {worker_id[:64]!r}")
+
+
+def adapt(request: Request, problem: Problem) -> Response | None:
+    """An error as LightJQ would say it; None when the request was not made to this surface."""
+    if request.path not in ROOTS and not request.path.startswith("/job/"):
+        return None
+    if problem.status in (413, 414, 415, 422):
+        problem = Problem(400, problem.detail, errors=problem.errors)
+    return problem_answer(problem, _language(request))
+
+
+def _language(request: Request) -> Any:
+    return request.answer_language(otherwise="msgpack")
+
+
+def _read(request: Request, kind: Any) -> Any:
+    """The body as `kind`. Raises Problem 400."""
+    json = "json" in request.media_type()
+    try:
+        if not json and (not request.media_type() or "msgpack" in request.media_type()):
+            return msgspec.msgpack.decode(request.body, type=kind)
+        value = read_value(request)
+        return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
+    except DECODE_ERRORS as error:
+        raise Problem(400, f"the body is not what this call takes: {error}") from error
+
+
+def _worker_id(request: Request) -> str:
+    worker_id = request.headers.get("worker-id", "")
+    if not worker_id:
+        raise Problem(400, "the header worker-id is missing; it is what POST /worker answered")
+    return worker_id
+
+
+def _status(view: JobView | Coming) -> str:
+    match view.state:
+        case State.SUCCEEDED:
+            return "done"
+        case State.FAILED | State.CANCELLED:
+            return "error"
+        case State.RUNNING | State.RETRYING:
+            return view.state.value
+    return "queued"
+
+
+def _body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "status": _status(view),
+        "worker_id": None,
+        "result": None,
+        "error": None,
+        "message": "",
+        "retry_count": 0,
+    }
+    if isinstance(view, JobView):
+        last, running = view.outcome, parts.runner.running(view.id)
+        body["worker_id"] = (running.worker if running else last.worker if last else "") or None
+        body["result"] = Raw(view.result or NIL)
+        body["error"] = Raw(last.error) if last else None
+        body["message"] = "cancelled" if view.state is State.CANCELLED else last.message if last else ""
+        body["retry_count"] = max(0, view.attempts - 1)
+    return body

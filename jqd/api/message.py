@@ -1,0 +1,144 @@
+"""Requests and answers as plain data, and the two languages they are spoken in.
+
+MessagePack and JSON, by Content-Type and Accept. In JSON, bytes are written `{"$bytes": base64}` and extension values
+`{"$ext": [code, base64]}`; map keys become strings.
+"""
+
+import base64
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import parse_qsl
+
+import msgpack
+import msgspec
+
+from jqd.api.problems import Problem
+
+Language = Literal["msgpack", "json"]
+
+MSGPACK_TYPES = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
+JSON_TYPES = frozenset({"application/json"})
+NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
+QUERY_FIELDS_MAX = 32
+
+_msgpack_encoder = msgspec.msgpack.Encoder()
+_json_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One whole request. Header names are lower case."""
+
+    method: str
+    path: str
+    query_string: bytes
+    headers: dict[str, str]
+    body: bytes
+
+    def query(self) -> dict[str, str]:
+        """Query parameters; the last of a name wins."""
+        try:
+            pairs = parse_qsl(
+                self.query_string.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX
+            )
+        except ValueError as error:
+            raise Problem(400, f"the query string cannot be read: {error}") from error
+        return dict(pairs)
+
+    def media_type(self) -> str:
+        """The Content-Type without its parameters, lower case; empty when there is none."""
+        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+    def answer_language(self, otherwise: Language = "json") -> Language:
+        """What the client wants to read: by Accept, else the language it wrote in."""
+        accept = self.headers.get("accept", "").lower()
+        if "msgpack" in accept:
+            return "msgpack"
+        if "json" in accept:
+            return "json"
+        kind = self.media_type()
+        if kind in MSGPACK_TYPES:
+            return "msgpack"
+        return "json" if kind in JSON_TYPES | NDJSON_TYPES else otherwise
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """One whole answer."""
+
+    status: int
+    body: bytes = b""
+    content_type: str = ""
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
+    """Render `value`. MessagePack values inside are `msgspec.Raw`."""
+    if language == "msgpack":
+        return Response(status, _msgpack_encoder.encode(value), "application/msgpack", headers or {})
+    return Response(status, _json_encoder.encode(plain(value)), "application/json", headers or {})
+
+
+def problem_answer(problem: Problem, language: Language) -> Response:
+    """Render an error in the client's language."""
+    headers = {} if problem.retry_after_s is None else {"retry-after": str(problem.retry_after_s)}
+    rendered = answer(problem.status, problem.body(), language, headers)
+    if language == "json":
+        return Response(rendered.status, rendered.body, "application/problem+json", headers)
+    return rendered
+
+
+def read_value(request: Request, *, default: Language | None = None) -> Any:
+    """The body as Python values, whatever its language. Raises Problem 400 or 415."""
+    kind = request.media_type()
+    if not kind and default:
+        kind = "application/msgpack" if default == "msgpack" else "application/json"
+    try:
+        if kind in MSGPACK_TYPES:
+            return msgspec.msgpack.decode(request.body, strict=True)
+        if kind in JSON_TYPES:
+            return msgspec.json.decode(request.body)
+    except DECODE_ERRORS as error:
+        raise Problem(400, f"the body is no {kind.partition('/')[2]}: {error}") from error
+    raise unsupported(kind)
+
+
+def unsupported(kind: str) -> Problem:
+    """415: what can be sent."""
+    named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
+    return Problem(415, f"{named}; send application/msgpack or application/json")
+
+
+def plain(value: Any) -> Any:
+    """Python values that JSON can say, from values that hold MessagePack."""
+    match value:
+        case msgspec.Raw():
+            return plain(_unpack(bytes(value)))
+        case dict():
+            return {key if isinstance(key, str) else _key(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case bytes():
+            return {"$bytes": base64.b64encode(value).decode("ascii")}
+        case msgpack.ExtType():
+            return {"$ext": [value.code, base64.b64encode(value.data).decode("ascii")]}
+        case float() if not math.isfinite(value):
+            return repr(value)
+        case msgpack.Timestamp():
+            return value.to_datetime().isoformat()
+    return value
+
+
+def _unpack(raw: bytes) -> Any:
+    try:
+        return msgpack.unpackb(raw, strict_map_key=False, raw=False, unicode_errors="replace")
+    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
+        # Well-formed on the outside, but Python cannot hold it (a map as a key): show the bytes instead.
+        return raw
+
+
+def _key(key: Any) -> str:
+    shown = plain(key)
+    return shown if isinstance(shown, str) else _json_encoder.encode(shown).decode()

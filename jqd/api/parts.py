@@ -1,0 +1,41 @@
+"""What the edge is given to work with."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import trio
+
+from jqd.api.config import ApiConfig
+from jqd.clock import Clock
+from jqd.journal import Journal
+from jqd.record import Lane, PushedJob
+from jqd.runner import Runner, Workers
+from jqd.store import Store
+
+
+class Control(Protocol):
+    """What the edge may ask of the whole daemon."""
+
+    def live(self) -> bool: ...
+    def push_ready(self) -> str | None: ...
+    def run_ready(self) -> str | None: ...
+    def warnings(self) -> Sequence[str]: ...
+    def stats(self) -> Mapping[str, object]: ...
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool: ...
+    def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The components behind the routes."""
+
+    config: ApiConfig
+    journal: Journal
+    store: Store
+    runner: Runner
+    workers: Workers
+    control: Control
+    clock: Clock

@@ -1,0 +1,85 @@
+"""Who runs jobs here: POST, GET and DELETE of /v1/workers."""
+
+from typing import Any
+
+import msgspec
+
+from jqd.api.jobs import iso
+from jqd.api.message import DECODE_ERRORS, Request, Response, answer, read_value
+from jqd.api.parts import Parts
+from jqd.api.problems import Problem, field_problem
+from jqd.job import PRIORITY_MAX, PRIORITY_MIN
+from jqd.runner import Worker
+
+
+class Registration(msgspec.Struct, forbid_unknown_fields=True):
+    """The body of `POST /v1/workers`."""
+
+    name: str
+    max_jobs: int
+    url: str | None = None
+    jobs: list[str] | None = None
+    batch: int | None = None
+    priority_min: int = PRIORITY_MIN
+    priority_max: int = PRIORITY_MAX
+    ttl: float | None = None
+    worker_id: str | None = None
+
+
+async def register(parts: Parts, request: Request) -> Response:
+    """201 {worker_id}: registered, or its registration repeated in time."""
+    card = read_card(request, Registration)
+    worker = parts.workers.register(
+        name=card.name,
+        url=card.url,
+        jobs=card.jobs,
+        max_jobs=card.max_jobs,
+        batch=card.batch,
+        priority_min=card.priority_min,
+        priority_max=card.priority_max,
+        ttl_s=card.ttl,
+        protocol="native",
+        worker_id=card.worker_id,
+    )
+    return answer(201, {"worker_id": worker.id}, request.answer_language())
+
+
+async def list_workers(parts: Parts, request: Request) -> Response:
+    """All workers registered at this daemon."""
+    rows = [_row(worker) for worker in parts.workers.list()]
+    return answer(200, {"workers": rows}, request.answer_language())
+
+
+async def unregister(parts: Parts, request: Request, worker_id: str) -> Response:
+    """204; what the worker has in hand is still waited for."""
+    if not parts.workers.unregister(worker_id):
+        raise Problem(404, f"there is no worker {worker_id[:64]!r}")
+    return Response(204)
+
+
+def read_card(request: Request, kind: Any) -> Any:
+    """The body as `kind`. Raises Problem 400, 415 or 422."""
+    value = read_value(request)
+    if not isinstance(value, dict):
+        raise Problem(422, "a registration is a map")
+    try:
+        return msgspec.convert(value, kind)
+    except DECODE_ERRORS as error:
+        text, _, where = str(error).partition(" - at `$.")
+        raise field_problem("/" + where.rstrip("`").replace(".", "/") if where else "", text) from error
+
+
+def _row(worker: Worker) -> dict[str, Any]:
+    return {
+        "worker_id": worker.id,
+        "name": worker.name,
+        "url": worker.url,
+        "jobs": None if worker.jobs is None else list(worker.jobs),
+        "max_jobs": worker.max_jobs,
+        "batch": worker.batch,
+        "priority_min": worker.priority_min,
+        "priority_max": worker.priority_max,
+        "ttl": worker.ttl_s,
+        "protocol": worker.protocol,
+        "registered_at": iso(worker.registered_at_ms),
+    }
