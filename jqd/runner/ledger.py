@@ -1,0 +1,165 @@
+"""The jobs in this daemon's hand, each once, from the claim until the store knows what became of it.
+
+    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──settled──▶ out of hand
+               │                 │                    ▲
+               └────back, untried┴────────────────────┘
+
+In hand is more than at work: the owner lease covers all three, and comparing this list with the store's finds claims
+whose answer was lost.
+"""
+
+import enum
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import trio
+
+from jqd.job import Held, Outcome
+
+
+class Phase(enum.IntEnum):
+    """Where a job in hand stands."""
+
+    QUEUED = 1
+    """Not sent yet, or to be sent again."""
+    RUNNING = 2
+    """Its request may have reached the worker, and nothing has been heard of it."""
+    STOPPED = 3
+    """Its outcome, or its return, waits to be taken or was taken."""
+
+
+class Entry:
+    """One job in hand."""
+
+    __slots__ = ("held", "phase", "started_at_ms", "taken", "worker_id")
+
+    def __init__(self, held: Held, worker_id: str) -> None:
+        self.held = held
+        self.worker_id = worker_id
+        self.phase = Phase.QUEUED
+        self.started_at_ms = 0
+        """Wall clock of the last send, 0 before the first."""
+        self.taken = False
+        """Whether somebody took the outcome or the return and will settle it."""
+
+
+class Stopped(NamedTuple):
+    """What stopped since it was last asked; each job once, with its outcome or untried."""
+
+    outcomes: list[Outcome]
+    returned: list[Held]
+    """No attempt counts: not sent, refused by the worker, or our lease was no longer trusted."""
+
+
+class Ledger:
+    """Every change of a job's phase goes through here."""
+
+    def __init__(self) -> None:
+        self._entries: dict[str, Entry] = {}
+        self._outcomes: deque[tuple[Entry, Outcome]] = deque()
+        self._returned: deque[Entry] = deque()
+        self._at_work = 0
+        self._some_stopped = trio.Event()
+        self._idle = trio.Event()
+        self._idle.set()
+
+    @property
+    def at_work(self) -> int:
+        """Jobs queued or running."""
+        return self._at_work
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(self, job_id: str) -> Entry | None:
+        """The entry of a job in hand."""
+        return self._entries.get(job_id)
+
+    def fences(self) -> dict[str, int]:
+        """Id → fence of all in hand."""
+        return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
+
+    def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
+        """Take claimed jobs in hand. A job whose earlier attempt has stopped may come again before that is settled."""
+        entries = []
+        for each in held:
+            known = self._entries.get(each.job.id)
+            assert known is None or (known.phase is Phase.STOPPED and known.held.fence < each.fence), (
+                f"job {each.job.id} is in hand already (fence {known.held.fence}, now {each.fence})"
+            )
+            entry = self._entries[each.job.id] = Entry(each, worker_id)
+            entries.append(entry)
+        if entries:
+            self._at_work += len(entries)
+            if self._idle.is_set():
+                self._idle = trio.Event()
+        return entries
+
+    def sent(self, entries: Iterable[Entry], at_ms: int) -> None:
+        """Their request goes out now."""
+        for entry in entries:
+            assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} is sent, but it has stopped"
+            entry.phase, entry.started_at_ms = Phase.RUNNING, at_ms
+
+    def requeue(self, entries: Iterable[Entry]) -> None:
+        """They are to be sent again."""
+        for entry in entries:
+            assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} is queued, but it has stopped"
+            entry.phase = Phase.QUEUED
+
+    def stop(self, entry: Entry, outcome: Outcome) -> None:
+        """An attempt ended."""
+        assert outcome.job_id == entry.held.job.id
+        self._stop(entry)
+        self._outcomes.append((entry, outcome))
+        self._some_stopped.set()
+
+    def give_back(self, entry: Entry) -> None:
+        """No attempt took place, or none that we may report."""
+        self._stop(entry)
+        self._returned.append(entry)
+        self._some_stopped.set()
+
+    def forget(self, entry: Entry) -> None:
+        """Out of hand at once, reporting nothing: a newer claim of the same job shows that this one was void."""
+        self._stop(entry)
+        if self._entries.get(entry.held.job.id) is entry:
+            del self._entries[entry.held.job.id]
+
+    def get_stopped(self, limit: int) -> Stopped:
+        """Up to `limit` outcomes and up to `limit` returned jobs; taken once."""
+        stopped = Stopped([], [])
+        while self._outcomes and len(stopped.outcomes) < limit:
+            entry, outcome = self._outcomes.popleft()
+            entry.taken = True
+            stopped.outcomes.append(outcome)
+        while self._returned and len(stopped.returned) < limit:
+            entry = self._returned.popleft()
+            entry.taken = True
+            stopped.returned.append(entry.held)
+        if not self._outcomes and not self._returned and self._some_stopped.is_set():
+            self._some_stopped = trio.Event()
+        return stopped
+
+    def settled(self, job_ids: Iterable[str]) -> None:
+        """The store knows. Ids not in hand are none of ours; those at work or not yet taken are a later attempt's."""
+        for job_id in job_ids:
+            entry = self._entries.get(job_id)
+            if entry is not None and entry.taken:
+                del self._entries[job_id]
+
+    async def wait_stopped(self) -> None:
+        """Until `get_stopped` would give something."""
+        await self._some_stopped.wait()
+
+    async def wait_idle(self) -> None:
+        """Until nothing is queued or running."""
+        await self._idle.wait()
+
+    def _stop(self, entry: Entry) -> None:
+        assert entry.phase is not Phase.STOPPED, f"job {entry.held.job.id} stopped twice"
+        entry.phase = Phase.STOPPED
+        self._at_work -= 1
+        if not self._at_work:
+            self._idle.set()

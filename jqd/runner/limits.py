@@ -1,0 +1,150 @@
+"""How much one worker may have in hand, and when it is left alone. Pure: time and randomness are given.
+
+Three limits meet here:
+
+    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window: a tenth of a second of the
+              speed measured, so that quick jobs travel in large batches and slow ones do not pile up at one worker
+    AIMD      each back-off halves what may be in hand; each good answer gives a sixteenth of it back
+    breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
+                                     ▲──────────────────────── it failed too: wait longer ◀┘
+
+None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
+"""
+
+import random
+
+from jqd.backoff import Backoff
+
+WINDOW_S = 0.1  # of a worker's measured speed may be in its hand: enough to hide a round trip, little to lose with it
+SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
+RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
+QUANTA = 4  # a window wider than max_jobs is refilled in quarters
+NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
+
+
+class Gate:
+    """Slots, window and breaker of one worker."""
+
+    def __init__(
+        self, *, max_jobs: int, batch: int | None, backoff: Backoff, retry_after_max_s: float, source: random.Random
+    ) -> None:
+        self.in_hand = 0
+        """Jobs given to this worker that have not stopped."""
+        self.rate = 0.0
+        """Jobs a second it ends while it has any, measured; 0 until known."""
+        self.failures = 0
+        """Back-offs in a row."""
+        self.open_until_s = float("-inf")
+        """Nothing is sent before this moment."""
+        self._backoff = backoff
+        self._retry_after_max_s = retry_after_max_s
+        self._source = source
+        self._probing = False
+        self._cut: float | None = None  # jobs; the AIMD limit while it is below the window
+        self._backed_off_at_s = float("-inf")
+        self._busy_since_s = 0.0
+        self._busy_s = 0.0
+        self._ended = 0
+        self._not_taken: dict[str, float] = {}
+        self.resize(max_jobs, batch)
+
+    def resize(self, max_jobs: int, batch: int | None) -> None:
+        """The worker registered these numbers, now or anew."""
+        self._max_jobs = max_jobs
+        self._batch = batch
+        self.post_jobs_max = max_jobs if batch is None else batch
+
+    def window(self) -> int:
+        """Jobs that may be in hand at once, at least 1."""
+        full = self._full_window()
+        return full if self._cut is None else max(1, min(full, int(self._cut)))
+
+    def free(self, now_s: float) -> int:
+        """Jobs that may be handed over now. 0 while the breaker is open or a probe is under way."""
+        if now_s < self.open_until_s or self._probing:
+            return 0
+        window = self.window()
+        free = max(0, window - self.in_hand)
+        if self.failures:
+            return min(free, 1)
+        # A wide window means quick jobs: a claim for each slot that frees would cost more than the moment it saves.
+        return 0 if window > self._max_jobs and free < window // QUANTA else free
+
+    def is_open(self, now_s: float) -> bool:
+        """Whether nothing may be sent now, not even what was handed over already."""
+        return now_s < self.open_until_s
+
+    def take(self, count: int, now_s: float) -> None:
+        """`count` jobs are handed over."""
+        if not self.in_hand:
+            self._busy_since_s = now_s
+        self.in_hand += count
+        if self.failures:
+            self._probing = True
+
+    def give(self, count: int, now_s: float, *, ended: bool) -> None:
+        """`count` of them stopped. `ended`: the worker worked for it, so it says something of its speed."""
+        assert 0 < count <= self.in_hand, f"{count} slots given back, {self.in_hand} were taken"
+        self.in_hand -= count
+        if ended:
+            self._ended += count
+        self._measure(now_s)
+
+    def answered(self, sent_at_s: float) -> None:
+        """A request sent at `sent_at_s` got a good answer. One sent before the last back-off says nothing new."""
+        if sent_at_s < self._backed_off_at_s:
+            return
+        self.failures = 0
+        self._probing = False
+        if self._cut is not None:
+            full = self._full_window()
+            self._cut += max(1.0, full / RECOVERY_STEPS)
+            if self._cut >= full:
+                self._cut = None
+
+    def inconclusive(self) -> None:
+        """A request ended in a way that says nothing of the worker's load: if it was the probe, another may go."""
+        self._probing = False
+
+    def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> bool:
+        """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
+
+        `retry_after_s`: what the worker asked for, seconds; bounded. None: exponential, by failures in a row.
+        """
+        if retry_after_s is not None:
+            # Also for a merged one: the worker said so itself.
+            wait_s = min(max(0.0, retry_after_s), self._retry_after_max_s)
+            self.open_until_s = max(self.open_until_s, now_s + wait_s)
+        self._probing = False
+        if sent_at_s < self._backed_off_at_s:
+            return False
+        self._cut = max(1.0, self.window() / 2)
+        self.failures += 1
+        self._backed_off_at_s = now_s
+        if retry_after_s is None:
+            self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
+        return True
+
+    def not_taken(self, jobtype: str, now_s: float) -> None:
+        """The worker does not know this jobtype."""
+        self._not_taken = {name: until_s for name, until_s in self._not_taken.items() if until_s > now_s}
+        self._not_taken[jobtype] = now_s + NOT_TAKEN_S
+
+    def takes(self, jobtype: str, now_s: float) -> bool:
+        """False when it said lately that it does not know this jobtype."""
+        return self._not_taken.get(jobtype, now_s) <= now_s
+
+    def _full_window(self) -> int:
+        if self._batch is None or self._batch <= self._max_jobs:
+            return self._max_jobs
+        return max(self._max_jobs, min(2 * self._batch, int(self.rate * WINDOW_S)))
+
+    def _measure(self, now_s: float) -> None:
+        """Idle time does not count: a worker without jobs is not slow."""
+        self._busy_s += now_s - self._busy_since_s
+        self._busy_since_s = now_s
+        if self._busy_s < SAMPLE_S:
+            return
+        sample = self._ended / self._busy_s
+        self.rate = sample if not self.rate else (self.rate + sample) / 2
+        self._busy_s, self._ended = 0.0, 0

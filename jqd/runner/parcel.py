@@ -1,0 +1,280 @@
+"""The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
+
+A job times out when neither its outcome nor any other of the same parcel came for its timeout and a margin: a worker
+may run the jobs of a batch one after another, and while it reports, it works.
+"""
+
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+
+import trio
+
+from jqd.backoff import Backoff
+from jqd.clock import Clock
+from jqd.job import Fate
+from jqd.log import get_logger
+from jqd.runner.ledger import Entry, Ledger
+from jqd.runner.limits import Gate
+from jqd.runner.post import PostLimits
+from jqd.runner.verdict import Judgement, Report, end_attempt
+from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Said, Unclear
+from jqd.runner.workers import Worker, Workers
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened since the start."""
+
+    posts: int = 0
+    sent: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    retried: int = 0
+    dead: int = 0
+    returned: int = 0
+    timeouts: int = 0
+    splits: int = 0
+    lost: int = 0
+    garbled: int = 0
+    unreachable: int = 0
+    back_offs: int = 0
+    unknown_ids: int = 0
+    repeated_ids: int = 0
+    unclear: int = 0
+    chains_ignored: int = 0
+
+    def snapshot(self) -> dict[str, int]:
+        """By name."""
+        return {each.name: getattr(self, each.name) for each in fields(self)}
+
+
+@dataclass(slots=True)
+class Desk:
+    """What all deliveries of a runner share."""
+
+    ledger: Ledger
+    workers: Workers
+    clock: Clock
+    source: random.Random
+    trusts: Callable[[], bool]
+    backoff: Backoff
+    limits: PostLimits
+    daemon: str
+    timeout_margin_s: float
+    linger_s: float
+    result_bytes_max: int
+    freed: Callable[[], None]
+    """A slot became free."""
+    counters: Counters = field(default_factory=Counters)
+    parcels: dict[str, "Parcel"] = field(default_factory=dict)
+    """Id of each job queued or running → its parcel."""
+    open: dict["Parcel", None] = field(default_factory=dict)
+    """Parcels with jobs still waited for, oldest first."""
+    posts: int = 0
+
+    def next_batch_id(self, mark: str) -> str:
+        """Unique for this daemon's life, and over lives by `mark`."""
+        self.posts += 1
+        return f"{self.daemon or 'jqd'}-{mark}-{self.posts}"
+
+
+class Parcel:
+    """A `Listener` of the POST that carries it."""
+
+    def __init__(
+        self, desk: Desk, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
+    ) -> None:
+        """`again`: this very parcel was lost once on a kept connection."""
+        self.worker, self.gate, self.jobtype, self.again = worker, gate, jobtype, again
+        self.missing = {entry.held.job.id: entry for entry in entries}
+        """Jobs nothing final was heard of."""
+        self.size = len(self.missing)
+        self.scope = trio.CancelScope()
+        self.sent_at_s: float | None = None
+        self.has_status = False
+        self.unclear = ""
+        """Why a value of the answer was no outcome, if one was not."""
+        self._desk = desk
+        self._ids = frozenset(self.missing)
+        self._heard_at_s = 0.0
+        self._timeout_min_s = 0.0
+        self._log = get_logger("runner")
+        desk.parcels.update(dict.fromkeys(self._ids, self))
+        desk.open[self] = None
+
+    # ------------------------------------------------ what the POST tells
+
+    def sending(self) -> bool:
+        """The request goes out now, if our lease is trusted."""
+        if not self.missing or not self._desk.trusts():
+            return False
+        now_s = self._desk.clock.mono_s()
+        self.sent_at_s = self._heard_at_s = now_s
+        self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+        self._desk.ledger.sent(self.missing.values(), self._desk.clock.wall_ms())
+        self._desk.counters.posts += 1
+        self._desk.counters.sent += len(self.missing)
+        return True
+
+    def answered(self, judgement: Judgement) -> None:
+        """The worker lives, and said whether it takes the jobs."""
+        self.has_status = True
+        self._desk.workers.reached(self.worker.id)
+        if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
+            self.gate.answered(self._sent_at_s())
+
+    def said(self, answer: Answer) -> None:
+        """The worker speaks of a job, or of all."""
+        match answer:
+            case Said(job_id, report, chained):
+                if chained:
+                    self._note_chain()
+                if not job_id and self.size == 1:
+                    (job_id,) = self._ids
+                if job_id:
+                    self.report(job_id, report)
+                else:
+                    self._note_unclear("an outcome without job_id")
+            case ItemFailures(job_ids):
+                self._item_failures(job_ids)
+            case Unclear(why):
+                self._note_unclear(why)
+
+    # ------------------------------------------------ how jobs leave
+
+    def report(self, job_id: str, report: Report) -> bool:
+        """An attempt ended. False when the job is not of this parcel, or an earlier verdict stands: the first wins."""
+        entry = self.missing.get(job_id)
+        if entry is None:
+            if job_id in self._ids:
+                self._desk.counters.repeated_ids += 1
+            else:
+                self._desk.counters.unknown_ids += 1
+            return False
+        self._heard_at_s = self._desk.clock.mono_s()
+        self._end(entry, report)
+        self._after()
+        return True
+
+    def report_all(self, report: Report) -> None:
+        """The same for every job still waited for."""
+        for entry in [*self.missing.values()]:
+            self._end(entry, report)
+        self._after()
+
+    def give_back(self) -> None:
+        """Every job still waited for goes back, untried."""
+        for entry in [*self.missing.values()]:
+            self._leave(entry)
+            self._desk.ledger.give_back(entry)
+            self._desk.counters.returned += 1
+        self._after()
+
+    def abandon(self) -> None:
+        """Our lease is not trusted any more: end the request, report nothing of it."""
+        self.give_back()
+        self.scope.cancel()
+
+    def drop(self, entry: Entry) -> None:
+        """A newer claim of this job shows that this one was void."""
+        self._leave(entry)
+        self._desk.ledger.forget(entry)
+        self._after()
+        if not self.missing:
+            self.scope.cancel()
+
+    def expire(self, now_s: float) -> None:
+        """End the attempts that were waited for long enough; end the request when that was all of them."""
+        if self.sent_at_s is None or now_s < self._heard_at_s + self._timeout_min_s + self._desk.timeout_margin_s:
+            return
+        quiet_s = now_s - self._heard_at_s - self._desk.timeout_margin_s
+        overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
+        for entry in overdue:
+            message = f"TIMEOUT: no outcome within {entry.held.job.timeout_s:g} s from worker {self.worker.name}"
+            self._end(entry, Report(status=504, reason="timeout", message=message))
+        self._desk.counters.timeouts += len(overdue)
+        self._after()
+        if self.missing:
+            self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
+        else:
+            self.scope.cancel()
+            if overdue and not self.has_status:
+                # Not a word in all that time: perhaps it is gone. The next jobs find out one by one.
+                self.gate.back_off(self._sent_at_s(), now_s)
+
+    def split(self, *, again: bool = False) -> "list[Parcel]":
+        """What is still waited for, in two halves to be sent anew; or as it is, once `again`."""
+        entries = [*self.missing.values()]
+        self.missing.clear()
+        self._desk.open.pop(self, None)
+        self._desk.ledger.requeue(entries)
+        half = len(entries) if again else (len(entries) + 1) // 2
+        parts = [part for part in (entries[:half], entries[half:]) if part]
+        self._desk.counters.splits += not again
+        return [Parcel(self._desk, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
+
+    # ------------------------------------------------
+
+    def _sent_at_s(self) -> float:
+        return self._desk.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
+
+    def _end(self, entry: Entry, report: Report) -> None:
+        desk = self._desk
+        outcome = end_attempt(
+            entry.held,
+            report,
+            backoff=desk.backoff,
+            source=desk.source,
+            worker=self.worker.id,
+            started_at_ms=entry.started_at_ms,
+            finished_at_ms=desk.clock.wall_ms(),
+            result_bytes_max=desk.result_bytes_max,
+        )
+        self._leave(entry, ended=True)
+        desk.ledger.stop(entry, outcome)
+        counters = desk.counters
+        match outcome.fate:
+            case Fate.SUCCEEDED:
+                counters.succeeded += 1
+            case Fate.FAILED:
+                counters.failed += 1
+            case Fate.RETRY:
+                counters.retried += 1
+            case Fate.DEAD:
+                counters.dead += 1
+
+    def _leave(self, entry: Entry, *, ended: bool = False) -> None:
+        job_id = entry.held.job.id
+        del self.missing[job_id]
+        del self._desk.parcels[job_id]
+        self.gate.give(1, self._desk.clock.mono_s(), ended=ended)
+
+    def _after(self) -> None:
+        self._desk.freed()
+        if not self.missing and self in self._desk.open:
+            del self._desk.open[self]
+            # All is said; let the answer end in good order, so that the connection can be used again.
+            self.scope.deadline = trio.current_time() + self._desk.linger_s
+
+    def _item_failures(self, job_ids: Iterable[str]) -> None:
+        listed = frozenset(job_ids)
+        if unknown := listed - self._ids:
+            message = f"{INVALID_RESPONSE}: batchItemFailures lists {len(unknown)} ids that are not of this batch"
+            self._desk.counters.unknown_ids += len(unknown)
+            self.report_all(Report(status=500, message=message))
+            return
+        for job_id in [*self.missing]:
+            failed = job_id in listed
+            self.report(job_id, Report(status=500, message="listed in batchItemFailures") if failed else Report())
+
+    def _note_unclear(self, why: str) -> None:
+        self.unclear = self.unclear or why
+        self._desk.counters.unclear += 1
+
+    def _note_chain(self) -> None:
+        if not self._desk.counters.chains_ignored:
+            self._log.warning(
+                "runner.chain_ignored", worker=self.worker.id, hint="`jobs` in an outcome is not taken yet"
+            )
+        self._desk.counters.chains_ignored += 1

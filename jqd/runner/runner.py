@@ -1,0 +1,367 @@
+"""Runs claimed jobs on HTTP workers: offers their free slots, takes jobs in hand, gives back outcomes.
+
+Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in hand from
+`run_jobs` until `settled`; what cannot be delivered comes back untried.
+"""
+
+import random
+import socket
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+import httpcore2
+import trio
+
+from jqd.backoff import Backoff
+from jqd.clock import Clock
+from jqd.job import Held
+from jqd.log import get_logger
+from jqd.runner.delivery import deliver
+from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
+from jqd.runner.limits import Gate
+from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.post import PostLimits
+from jqd.runner.verdict import Report
+from jqd.runner.workers import Worker, Workers
+
+FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
+CLOSE_S = 1.0  # to close idle connections at the end
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerConfig:
+    """Limits of the runner."""
+
+    timeout_margin_s: float = 0.5  # an outcome on its way when the timeout strikes still counts
+    connect_timeout_s: float = 5.0  # to reach a worker; nothing is lost by trying another
+    result_bytes_max: int = 1 << 20  # of one job's result: it lives in the store's memory
+    answer_bytes_max: int = 64 << 20  # of one answer with all its results
+    batch_bytes_max: int = 4 << 20  # of the arguments in one POST; a single larger job goes alone
+    connections_max: int = 1024  # to all workers together; below the usual limit of open files
+    keepalive_s: float = 4.0  # common servers close after 5 s; closing first avoids a race
+    linger_s: float = 1.0  # for an answer to end after its last outcome, so that its connection can be kept
+    tick_s: float = 0.05  # how late a timeout may be noticed
+    backoff_first_s: float = 0.5  # a worker that is away or overloaded is left alone this long at first
+    backoff_cap_s: float = 30.0  # and at most: whoever comes back is found within this
+    retry_after_max_s: float = 3_600.0  # a worker may ask for more; it is asked again after an hour
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not getattr(self, name) > 0:
+                raise ValueError(f"runner.{name} must be above 0, not {getattr(self, name)!r}")
+
+
+class Offer(NamedTuple):
+    """What the best free worker takes."""
+
+    worker_id: str
+    jobs_max: int
+    bytes_max: int
+    """Of arguments."""
+    priority_min: int
+    priority_max: int
+
+
+class Running(NamedTuple):
+    """A job at work here."""
+
+    worker_id: str
+    worker: str
+    """The worker's name."""
+    started_at_ms: int
+
+
+class DoneAnswer(Enum):
+    """What became of a report."""
+
+    TAKEN = "taken"
+    UNKNOWN = "unknown"
+    """This worker has no such job at work: never had, timed out, or was reported already."""
+
+
+class Runner:
+    """The ledger of held jobs and the tasks that carry them."""
+
+    def __init__(
+        self,
+        config: RunnerConfig,
+        *,
+        workers: Workers,
+        clock: Clock,
+        source: random.Random,
+        trusts: Callable[[], bool],
+        backoff: Backoff | None = None,
+        daemon: str = "",
+        pool: httpcore2.AsyncConnectionPool | None = None,
+    ) -> None:
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `pool`: closed by its owner."""
+        self._config = config
+        self._workers = workers
+        self._clock = clock
+        self._source = source
+        self._pool = pool
+        self._ledger = Ledger()
+        self._desk = Desk(
+            ledger=self._ledger,
+            workers=workers,
+            clock=clock,
+            source=source,
+            trusts=trusts,
+            backoff=backoff or Backoff(),
+            limits=PostLimits(
+                config.connect_timeout_s, config.result_bytes_max + FIELDS_BYTES, config.answer_bytes_max
+            ),
+            daemon=daemon,
+            timeout_margin_s=config.timeout_margin_s,
+            linger_s=config.linger_s,
+            result_bytes_max=config.result_bytes_max,
+            freed=self._note_free,
+        )
+        self._mark = f"{source.getrandbits(32):08x}"
+        self._gates: dict[str, Gate] = {}
+        self._start: Callable[[Parcel], None] | None = None
+        self._early: list[Parcel] = []
+        self._free = trio.Event()
+        self._work = trio.Event()
+        self._log = get_logger("runner")
+        workers.watch(self._note_free)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Carry parcels until cancelled. Requests under way end with it; their jobs stay in hand."""
+        async with AsyncExitStack() as stack:
+            pool = self._pool
+            if pool is None:
+                pool = self._make_pool()
+                stack.push_async_callback(_close, pool)
+            async with trio.open_nursery() as nursery:
+
+                def start(parcel: Parcel) -> None:
+                    nursery.start_soon(deliver, self._desk, pool, parcel, self._mark, start)
+
+                self._start = start
+                for parcel in self._early:
+                    start(parcel)
+                self._early.clear()
+                task_status.started()
+                try:
+                    await self._keep_time()
+                finally:
+                    self._start = None
+
+    # ------------------------------------------------ for the loop that dispatches
+
+    def wanted_jobtypes(self) -> frozenset[str] | None:
+        """Jobtypes that some worker with a free slot takes; None: one of them takes any; empty: nobody is free."""
+        now_s = self._clock.mono_s()
+        wanted: set[str] = set()
+        for worker, gate in self._posting():
+            if not gate.free(now_s):
+                continue
+            if worker.jobs is None:
+                return None
+            wanted.update(jobtype for jobtype in worker.jobs if gate.takes(jobtype, now_s))
+        return frozenset(wanted)
+
+    def offer(self, jobtype: str, priority: int) -> Offer | None:
+        """The freest worker for such a job, None when there is none now."""
+        now_s = self._clock.mono_s()
+        best: tuple[float, int, Worker] | None = None
+        for worker, gate in self._posting():
+            free = gate.free(now_s)
+            if not free or not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
+                continue
+            rank = (free / gate.window(), free)
+            if best is None or rank > best[:2]:
+                best = (*rank, worker)
+        if best is None:
+            return None
+        _, free, worker = best
+        return Offer(worker.id, free, self._config.batch_bytes_max, worker.priority_min, worker.priority_max)
+
+    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
+        """Take claimed jobs of one jobtype in hand and see them through. Never waits."""
+        assert all(each.job.jobtype == jobtype for each in held), f"a batch of {jobtype!r} holds other jobs"
+        if not held:
+            return
+        for each in held:
+            self._drop_void(each)
+        entries = self._ledger.take(worker_id, held)
+        worker = self._workers.get(worker_id)
+        if worker is None or worker.url is None:
+            # It left between offer and claim.
+            for entry in entries:
+                self._ledger.give_back(entry)
+            self._desk.counters.returned += len(entries)
+            return
+        gate = self._gate(worker)
+        gate.take(len(entries), self._clock.mono_s())
+        for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
+            parcel = Parcel(self._desk, worker, gate, jobtype, part)
+            if self._start is None:
+                self._early.append(parcel)
+            else:
+                self._start(parcel)
+        self._work.set()
+
+    async def wait_free(self) -> None:
+        """Until a slot became free or a worker registered; a hint, which may come for nothing. A back-off that ends
+        gives none: look again by time."""
+        await self._free.wait()
+
+    # ------------------------------------------------ for the loop that settles
+
+    def get_running_jobs(self) -> dict[str, int]:
+        """Id → fence of all in hand: queued, running, stopped and not yet settled."""
+        return self._ledger.fences()
+
+    async def wait_stopped(self) -> None:
+        """Until `get_stopped_jobs` would give something."""
+        await self._ledger.wait_stopped()
+
+    def get_stopped_jobs(self, limit: int) -> Stopped:
+        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `settled`."""
+        return self._ledger.get_stopped(limit)
+
+    def settled(self, job_ids: Iterable[str]) -> None:
+        """The store knows what became of these. Ids that are not stopped here are passed over."""
+        self._ledger.settled(job_ids)
+
+    # ------------------------------------------------ for the API
+
+    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
+        """A worker reports a job by itself, after a 202 or instead of its answer. The first verdict wins."""
+        parcel = self._desk.parcels.get(job_id)
+        if parcel is None or parcel.worker.id != worker_id or parcel.sent_at_s is None:
+            return DoneAnswer.UNKNOWN
+        return DoneAnswer.TAKEN if parcel.report(job_id, report) else DoneAnswer.UNKNOWN
+
+    def running(self, job_id: str) -> Running | None:
+        """Where a job is at work now; None when it is not at work here."""
+        entry = self._ledger.find(job_id)
+        parcel = self._desk.parcels.get(job_id)
+        if entry is None or parcel is None or entry.phase is not Phase.RUNNING:
+            return None
+        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms)
+
+    def stats(self) -> Mapping[str, object]:
+        """A snapshot: counters since the start, and each worker's load."""
+        now_s = self._clock.mono_s()
+        return {
+            "in_hand": len(self._ledger),
+            "at_work": self._ledger.at_work,
+            **self._desk.counters.snapshot(),
+            "workers": [
+                {
+                    "id": worker.id,
+                    "name": worker.name,
+                    "in_hand": gate.in_hand,
+                    "window": gate.window(),
+                    "jobs_per_s": round(gate.rate, 1),
+                    "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
+                    "failures": gate.failures,
+                }
+                for worker, gate in self._posting()
+            ],
+        }
+
+    # ------------------------------------------------ for membership and shutdown
+
+    def stop_work(self) -> None:
+        """Our lease is not trusted any more: end all requests, report nothing of them, hand back what has not stopped.
+
+        Handing back is right whichever way the doubt ends: if the store still takes us for the owner the jobs would
+        hang without it, and if not it changes nothing there.
+        """
+        if self._desk.open:
+            self._log.warning("runner.stop_work", count=self._ledger.at_work)
+        for parcel in [*self._desk.open]:
+            parcel.abandon()
+
+    async def drain(self) -> None:
+        """Until no job is queued or running."""
+        await self._ledger.wait_idle()
+
+    # ------------------------------------------------
+
+    def _posting(self) -> list[tuple[Worker, Gate]]:
+        """Workers that batches are posted to."""
+        workers = self._workers.list()
+        if len(self._gates) > 2 * len(workers) + 16:
+            known = {worker.id for worker in workers}
+            self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
+        return [(worker, self._gate(worker)) for worker in workers if worker.url is not None]
+
+    def _gate(self, worker: Worker) -> Gate:
+        batch = 1 if worker.protocol == "lightjq" else worker.batch
+        gate = self._gates.get(worker.id)
+        if gate is None:
+            gate = self._gates[worker.id] = Gate(
+                max_jobs=worker.max_jobs,
+                batch=batch,
+                backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
+                retry_after_max_s=self._config.retry_after_max_s,
+                source=self._source,
+            )
+        else:
+            gate.resize(worker.max_jobs, batch)
+        return gate
+
+    def _drop_void(self, held: Held) -> None:
+        """The store gave us a job anew that is at work here: it was taken from us in between, so that claim is void."""
+        parcel = self._desk.parcels.get(held.job.id)
+        if parcel is not None and (entry := parcel.missing[held.job.id]).held.fence < held.fence:
+            self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
+            parcel.drop(entry)
+
+    def _note_free(self) -> None:
+        self._free.set()
+        self._free = trio.Event()
+
+    async def _keep_time(self) -> None:
+        """Ends attempts that take too long. Sleeps while there are none."""
+        while True:
+            self._work = trio.Event()
+            if not self._desk.open:
+                await self._work.wait()
+            now_s = self._clock.mono_s()
+            for parcel in [*self._desk.open]:
+                parcel.expire(now_s)
+            await trio.sleep(self._config.tick_s)
+
+    def _make_pool(self) -> httpcore2.AsyncConnectionPool:
+        # A peer that vanished is noticed within about a minute, however long its jobs may take.
+        options = [
+            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+        ]
+        return httpcore2.AsyncConnectionPool(
+            max_connections=self._config.connections_max,
+            max_keepalive_connections=self._config.connections_max // 2,
+            keepalive_expiry=self._config.keepalive_s,
+            socket_options=options,
+        )
+
+
+async def _close(pool: httpcore2.AsyncConnectionPool) -> None:
+    with trio.move_on_after(CLOSE_S, shield=True):
+        await pool.aclose()
+
+
+def _posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:
+    """`entries` in order, cut where a POST has enough jobs or bytes."""
+    posts: list[list[Entry]] = []
+    size = 0
+    for entry in entries:
+        length = len(entry.held.job.argument)
+        if not posts or len(posts[-1]) >= jobs_max or size + length > bytes_max:
+            posts.append([])
+            size = 0
+        posts[-1].append(entry)
+        size += length
+    return posts

@@ -1,0 +1,180 @@
+"""A worker's answer, cut into values while it arrives. Pure.
+
+MessagePack: values one after another, arrays of them, or both. JSON: an array, one object, or objects one after
+another with any white space between (NDJSON is that). A value is handed on as soon as its last byte is here, so a slow
+job never holds back its neighbours; at most one unfinished value is kept.
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Protocol
+
+import msgpack
+
+from jqd.errors import AnswerGarbled
+from jqd.runner.wire import Answer, Encoding, decode_answer
+
+NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack has its own limit of the same order
+
+
+class _Cutter(Protocol):
+    def cut(self, data: bytes) -> Iterator[bytes]: ...
+    def end(self) -> None: ...
+
+
+class AnswerReader:
+    """Reads one answer; a new one for each."""
+
+    def __init__(self, encoding: Encoding, *, value_bytes_max: int) -> None:
+        """`value_bytes_max`: of one outcome."""
+        self._encoding = encoding
+        self._cutter: _Cutter = (_MessagePackCutter if encoding == "msgpack" else _JsonCutter)(value_bytes_max)
+
+    def feed(self, data: bytes) -> Iterator[Answer]:
+        """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
+        for value in self._cutter.cut(data):
+            yield decode_answer(value, self._encoding)
+
+    def end(self) -> None:
+        """The answer is complete. Raises AnswerGarbled when it stops in the middle of a value."""
+        self._cutter.end()
+
+
+class _MessagePackCutter:
+    def __init__(self, value_bytes_max: int) -> None:
+        self._limit = value_bytes_max
+        # The Unpacker keeps its own copy and finds the ends; the values are cut from ours, undecoded.
+        self._unpacker = msgpack.Unpacker(max_buffer_size=0)
+        self._buffer = bytearray()
+        self._base = 0  # position in the answer of the buffer's first byte
+        self._in_header = False
+        self._array_left = 0  # values of an outer array still to come
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        self._buffer += data
+        self._unpacker.feed(data)
+        start = 0
+        try:
+            while start < len(self._buffer):
+                if self._in_header or (not self._array_left and _is_array(self._buffer[start])):
+                    self._in_header = True
+                    self._array_left = self._unpacker.read_array_header()
+                    self._in_header = False
+                    start = self._unpacker.tell() - self._base
+                    continue
+                self._unpacker.skip()
+                end = self._unpacker.tell() - self._base
+                value = bytes(memoryview(self._buffer)[start:end])
+                start = end
+                self._array_left = max(0, self._array_left - 1)
+                if len(value) > self._limit:
+                    raise AnswerGarbled(f"one outcome has {len(value)} bytes, {self._limit} are read")
+                yield value
+        except msgpack.OutOfData:
+            if len(self._buffer) - start > self._limit:
+                raise AnswerGarbled(f"one outcome has more than the {self._limit} bytes that are read") from None
+        except (ValueError, msgpack.UnpackException, RecursionError) as error:
+            raise AnswerGarbled(f"the answer is not MessagePack: {type(error).__name__} {error}") from error
+        finally:
+            del self._buffer[:start]
+            self._base += start
+
+    def end(self) -> None:
+        if self._buffer or self._array_left:
+            raise AnswerGarbled(
+                f"the answer stops inside a value ({len(self._buffer)} bytes of it)"
+                if self._buffer
+                else f"the answer announces an array with {self._array_left} more outcomes"
+            )
+
+
+def _is_array(byte: int) -> bool:
+    return byte & 0xF0 == 0x90 or byte in (0xDC, 0xDD)
+
+
+# What may change the depth, or hide what would: everything between is passed over by the regex engine.
+_STRUCTURE = re.compile(rb'[\[\]{}"]')
+_IN_STRING = re.compile(rb'["\\]')
+_SPACE = b" \t\r\n\x1e"  # 0x1e begins the texts of application/json-seq
+
+
+class _JsonCutter:
+    """Finds where objects begin and end; whether they are good JSON is the decoder's business."""
+
+    def __init__(self, value_bytes_max: int) -> None:
+        self._limit = value_bytes_max
+        self._buffer = bytearray()
+        self._seen = 0  # bytes of the buffer looked at already
+        self._depth = 0
+        self._in_string = False
+        self._in_array = False  # inside the outer array
+        self._need_comma = False
+
+    def cut(self, data: bytes) -> Iterator[bytes]:
+        self._buffer += data
+        while True:
+            if not self._depth and not self._skip_between():
+                return
+            end = self._value_end()
+            if (len(self._buffer) if end is None else end) > self._limit:
+                raise AnswerGarbled(f"one outcome has more than the {self._limit} bytes that are read")
+            if end is None:
+                return
+            value = bytes(memoryview(self._buffer)[:end])
+            del self._buffer[:end]
+            self._seen = 0
+            self._need_comma = self._in_array
+            yield value
+
+    def end(self) -> None:
+        if self._depth or self._in_array:
+            raise AnswerGarbled("the answer stops before its JSON is complete")
+
+    def _skip_between(self) -> bool:
+        """Drop what stands before the next object. False when none has begun."""
+        buffer = self._buffer
+        at = 0
+        try:
+            while at < len(buffer):
+                byte = buffer[at : at + 1]
+                if byte == b"{" and not self._need_comma:
+                    self._depth, self._seen = 1, 1
+                    return True
+                if byte == b"[" and not self._in_array:
+                    self._in_array = True
+                elif byte == b"]" and self._in_array:
+                    self._in_array = self._need_comma = False
+                elif byte == b"," and self._need_comma:
+                    self._need_comma = False
+                elif byte not in _SPACE:
+                    raise AnswerGarbled(f"the answer has {bytes(buffer[at : at + 20])!r} where an outcome should stand")
+                at += 1
+            return False
+        finally:
+            del buffer[:at]
+
+    def _value_end(self) -> int | None:
+        """Length of the object the buffer begins with, None while it is not whole."""
+        buffer, at = self._buffer, self._seen
+        while True:
+            found = (_IN_STRING if self._in_string else _STRUCTURE).search(buffer, at)
+            if found is None:
+                self._seen = len(buffer)
+                return None
+            at = found.end()
+            match found.group():
+                case b'"':
+                    self._in_string = not self._in_string
+                case b"\\":
+                    if at == len(buffer):
+                        self._seen = at - 1  # look again when the escaped byte is here
+                        return None
+                    at += 1
+                case b"{" | b"[":
+                    self._depth += 1
+                    if self._depth > NESTING_MAX:
+                        raise AnswerGarbled(f"an outcome is nested deeper than {NESTING_MAX} levels")
+                case _:
+                    self._depth -= 1
+                    if not self._depth:
+                        return at

@@ -1,0 +1,164 @@
+"""How an attempt ended, and what becomes of its job. Pure.
+
+    report (what somebody says of the attempt)  ──end_attempt──▶  outcome (what is journaled)
+
+    2xx OK                                      succeeded
+    4xx FAILED, or should_retry = false         failed
+    1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or a back-off that grows with the attempts
+    1xx RETRY, 5xx ERROR, none left             dead
+
+The status of a whole answer is judged here too: what it means depends on how many jobs the request carried.
+"""
+
+import enum
+import random
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from jqd.backoff import Backoff
+from jqd.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
+
+MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message: a long traceback; its end tells most
+ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
+RETRY_AFTER_S_MAX = TIMEOUT_S_MAX  # nobody means to wait longer than the longest job may take
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker, or the runner in its place, says of one attempt."""
+
+    status: int = 200
+    """1xx RETRY, 2xx OK, 4xx FAILED, 5xx ERROR."""
+    should_retry: bool | None = None
+    """Overrules the class of a failure's status; None: as the status says."""
+    retry_after_s: float | None = None
+    """Seconds until the next attempt, instead of the daemon's own back-off."""
+    reason: str = ""
+    """`timeout` or `other` for failures."""
+    message: str = ""
+    error: bytes = NIL
+    """Any MessagePack value."""
+    result: bytes = NIL
+    """Any MessagePack value."""
+
+
+class Judgement(enum.Enum):
+    """What the status of a whole answer means."""
+
+    READ = enum.auto()
+    """The body tells of each job."""
+    LATER = enum.auto()
+    """Taken; each job is reported later."""
+    BACK_OFF = enum.auto()
+    """Too much for the worker now: nothing was tried."""
+    GONE = enum.auto()
+    """The worker wants no more jobs, ever: nothing was tried."""
+    NOT_TAKEN = enum.auto()
+    """The worker does not know this jobtype: nothing was tried."""
+    FAILED = enum.auto()
+    """The request cannot succeed. Which of several jobs is to blame is not said."""
+    ERROR = enum.auto()
+    """Something broke. Which of several jobs broke it is not said."""
+
+
+def judge(status: int, *, lightjq: bool = False) -> Judgement:
+    """The meaning of an answer's status code."""
+    if lightjq and status == 404:
+        return Judgement.NOT_TAKEN
+    if status == 202 or (lightjq and 200 <= status < 300):
+        return Judgement.LATER
+    if 200 <= status < 300:
+        return Judgement.READ
+    if status in (408, 425, 429, 503):
+        return Judgement.BACK_OFF
+    if status == 410:
+        return Judgement.GONE
+    return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
+
+
+def end_attempt(
+    held: Held,
+    report: Report,
+    *,
+    backoff: Backoff,
+    source: random.Random,
+    worker: str,
+    started_at_ms: int,
+    finished_at_ms: int,
+    result_bytes_max: int,
+) -> Outcome:
+    """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job."""
+    job = held.job
+    report = _within_limits(report, job.keep_result, result_bytes_max)
+    fate = _fate(held, report)
+    delay_s = 0.0
+    if fate is Fate.RETRY:
+        asked_s = report.retry_after_s
+        delay_s = (
+            backoff.delay_s(held.attempt, source) if asked_s is None else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
+        )
+    succeeded = fate is Fate.SUCCEEDED
+    return Outcome(
+        job_id=job.id,
+        fence=held.fence,
+        fate=fate,
+        jobtype=job.jobtype,
+        priority=job.priority,
+        attempt=held.attempt,
+        status=report.status,
+        delay_ms=round(delay_s * 1000),
+        started_at_ms=started_at_ms,
+        finished_at_ms=max(started_at_ms, finished_at_ms),
+        worker=worker,
+        reason="" if succeeded else report.reason or "other",
+        error=NIL if succeeded else report.error,
+        message="" if succeeded else report.message,
+        result=report.result if succeeded and job.keep_result else NIL,
+        keep_result=job.keep_result,
+    )
+
+
+def parse_retry_after(value: str | None, now_ms: int) -> float | None:
+    """Seconds to wait by a Retry-After header: a number of seconds or an HTTP date. None when absent or neither."""
+    if value is None:
+        return None
+    text = value.strip()
+    # ASCII first: other digits pass isdigit() and then mean nothing to a peer.
+    if text.isascii() and text.isdigit():
+        return float(min(int(text[:12]), RETRY_AFTER_S_MAX))
+    try:
+        at = parsedate_to_datetime(text)
+        return min(max(0.0, at.timestamp() - now_ms / 1000), RETRY_AFTER_S_MAX)
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def _fate(held: Held, report: Report) -> Fate:
+    exit_class = Exit.of_status(report.status)
+    if exit_class is Exit.OK:
+        return Fate.SUCCEEDED
+    retry = exit_class is not Exit.FAILED if report.should_retry is None else report.should_retry
+    if not retry:
+        return Fate.FAILED
+    return Fate.RETRY if held.attempt <= held.job.max_retry else Fate.DEAD
+
+
+def _within_limits(report: Report, keep_result: bool, result_bytes_max: int) -> Report:
+    changes: dict[str, object] = {}
+    if not 100 <= report.status <= 599:
+        changes["status"] = 500
+    if len(report.message) > MESSAGE_LENGTH_MAX:
+        changes["message"] = "… " + report.message[-MESSAGE_LENGTH_MAX:]
+    if len(report.error) > ERROR_BYTES_MAX:
+        changes["error"] = NIL
+        message = changes.get("message", report.message)
+        changes["message"] = f"{message}\n(its error value of {len(report.error)} bytes was dropped)"
+    if keep_result and len(report.result) > result_bytes_max and Exit.of_status(report.status) is Exit.OK:
+        # It ran, and would give the same again: trying again mends nothing.
+        return Report(
+            status=413,
+            reason="other",
+            message=f"RESULT_TOO_LARGE: the result has {len(report.result)} bytes, {result_bytes_max} can be kept;"
+            " store it elsewhere and return where, or push the job without keep_result",
+        )
+    return msgspec.structs.replace(report, **changes) if changes else report
