@@ -4,13 +4,14 @@
     ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────┬───────────┬────────────┐
     │magic 8 │vers. 2│ 0 2 │crc 4│ journal 16 │ segment 16 │first 8│previous 8│first seq 8│created ms 8│
     └────────┴───────┴─────┴─────┴────────────┴────────────┴───────┴──────────┴───────────┴────────────┘
-    frame header, 36 bytes, then the body
-    ┌───────┬─────────┬─────┬──────────┬─────┬─────────┬──────┬───────┬─────┐
-    │magic 4│ length 4│crc 4│ records 4│seq 8│ at ms 8 │kind 1│flags 1│ 0 2 │ body …
-    └───────┴─────────┴─────┴──────────┴─────┴─────────┴──────┴───────┴─────┘
+    frame header, 40 bytes, then the body
+    ┌───────┬──────────┬─────────┬──────────┬──────────┬─────┬────────┬──────┬───────┬───┐
+    │magic 4│head crc 4│ length 4│body crc 4│ records 4│seq 8│at ms 8 │kind 1│flags 1│0 2│ body …
+    └───────┴──────────┴─────────┴──────────┴──────────┴─────┴────────┴──────┴───────┴───┘
 
-The checksum covers the frame header behind it and in front of it, and the body; it is seeded by the segment's random
-id, so neither a payload that holds a whole frame nor a frame of another segment is ever taken for one of this.
+The header has a checksum of its own, so that a reader who passes over frames of other lanes can believe their lengths
+without reading their bodies. Both sums are seeded by the segment's random id, so neither a payload that holds a whole
+frame nor a frame of another segment is ever taken for one of this.
 """
 
 import struct
@@ -24,10 +25,10 @@ VERSION = 1
 FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quick first look when searching
 
 _SEGMENT = struct.Struct("<8sHHI16s16sQQQQ")
-_FRAME = struct.Struct("<4sIIIQQBBH")
+_FRAME = struct.Struct("<4sIIIIQQBBH")
 SEGMENT_HEADER_BYTES = _SEGMENT.size
 FRAME_HEADER_BYTES = _FRAME.size
-_CRC_AT = 8  # of a frame header
+_SUMMED_FROM = 8  # of a frame header: what stands behind its magic and its own sum
 
 
 class SegmentHeader(NamedTuple):
@@ -44,10 +45,10 @@ class SegmentHeader(NamedTuple):
 
 
 class FrameHeader(NamedTuple):
-    """What a frame says of itself, before its checksum was looked at."""
+    """What a frame says of itself; its body's checksum was not looked at yet."""
 
     length: int
-    crc: int
+    body_crc: int
     records: int
     seq: int
     at_ms: int
@@ -76,27 +77,24 @@ def unpack_segment_header(data: bytes, name: str) -> SegmentHeader | None:
 
 
 def pack_frame_header(segment_id: bytes, *, kind: int, records: int, seq: int, at_ms: int, body: bytes) -> bytes:
-    """The 36 bytes before `body`."""
-    blank = _FRAME.pack(FRAME_MAGIC, len(body), 0, records, seq, at_ms, kind, 0, 0)
-    return _FRAME.pack(FRAME_MAGIC, len(body), _checksum(segment_id, blank, body), records, seq, at_ms, kind, 0, 0)
+    """The 40 bytes before `body`."""
+    seed = zlib.crc32(segment_id)
+    blank = _FRAME.pack(FRAME_MAGIC, 0, len(body), zlib.crc32(body, seed), records, seq, at_ms, kind, 0, 0)
+    return blank[:4] + zlib.crc32(blank[_SUMMED_FROM:], seed).to_bytes(4, "little") + blank[_SUMMED_FROM:]
 
 
-def unpack_frame_header(data: bytes | memoryview, offset: int) -> FrameHeader | None:
-    """The header at `offset`, or None when nothing there looks like one. Its checksum is not looked at."""
+def unpack_frame_header(segment_id: bytes, data: bytes, offset: int) -> FrameHeader | None:
+    """The header at `offset`, or None when no good one of this segment stands there."""
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
-    magic, length, crc, records, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
-    if magic != FRAME_MAGIC or flags or zero or not length or not 1 <= records <= length:
+    magic, crc, length, body_crc, records, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
+    if magic != FRAME_MAGIC or flags or zero or not 1 <= records <= length:
         return None
-    return FrameHeader(length, crc, records, seq, at_ms, kind)
+    if zlib.crc32(data[offset + _SUMMED_FROM : offset + FRAME_HEADER_BYTES], zlib.crc32(segment_id)) != crc:
+        return None
+    return FrameHeader(length, body_crc, records, seq, at_ms, kind)
 
 
-def checksum_holds(segment_id: bytes, header: FrameHeader, body: bytes | memoryview) -> bool:
-    """Whether `body` is what was written under `header` in the segment `segment_id`."""
-    blank = _FRAME.pack(FRAME_MAGIC, header.length, 0, header.records, header.seq, header.at_ms, header.kind, 0, 0)
-    return len(body) == header.length and _checksum(segment_id, blank, body) == header.crc
-
-
-def _checksum(segment_id: bytes, header: bytes, body: bytes | memoryview) -> int:
-    seed = zlib.crc32(segment_id)
-    return zlib.crc32(body, zlib.crc32(header[_CRC_AT + 4 :], zlib.crc32(header[:_CRC_AT], seed)))
+def body_holds(segment_id: bytes, header: FrameHeader, body: bytes) -> bool:
+    """Whether `body` is what was written under `header`."""
+    return len(body) == header.length and zlib.crc32(body, zlib.crc32(segment_id)) == header.body_crc

@@ -95,7 +95,7 @@ class Journal:
         self._last_at_ms = found.last_at_ms
         self._pending: deque[Pending] = deque()
         self._pending_bytes = 0
-        self._void: list[tuple[int, int]] = []  # ranges of positions that were given out and then refused
+        self._void: list[tuple[int, int, JournalRefused]] = []  # positions that were given out and then refused
         self._refusal: JournalRefused | None = None
         self._work = trio.Event()
         self._committed = trio.Event()
@@ -153,12 +153,9 @@ class Journal:
         """
         wanted = self._written if position is None else position
         while True:
-            for start, end in self._void:
+            for start, end, why in self._void:
                 if start < wanted <= end:
-                    raise JournalRefused(
-                        f"what was written up to position {wanted} did not reach the disk; nothing of it was accepted",
-                        full=self._refusal.full if self._refusal else False,
-                    )
+                    raise JournalRefused(str(why), full=why.full)
             if wanted <= self.end:
                 return
             await self._committed.wait()
@@ -187,7 +184,9 @@ class Journal:
             size += len(batch[-1].body)
         began_s = self._clock.mono_s()
         try:
-            await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._write_limiter)
+            # Once taken from the queue a batch is seen through: a stop in between would drop it unheard.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._write_limiter)
         except JournalRefused as error:
             self._refuse(error, first_seq=batch[0].seq)
             return
@@ -219,7 +218,7 @@ class Journal:
         self._log.error("journal.refusing", error=str(error), full=error.full, frames=len(self._pending))
         self._refusal = error
         if self._written > self.end:
-            self._void.append((self.end, self._written))
+            self._void.append((self.end, self._written, error))
         self._next_seq = first_seq
         self._pending.clear()
         self._pending_bytes = 0

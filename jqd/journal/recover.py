@@ -87,17 +87,21 @@ def _close_gaps(result: Recovered) -> None:
 
 def _scan_newest(files: Files, segment: Segment, result: Recovered) -> None:
     fd = files.open(segment.path)
-    good_end = segment.first
+    good_end, gaps = segment.first, list[Gap]()
     try:
         for piece in Walker(files, fd, segment.header).frames(segment.first, segment.end, check=True):
             match piece:
                 case Frame(_, end, header):
+                    for gap in gaps:  # something good follows: this is no torn tail
+                        segment.damaged.append((gap.start, gap.end))
+                        sentence = f"{segment.path.name}: no good frame from position {gap.start} to {gap.end}"
+                        result.damaged.append(sentence)
+                    gaps.clear()
                     good_end = end
                     result.next_seq = header.seq + 1
                     result.last_at_ms = max(result.last_at_ms, header.at_ms)
-                case Gap(start, end) if end < segment.end:
-                    segment.damaged.append((start, end))
-                    result.damaged.append(f"{segment.path.name}: no good frame from position {start} to {end}")
+                case Gap():
+                    gaps.append(piece)
         if good_end < segment.end:
             _cut_tail(files, fd, segment, good_end)
     finally:

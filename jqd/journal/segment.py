@@ -12,7 +12,7 @@ from jqd.journal.frame import (
     SEGMENT_HEADER_BYTES,
     FrameHeader,
     SegmentHeader,
-    checksum_holds,
+    body_holds,
     unpack_frame_header,
 )
 
@@ -71,7 +71,7 @@ class Walker:
     def frame_at(self, position: int, end: int) -> FrameHeader | None:
         """The frame header at `position`, None when there is none that could end by `end`."""
         data, offset = self._bytes(position, FRAME_HEADER_BYTES)
-        header = unpack_frame_header(data, offset)
+        header = unpack_frame_header(self._header.segment_id, data, offset)
         if header is None or position + FRAME_HEADER_BYTES + header.length > end:
             return None
         return header
@@ -81,7 +81,7 @@ class Walker:
         length = frame.header.length
         data, offset = self._bytes(frame.start + FRAME_HEADER_BYTES, length)
         body = bytes(memoryview(data)[offset : offset + length])
-        return body if checksum_holds(self._header.segment_id, frame.header, body) else None
+        return body if body_holds(self._header.segment_id, frame.header, body) else None
 
     def next_good(self, position: int, end: int) -> int | None:
         """The first position after `position` where a whole good frame of this segment stands, None if none does."""
@@ -102,17 +102,17 @@ class Walker:
     def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
         """Frames from `position` (where one begins) to `end`, and the gaps between good ones.
 
-        With `check` every checksum is verified; without, only headers are looked at, which is how a reader passes
-        over other lanes' frames.
+        With `check` bodies are verified too; without, only headers, which is how a reader passes over other lanes'
+        frames.
         """
         while position < end:
             header = self.frame_at(position, end)
             if header is not None:
                 frame = Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
-                if not check or self.body(frame) is not None:
-                    yield frame
-                    position = frame.end
-                    continue
+                good_body = not check or self.body(frame) is not None
+                yield frame if good_body else Gap(frame.start, frame.end)
+                position = frame.end
+                continue
             good = self.next_good(position, end)
             yield Gap(position, end if good is None else good)
             position = end if good is None else good

@@ -1,0 +1,1 @@
+"""Shipped fakes: what the tests of jqd, and of what is built on it, stand on."""
