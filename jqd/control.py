@@ -19,7 +19,7 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.record import Lane, PushedJob
-from jqd.runner import Runner
+from jqd.runner import Runner, Workers
 
 
 class Control:
@@ -30,6 +30,7 @@ class Control:
         *,
         journal: Journal,
         runner: Runner,
+        workers: Workers,
         membership: Membership,
         lanes: Mapping[Lane, Ingest[Any]],
         paces: Sequence[Pace],
@@ -40,6 +41,7 @@ class Control:
         self.draining = False
         self._journal = journal
         self._runner = runner
+        self._workers = workers
         self._membership = membership
         self._lanes = lanes
         self._paces = paces
@@ -72,8 +74,8 @@ class Control:
 
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing."""
-        damaged = self._journal.stats().damaged
-        return [*damaged, self._joblog.failing] if self._joblog.failing else damaged
+        failing = (self._joblog.failing, self._workers.failing)
+        return [*self._journal.stats().damaged, *(reason for reason in failing if reason)]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
         """A batch was acknowledged."""

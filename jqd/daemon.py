@@ -82,7 +82,12 @@ class Daemon:
             started=self._started,
         )
         self.settle = Settle(
-            journal=journal, store=store, runner=self.runner, membership=self.membership, source=source
+            journal=journal,
+            store=store,
+            runner=self.runner,
+            scheduler=self.scheduler,
+            membership=self.membership,
+            source=source,
         )
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
         self.renew = Renew(
@@ -98,6 +103,7 @@ class Daemon:
         self.control = Control(
             journal=journal,
             runner=self.runner,
+            workers=self.workers,
             membership=self.membership,
             lanes=self.lanes,
             paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],

@@ -128,7 +128,9 @@ class Dispatch:
         )
         self.reply_lost = False
         if held:
-            self._scheduler.jobs_started(jobtype, len(held))
+            # A job still at work here under an older fence is counted already; the runner drops that void attempt.
+            if fresh := sum(not self._runner.at_work(each.job.id) for each in held):
+                self._scheduler.jobs_started(jobtype, fresh)
             self._started(offer.worker_id, held)
             self._runner.run_jobs(offer.worker_id, jobtype, held)
             self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)

@@ -32,7 +32,8 @@ class Reap:
         """Note the heartbeats of a renewal's answer; a burnt member needs no further watching."""
         ours = self._membership.sysid
         others = {sysid: member for sysid, member in members.items() if sysid != ours}
-        dead = self._watch.observe({sysid: tuple(member) for sysid, member in others.items()}, self._clock.mono_s())
+        beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
+        dead = self._watch.observe(beats, self._clock.mono_s())
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
         for sysid in dead:
             self._dead[sysid] = others[sysid]

@@ -6,7 +6,8 @@ Jobs stay in hand until the store knows what became of them.
 """
 
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 
 import trio
 
@@ -17,7 +18,8 @@ from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.record import Lane, encode_outcomes
-from jqd.runner import Runner
+from jqd.runner import Runner, Stopped
+from jqd.scheduler import Scheduler
 from jqd.store import Store
 
 OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
@@ -28,12 +30,20 @@ class Settle:
     """Takes each stopped job once and sees it through."""
 
     def __init__(
-        self, *, journal: Journal, store: Store, runner: Runner, membership: Membership, source: random.Random
+        self,
+        *,
+        journal: Journal,
+        store: Store,
+        runner: Runner,
+        scheduler: Scheduler,
+        membership: Membership,
+        source: random.Random,
     ) -> None:
         self.pace = Pace("settle", source=source)
         self._journal = journal
         self._store = store
         self._runner = runner
+        self._scheduler = scheduler
         self._membership = membership
         self._returned: list[Held] = []
         self._back = trio.Event()
@@ -51,6 +61,8 @@ class Settle:
         while True:
             await self._runner.wait_stopped()
             stopped = self._runner.get_stopped_jobs(OUTCOMES)
+            for jobtype, count in Counter(_jobtypes(stopped)).items():
+                self._scheduler.jobs_stopped(jobtype, count)
             if stopped.returned:
                 self._returned += stopped.returned
                 self._back.set()
@@ -98,3 +110,8 @@ class Settle:
         self._runner.settled(held.job.id for held in batch)
         del self._returned[: len(batch)]
         self._log.info("settle.returned", count=len(batch))
+
+
+def _jobtypes(stopped: Stopped) -> Iterator[str]:
+    yield from (outcome.jobtype for outcome in stopped.outcomes)
+    yield from (held.job.jobtype for held in stopped.returned)
