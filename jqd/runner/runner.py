@@ -68,8 +68,9 @@ class Offer(NamedTuple):
 class Running(NamedTuple):
     """A job at work here."""
 
-    worker_id: str
     worker: str
+    """The worker's id."""
+    name: str
     """The worker's name."""
     started_at_ms: int
 
@@ -205,6 +206,10 @@ class Runner:
             else:
                 self._start(parcel)
         self._work.set()
+
+    def at_work(self, job_id: str) -> bool:
+        """Whether a job is queued or running here."""
+        return job_id in self._desk.parcels
 
     async def wait_free(self) -> None:
         """Until a slot became free or a worker registered; a hint, which may come for nothing. A back-off that ends
