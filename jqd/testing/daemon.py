@@ -216,15 +216,24 @@ class ScriptedDaemon:
             while True:
                 await self._work.wait()
                 self._work = trio.Event()
-                for card in list(self.workers.values()):
+                for worker_id, card in list(self.workers.items()):
                     names = card["jobs"]
                     fit = [r for r in self.jobs.values() if r.state in ("waiting", "retrying")]
                     batch = [record for record in fit if record.pushed["name"] in names][: card["batch"]]
-                    if batch:
+                    if not batch:
+                        continue
+                    self._work.set()
+                    try:
                         await self._deliver(http, card["url"], batch)
-                        self._work.set()
+                    except httpx2.HTTPError:
+                        # Gone or refusing: what it had may be done by another worker, or by this one once it returns.
+                        self.workers.pop(worker_id, None)
+                        for record in batch:
+                            if record.state == "running":
+                                record.state = "waiting"
 
     async def _deliver(self, http: httpx2.AsyncClient, url: str, batch: list[Record]) -> None:
+        """Post one batch and take its outcomes. Raises httpx2.HTTPError."""
         jobs = []
         for record in batch:
             record.state, record.attempts = "running", record.attempts + 1

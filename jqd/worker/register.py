@@ -79,7 +79,8 @@ class Registration:
         card = self._card | ({"worker_id": self.worker_id} if self.worker_id else {})
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
-            with trio.fail_after(CALL_TIMEOUT_S):
+            # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
+            with trio.CancelScope(shield=True), trio.fail_after(CALL_TIMEOUT_S):
                 answer = await self._http.post(
                     f"{self.daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
                 )

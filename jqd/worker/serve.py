@@ -70,7 +70,7 @@ async def serve(
     """
     _check(bind, daemons, advertise, priority_min, priority_max)
     service = Service(app, ServiceConfig(concurrency=concurrency), clock=clock)
-    stopping = _Stopping(stop or trio.Event())
+    stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
     card |= {"max_jobs": concurrency, "batch": batch, "ttl": ttl_s}

@@ -310,7 +310,8 @@ async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
 async def _refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
     """Problem details (RFC 9457) in the encoding the client speaks."""
     told = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
-    as_json = "json" in headers.get(b"accept", headers.get(b"content-type", ""))
+    accept = headers.get(b"accept", "")
+    as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
     body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)
     content_type = b"application/problem+json" if as_json else b"application/msgpack"
     retry_after = RETRY_AFTER_S if refusal.status == 503 else None

@@ -1,0 +1,251 @@
+"""A whole worker: it serves, registers, drains and leaves; in this process, and as one of its own under signals."""
+
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from jqd.client import Client
+from jqd.errors import ConfigError
+from jqd.testing.daemon import ScriptedDaemon, open_daemon
+from jqd.worker import App, serve
+from jqd.worker.demo import app as demo
+
+PATIENCE_S = 30.0
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[ScriptedDaemon]:
+    async with open_daemon() as daemon:
+        yield daemon
+
+
+async def test_a_worker_registers_works_and_unregisters(daemon: ScriptedDaemon) -> None:
+    stop = trio.Event()
+    options: dict[str, Any] = {"name": "demo", "concurrency": 3, "priority_min": -5, "priority_max": 9, "token": "t"}
+    async with trio.open_nursery() as nursery:
+        start = partial(serve, demo, daemons=[daemon.url], signals=False, stop=stop, **options)
+        url = await nursery.start(start)
+        await daemon.registered.wait()
+        (card,) = daemon.workers.values()
+        assert card == {
+            "name": "demo",
+            "url": url,
+            "jobs": ["echo", "add", "sleep", "fail", "flaky"],
+            "max_jobs": 3,
+            "batch": 500,
+            "priority_min": -5,
+            "priority_max": 9,
+            "ttl": 30.0,
+        }
+        assert daemon.seen[0].headers["authorization"] == "Bearer t"
+
+        def push() -> Any:
+            with Client(daemon.url) as client:
+                ids = [client.push("add", [1, 2], keep_result=True), client.push("flaky", 1, keep_result=True)]
+                infos = client.wait([*ids, client.push("fail", max_retry=1)], timeout=PATIENCE_S)
+                return [(info.state, info.attempts, info.result) for info in infos]
+
+        told = await trio.to_thread.run_sync(push)
+        assert told == [("succeeded", 1, 3), ("succeeded", 3, "1 took 3 attempts"), ("failed", 2, None)]
+        async with httpx2.AsyncClient(trust_env=False) as http:
+            health = await http.get(url)
+            assert "server" not in health.headers
+            assert health.json()["status"] == "ok"
+        stop.set()
+    assert daemon.workers == {}
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        with pytest.raises(httpx2.ConnectError):
+            await http.get(url)
+
+
+async def test_what_is_in_hand_ends_before_the_worker_stops(daemon: ScriptedDaemon) -> None:
+    app, begun, go, stop = App(), trio.Event(), trio.Event(), trio.Event()
+
+    @app.job()
+    async def wait(argument: object) -> str:
+        begun.set()
+        await go.wait()
+        return "done"
+
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(partial(serve, app, daemons=[daemon.url], signals=False, stop=stop))
+        await daemon.registered.wait()
+        with Client(daemon.url) as client:
+            await trio.to_thread.run_sync(partial(client.push, "wait", job_id="a", keep_result=True))
+            await begun.wait()
+            stop.set()
+            await daemon.unregistered.wait()
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                with trio.fail_after(PATIENCE_S):
+                    while (answer := await http.post(url, json={"jobs": []})).status_code == 200:
+                        await trio.lowlevel.checkpoint()
+            assert answer.status_code == 503
+            assert answer.json()["detail"] == "this worker is stopping"
+            go.set()
+            assert (await trio.to_thread.run_sync(client.result, "a", PATIENCE_S)) == "done"
+
+
+async def test_after_the_drain_time_what_is_left_is_cut_off() -> None:
+    app, begun, stop = App(), trio.Event(), trio.Event()
+    cancelled = trio.Event()
+
+    @app.job()
+    async def forever(argument: object) -> None:
+        begun.set()
+        try:
+            await trio.sleep_forever()
+        finally:
+            cancelled.set()
+
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(partial(serve, app, daemons=[], signals=False, stop=stop, drain_s=0.01))
+
+        async def post() -> None:
+            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+                with pytest.raises(httpx2.TransportError):
+                    await http.post(url, json={"jobs": [{"job_id": "a", "name": "forever"}]})
+
+        nursery.start_soon(post)
+        await begun.wait()
+        stop.set()
+    assert cancelled.is_set()
+
+
+async def test_cancelled_from_outside_it_still_unregisters(daemon: ScriptedDaemon) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(partial(serve, demo, daemons=[daemon.url], signals=False))
+        await daemon.registered.wait()
+        nursery.cancel_scope.cancel()
+    assert daemon.workers == {}
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"bind": "nowhere"}, "is no HOST:PORT; write 127.0.0.1:0"),
+    ({"bind": "127.0.0.1:99999"}, "is no HOST:PORT"),
+    ({"bind": "0.0.0.0:0"}, "is no address others can use; add advertise"),
+    ({"bind": "[::]:0"}, "is no address others can use; add advertise"),
+    ({"daemons": ["127.0.0.1:7420"]}, "daemon '127.0.0.1:7420' is no http URL"),
+    ({"advertise": "worker:80"}, "advertise 'worker:80' is no http URL"),
+    ({"priority_min": 2, "priority_max": 1}, "priority_min 2 is above priority_max 1"),
+]
+
+
+@pytest.mark.parametrize(("options", "says"), WRONG)
+async def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says.replace(".", r"\.")):
+        await serve(demo, **{"signals": False, **options})
+
+
+async def test_an_address_in_use_is_an_os_error() -> None:
+    with trio.socket.socket() as taken:
+        await taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        with pytest.raises(OSError, match="in use"):
+            await serve(demo, bind=f"127.0.0.1:{taken.getsockname()[1]}", daemons=[], signals=False)
+
+
+# ---------------------------------------------------------------- as a process
+
+PROGRAM = """
+import sys, time, trio
+from functools import partial
+from jqd import log
+from jqd.worker import App, serve
+
+log.configure()
+app = App()
+
+@app.job(keep_result=True)
+def hold(path):
+    "Stands still until the file is there."
+    print("begun", flush=True)
+    while True:
+        try:
+            open(path).close()
+            return "done"
+        except FileNotFoundError:
+            time.sleep(0.01)
+
+trio.run(partial(serve, app, daemons=[sys.argv[1]]))
+print("left in order", flush=True)
+"""
+
+
+async def end_process(process: trio.Process) -> None:
+    """A test is over: no need to be polite."""
+    process.kill()
+
+
+@pytest.fixture
+async def process(daemon: ScriptedDaemon) -> AsyncIterator[trio.Process]:
+    command = [sys.executable, "-c", PROGRAM, daemon.url]
+    root = Path(__file__).parents[2]
+    async with trio.open_nursery() as nursery:
+        process: trio.Process = await nursery.start(
+            partial(
+                trio.run_process, command, stdout=subprocess.PIPE, check=False, cwd=root, deliver_cancel=end_process
+            )
+        )
+        with trio.fail_after(PATIENCE_S):
+            await daemon.registered.wait()
+        yield process
+        nursery.cancel_scope.cancel()
+
+
+async def read_line(process: trio.Process) -> bytes:
+    assert process.stdout is not None
+    with trio.fail_after(PATIENCE_S):
+        return bytes(await process.stdout.receive_some())
+
+
+async def hold(daemon: ScriptedDaemon, process: trio.Process, path: Path) -> None:
+    """Give the process a job that stands still, and wait until it does."""
+    with Client(daemon.url) as client:
+        push = partial(client.push, "hold", str(path), job_id="a", keep_result=True, max_retry=0)
+        await trio.to_thread.run_sync(push)
+    assert await read_line(process) == b"begun\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_signal_drains_and_exits_0(
+    daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path, number: signal.Signals
+) -> None:
+    await hold(daemon, process, tmp_path / "go")
+    process.send_signal(number)
+    with trio.fail_after(PATIENCE_S):
+        await daemon.unregistered.wait()
+    assert process.poll() is None, "it waits for what it has in hand"
+    (tmp_path / "go").touch()
+    assert await read_line(process) == b"left in order\n"
+    assert await process.wait() == 0
+    assert daemon.jobs["a"].result == "done"
+
+
+async def test_a_second_signal_means_now(daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path) -> None:
+    async with trio.open_nursery() as nursery:
+        await hold(daemon, process, tmp_path / "never")
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            await daemon.unregistered.wait()
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            assert await process.wait() == 0
+        nursery.cancel_scope.cancel()
+    assert not daemon.jobs["a"].ended.is_set()
+
+
+def test_nothing_of_this_process_was_left_running() -> None:
+    """Threads of workers that have stopped leave by themselves; one that stays would be a leak."""
+    for thread in threading.enumerate():
+        if thread.name.startswith("jqd-job"):
+            thread.join(PATIENCE_S)
+            assert not thread.is_alive(), thread.name
