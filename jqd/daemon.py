@@ -175,34 +175,38 @@ class Daemon:
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
         url = url_of(listener)
-        listening, working = trio.CancelScope(), trio.CancelScope()
-        dispatching = trio.CancelScope()
         http_closed = trio.Event()
-        async with trio.open_nursery() as nursery:
-            await nursery.start(_within, working, self.runner.run)
-            for loop in (
-                self.renew.run,
-                self.reap.run,
-                self.settle.run,
-                self.settle.run_returns,
-                self.purge.run,
-                *(lane.run for lane in self.lanes.values()),
-            ):
-                await nursery.start(_within, working, loop)
-            await nursery.start(_within, dispatching, self.dispatch.run)
-            await nursery.start(_within, listening, partial(serve_http, self.api, listener, stopped=http_closed.wait))
-            log.info("daemon.ready", url=url, sysid=self.membership.sysid, data_dir=str(self.config.data_dir))
-            ready(url)
-            await stop.wait()
-            await self._shut_down(dispatching)
+        async with trio.open_nursery() as listening:
+            async with trio.open_nursery() as working:
+                for loop in self._loops():
+                    await working.start(loop)
+                async with trio.open_nursery() as dispatching:
+                    await dispatching.start(self.dispatch.run)
+                    await listening.start(partial(serve_http, self.api, listener, stopped=http_closed.wait))
+                    log.info("daemon.ready", url=url, sysid=self.membership.sysid, data_dir=str(self.config.data_dir))
+                    ready(url)
+                    await stop.wait()
+                    self.control.draining = True
+                    dispatching.cancel_scope.cancel()
+                await self._shut_down()
+                working.cancel_scope.cancel()
             http_closed.set()
-            working.cancel()
 
-    async def _shut_down(self, dispatching: trio.CancelScope) -> None:
-        """Refuse, drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
+    def _loops(self) -> list[Callable[..., Any]]:
+        """All that runs until the last outcome is settled, in the order it is started."""
+        return [
+            self.runner.run,
+            self.renew.run,
+            self.reap.run,
+            self.settle.run,
+            self.settle.run_returns,
+            self.purge.run,
+            *(lane.run for lane in self.lanes.values()),
+        ]
+
+    async def _shut_down(self) -> None:
+        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
         log.info("daemon.draining", in_hand=len(self.runner.get_running_jobs()), drain_s=self.config.drain_s)
-        self.control.draining = True
-        dispatching.cancel()
         with trio.move_on_after(max(0.0, self.config.drain_s - SETTLE_S - LEAVE_S)):
             await self.runner.drain()
         self.runner.stop_work()
@@ -279,12 +283,3 @@ def _end_overdue(drain_s: float) -> None:
     log.error("daemon.ended_overdue", drain_s=drain_s)
     os._exit(0)
 
-
-async def _within(
-    scope: trio.CancelScope,
-    loop: Callable[..., Any],
-    *,
-    task_status: trio.TaskStatus[Any] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    with scope:
-        await loop(task_status=task_status)
