@@ -1,0 +1,143 @@
+"""A runner that runs, and the jobs to give it."""
+
+import itertools
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+
+from jqd.backoff import Backoff
+from jqd.clock import SystemClock
+from jqd.job import Held, Job, Outcome
+from jqd.runner import Runner, RunnerConfig, Worker, Workers
+
+WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
+_numbers = itertools.count(1)
+
+
+def hold(
+    count: int = 1, *, jobtype: str = "mail", attempt: int = 1, fence: int = 7, argument: Any = None, **fields: Any
+) -> list[Held]:
+    """`count` claimed jobs."""
+    return [
+        Held(
+            Job(
+                f"JOB{next(_numbers):08}",
+                jobtype,
+                msgpack.packb(argument),
+                created_at_ms=1_700_000_000_000,
+                **fields,
+            ),
+            fence,
+            attempt,
+        )
+        for _ in range(count)
+    ]
+
+
+def ids(held: Sequence[Held]) -> list[str]:
+    """Their ids."""
+    return [each.job.id for each in held]
+
+
+@dataclass
+class House:
+    """A running runner, and what stopped in it so far."""
+
+    runner: Runner
+    workers: Workers
+    trusted: bool = True
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    returned: list[str] = field(default_factory=list)
+
+    def register(self, url: str, **fields: Any) -> Worker:
+        """A worker that takes anything."""
+        return self.workers.register(**{"name": "w", "url": url, "max_jobs": 100, **fields})
+
+    def run(self, held: Sequence[Held]) -> None:
+        """Offer and run, as the dispatching loop does."""
+        jobtype = held[0].job.jobtype
+        offer = self.runner.offer(jobtype, held[0].job.priority)
+        assert offer is not None, "no worker is free"
+        assert len(held) <= offer.jobs_max, f"{len(held)} jobs, {offer.jobs_max} slots"
+        self.runner.run_jobs(offer.worker_id, jobtype, held)
+
+    async def stopped(self, count: int) -> None:
+        """Until `count` jobs in all have stopped; more than that fails the test."""
+        with trio.fail_after(WAIT_S):
+            while len(self.outcomes) + len(self.returned) < count:
+                await self.runner.wait_stopped()
+                self.take()
+        assert len(self.outcomes) + len(self.returned) == count
+
+    def take(self) -> None:
+        """What stopped, without waiting."""
+        stopped = self.runner.get_stopped_jobs(10_000)
+        for outcome in stopped.outcomes:
+            assert outcome.job_id not in self.outcomes, f"{outcome.job_id} stopped twice"
+            self.outcomes[outcome.job_id] = outcome
+        self.returned += ids(stopped.returned)
+
+    async def run_to_end(self, held: Sequence[Held]) -> list[Outcome]:
+        """Run them, wait for their outcomes; in the order of `held`. None may come back."""
+        self.run(held)
+        await self.stopped(len(self.outcomes) + len(self.returned) + len(held))
+        assert not set(self.returned) & set(ids(held)), "some came back untried"
+        return [self.outcomes[job_id] for job_id in ids(held)]
+
+
+OpenHouse = Callable[..., Any]
+
+
+@asynccontextmanager
+async def _open_house(**config: Any) -> AsyncIterator[House]:
+    settings = {
+        "timeout_margin_s": 0.05,
+        "tick_s": 0.01,
+        "connect_timeout_s": 2.0,
+        "linger_s": 0.1,
+        "backoff_first_s": 0.05,
+        "backoff_cap_s": 0.2,
+    }
+    clock = SystemClock()
+    workers = Workers(None, clock=clock)
+    house: House
+    runner = Runner(
+        RunnerConfig(**{**settings, **config}),
+        workers=workers,
+        clock=clock,
+        source=random.Random(1),
+        trusts=lambda: house.trusted,
+        backoff=Backoff(first_s=1.0, jitter=0.0),
+        daemon="DAEMON",
+    )
+    house = House(runner, workers)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(runner.run)
+        yield house
+        house.take()
+        nursery.cancel_scope.cancel()
+
+
+@pytest.fixture(name="open_house")
+def _fixture() -> OpenHouse:
+    return _open_house
+
+
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+@pytest.fixture(name="eventually")
+def _eventually() -> Eventually:
+    async def wait(condition: Callable[[], bool]) -> None:
+        """For state that is reached by itself and rings no bell; bounded."""
+        with trio.fail_after(WAIT_S):
+            while not condition():
+                await trio.sleep(0.005)
+
+    return wait

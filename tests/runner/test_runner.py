@@ -1,0 +1,446 @@
+"""Jobs on real HTTP workers over loopback: the ordinary ways."""
+
+from typing import Any
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from jqd.job import NIL, Fate
+from jqd.runner import DoneAnswer, Report
+from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
+from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
+
+
+async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        card = house.register(worker.url)
+        held = hold(3, argument={"n": [1, b"\xff", None]}, keep_result=True, timeout_s=20.0, max_retry=4, attempt=2)
+        outcomes = await house.run_to_end(held)
+        request = worker.requests[0]
+        assert request.headers["content-type"] == "application/msgpack"
+        assert request.headers["jqd-job-type"] == "mail"
+        assert request.headers["jqd-daemon"] == "DAEMON"
+        assert request.headers["accept-encoding"] == "identity"
+        body = request.content()
+        assert body["batch_id"] == request.headers["jqd-batch-id"]
+        job = body["jobs"][0]
+        assert job.pop("deadline") > job["created_at"]
+        assert job == {
+            "job_id": held[0].job.id,
+            "id": held[0].job.id,
+            "name": "mail",
+            "argument": {"n": [1, b"\xff", None]},
+            "attempt": 2,
+            "max_retry": 4,
+            "timeout": 20.0,
+            "created_at": "2023-11-14T22:13:20.000Z",
+        }
+        outcome = outcomes[2]
+        assert (outcome.fate, outcome.status, outcome.fence, outcome.attempt) == (Fate.SUCCEEDED, 200, 7, 2)
+        assert outcome.worker == card.id
+        assert outcome.result == msgpack.packb({"n": [1, b"\xff", None]})
+        assert 0 < outcome.started_at_ms <= outcome.finished_at_ms
+
+
+async def test_a_result_is_dropped_unless_the_job_asked_for_it(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(argument="x"))
+        assert (outcome.result, outcome.keep_result) == (NIL, False)
+
+
+async def test_outcomes_stop_the_moment_they_arrive(open_house: OpenHouse) -> None:
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        first, second = request.job_ids()
+        await reply.begin()
+        await reply.outcome(job_id=second, type="success")
+        await go_on.wait()
+        await reply.outcome(job_id=first, status=422, message="no such address")
+        await reply.finish()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, max_jobs=2)
+        held = hold(2)
+        house.run(held)
+        await house.stopped(1)
+        assert list(house.outcomes) == [held[1].job.id]
+        offer = house.runner.offer("mail", 0)
+        assert offer is not None
+        assert offer.jobs_max == 1, "the neighbour's slot is free already"
+        assert house.runner.running(held[0].job.id) is not None
+        assert house.runner.running(held[1].job.id) is None
+        go_on.set()
+        await house.stopped(2)
+        last = house.outcomes[held[0].job.id]
+        assert (last.fate, last.status, last.message) == (Fate.FAILED, 422, "no such address")
+
+
+async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(2)
+        house.run(held)
+        assert house.runner.get_running_jobs() == dict.fromkeys(ids(held), 7)
+        house.runner.settled(ids(held))
+        assert len(house.runner.get_running_jobs()) == 2, "what has not stopped cannot be settled"
+        await house.stopped(2)
+        assert len(house.runner.get_running_jobs()) == 2
+        house.runner.settled(ids(held))
+        assert house.runner.get_running_jobs() == {}
+        assert house.runner.get_stopped_jobs(10) == ([], [])
+
+
+async def test_an_answer_without_body_means_all_succeeded(open_house: OpenHouse) -> None:
+    async with open_worker(in_turn(answer(200), answer(204))) as worker, open_house() as house:
+        house.register(worker.url)
+        outcomes = await house.run_to_end(hold(3)) + await house.run_to_end(hold(1))
+        assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
+
+
+async def test_a_job_the_answer_does_not_name_is_tried_again(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.outcomes({"job_id": request.job_ids()[0], "type": "success"}, {"job_id": "OTHER", "status": 400})
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        first, second = await house.run_to_end(hold(2))
+        assert first.fate is Fate.SUCCEEDED
+        assert (second.fate, second.status) == (Fate.RETRY, 500)
+        assert second.message.startswith("NO_RESPONSE")
+        assert second.delay_ms == 1000
+        assert house.runner.stats()["unknown_ids"] == 1
+
+
+async def test_of_two_verdicts_the_first_wins(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        first, second = request.job_ids()
+        await reply.outcomes(
+            {"job_id": first, "status": 400}, {"job_id": first, "status": 200}, {"job_id": second, "type": "success"}
+        )
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        first, _ = await house.run_to_end(hold(2))
+        assert first.fate is Fate.FAILED
+        assert house.runner.stats()["repeated_ids"] == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [
+        ('[{{"job_id": "{0}", "type": "success", "result": {{"a": [1, "é"]}}}}]', "application/json"),
+        ('{{"id": "{0}", "status": 201, "result": {{"a": [1, "é"]}}}}', "application/json; charset=utf-8"),
+        ('\n{{"job_id": "{0}", "status": 200, "result": {{"a": [1, "é"]}}}}\n', "application/x-ndjson"),
+        ('{{"type": "success", "result": {{"a": [1, "é"]}}}}', "application/json"),
+    ],
+)
+async def test_json_answers(open_house: OpenHouse, body: str, kind: str) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.send(200, body.format(request.job_ids()[0]).encode(), kind=kind)
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(keep_result=True))
+        assert outcome.fate is Fate.SUCCEEDED, outcome.message
+        assert msgpack.unpackb(outcome.result) == {"a": [1, "é"]}
+
+
+async def test_batch_item_failures(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        listed = {"batchItemFailures": [{"itemIdentifier": request.job_ids()[1]}]}
+        await reply.send(200, msgpack.packb(listed))
+
+    async def stranger(request: Request, reply: Reply) -> None:
+        await reply.send(200, b'{"batchItemFailures": [{"itemIdentifier": "?"}]}', kind="application/json")
+
+    async def none(request: Request, reply: Reply) -> None:
+        await reply.send(200, b'{"batchItemFailures": null}', kind="application/json")
+
+    async with open_worker(in_turn(script, stranger, none)) as worker, open_house() as house:
+        house.register(worker.url)
+        assert [o.fate for o in await house.run_to_end(hold(3))] == [Fate.SUCCEEDED, Fate.RETRY, Fate.SUCCEEDED]
+        assert [o.fate for o in await house.run_to_end(hold(2))] == [Fate.RETRY] * 2
+        assert [o.fate for o in await house.run_to_end(hold(2))] == [Fate.SUCCEEDED] * 2
+
+
+async def test_taken_for_later_waits_for_done(open_house: OpenHouse, eventually: Eventually) -> None:
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        card = house.register(worker.url, max_jobs=2)
+        held = hold(2)
+        one, two = ids(held)
+        house.run(held)
+        await worker.request(0)
+        await eventually(lambda: house.runner.running(one) is not None)
+        assert house.runner.done("somebody", one, Report()) is DoneAnswer.UNKNOWN
+        assert house.runner.done(card.id, "other", Report()) is DoneAnswer.UNKNOWN
+        assert house.runner.done(card.id, one, Report(status=400, message="no")) is DoneAnswer.TAKEN
+        assert house.runner.done(card.id, one, Report()) is DoneAnswer.UNKNOWN
+        await house.stopped(1)
+        assert house.outcomes[one].fate is Fate.FAILED
+        assert house.runner.offer("mail", 0) is not None, "its slot is free"
+        assert house.runner.done(card.id, two, Report()) is DoneAnswer.TAKEN
+        with trio.fail_after(WAIT_S):
+            await house.runner.drain()
+
+
+async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await reply.send(202)
+
+    async with open_worker(script) as worker, open_house() as house:
+        card = house.register(worker.url)
+        held = hold(1)
+        house.run(held)
+        await worker.request(0)
+        assert house.runner.done(card.id, held[0].job.id, Report()) is DoneAnswer.TAKEN
+        await house.stopped(1)
+        go_on.set()
+        (again,) = await house.run_to_end(hold(1, timeout_s=0.1))
+        assert again.reason == "timeout", "a later job of the same worker is not touched"
+
+
+async def test_a_later_job_times_out_too(open_house: OpenHouse) -> None:
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        house.register(worker.url)
+        quick, slow = *hold(1, timeout_s=0.1), *hold(1, timeout_s=60.0)
+        house.run([quick, slow])
+        await house.stopped(1)
+        outcome = house.outcomes[quick.job.id]
+        assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
+        assert house.runner.running(slow.job.id) is not None
+
+
+async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> None:
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        card = house.register(worker.url + "/", protocol="lightjq", max_jobs=2)
+        held = hold(2, argument={"to": "x"}, timeout_s=7.2)
+        house.run(held)
+        one, two = await worker.request(0), await worker.request(1)
+        assert one.target == "/run/worker-job"
+        assert sorted([one.content()["id"], two.content()["id"]]) == sorted(ids(held))
+        assert one.content() == {
+            "id": one.content()["job_id"],
+            "job_id": one.content()["id"],
+            "name": "mail",
+            "argument": {"to": "x"},
+            "timeout": 8,
+        }
+        for job_id in ids(held):
+            assert house.runner.done(card.id, job_id, Report()) is DoneAnswer.TAKEN
+        await house.stopped(2)
+
+
+async def test_a_lightjq_worker_that_does_not_know_a_jobtype_is_not_asked_again(open_house: OpenHouse) -> None:
+    async with open_worker(in_turn(answer(404), answer(400), answer(202))) as worker, open_house() as house:
+        house.register(worker.url, protocol="lightjq")
+        house.run(hold(1))
+        await house.stopped(1)
+        assert len(house.returned) == 1
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted_jobtypes() is None, "it may take others"
+        (outcome,) = await house.run_to_end(hold(1, jobtype="bill"))
+        assert (outcome.fate, outcome.status) == (Fate.FAILED, 400)
+
+
+async def test_offers(open_house: OpenHouse) -> None:
+    async with open_house() as house:
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted_jobtypes() == frozenset()
+        puller = house.workers.register(name="puller", max_jobs=9)
+        assert house.runner.wanted_jobtypes() == frozenset(), f"{puller.name} has no URL"
+        few = house.register("http://127.0.0.1:1/a", jobs=["mail"], max_jobs=2, priority_max=5)
+        assert house.runner.wanted_jobtypes() == {"mail"}
+        many = house.register("http://127.0.0.1:1/b", max_jobs=10)
+        assert house.runner.wanted_jobtypes() is None
+        assert house.runner.offer("mail", 0).worker_id == many.id
+        assert house.runner.offer("mail", 9).worker_id == many.id
+        assert house.workers.unregister(many.id)
+        offer = house.runner.offer("mail", 5)
+        assert (offer.worker_id, offer.jobs_max, offer.priority_max) == (few.id, 2, 5)
+        assert house.runner.offer("mail", 6) is None
+        assert house.runner.offer("bill", 0) is None
+
+
+async def test_slots_are_not_overdrawn_and_free_again(open_house: OpenHouse) -> None:
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await succeed(request, reply)
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, max_jobs=3, batch=2)
+        house.run(hold(3))
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted_jobtypes() == frozenset()
+        sizes = [len((await worker.request(n)).jobs()) for n in range(2)]
+        assert sorted(sizes) == [1, 2]
+        async with trio.open_nursery() as nursery:
+
+            async def free() -> None:
+                with trio.fail_after(WAIT_S):
+                    await house.runner.wait_free()
+
+            nursery.start_soon(free)
+            await trio.testing.wait_all_tasks_blocked()
+            go_on.set()
+        await house.stopped(3)
+        assert house.runner.offer("mail", 0).jobs_max == 3
+
+
+async def test_a_registration_rings_too(open_house: OpenHouse) -> None:
+    async with open_house() as house, trio.open_nursery() as nursery:
+
+        async def free() -> None:
+            with trio.fail_after(WAIT_S):
+                await house.runner.wait_free()
+
+        nursery.start_soon(free)
+        await trio.testing.wait_all_tasks_blocked()
+        house.register("http://127.0.0.1:1/")
+
+
+async def test_large_arguments_travel_apart(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house(batch_bytes_max=1000) as house:
+        house.register(worker.url)
+        await house.run_to_end([*hold(1, argument="a" * 600), *hold(1, argument="b" * 600), *hold(1, argument="c")])
+        assert sorted(len(request.jobs()) for request in worker.requests) == [1, 2]
+
+
+async def test_a_worker_that_left_gets_nothing(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        card = house.register(worker.url)
+        house.workers.unregister(card.id)
+        held = hold(2)
+        house.runner.run_jobs(card.id, "mail", held)
+        await house.stopped(2)
+        assert house.returned == ids(held)
+        assert not worker.requests
+
+
+async def test_without_trust_nothing_is_sent(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(2)
+        house.run(held)
+        house.trusted = False  # between claim and send
+        await house.stopped(2)
+        assert house.returned == ids(held)
+        assert not worker.requests
+
+
+async def test_trust_is_asked_again_once_the_connection_stands(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        asked: list[int] = []
+
+        def trusts() -> bool:
+            asked.append(1)
+            return len(asked) < 2
+
+        house.runner._desk.trusts = trusts
+        house.register(worker.url)
+        house.run(hold(1))
+        await house.stopped(1)
+        assert len(asked) == 2
+        assert len(house.returned) == 1
+        assert worker.connections == 1
+        assert not worker.requests
+
+
+async def test_stop_work_ends_requests_and_reports_nothing_of_them(open_house: OpenHouse) -> None:
+    ended = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        await reply.outcome(job_id=request.job_ids()[0], type="success")
+        try:
+            await trio.sleep_forever()
+        finally:
+            ended.set()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(3)
+        house.run(held)
+        await house.stopped(1)
+        house.runner.stop_work()
+        await house.stopped(3)
+        assert list(house.outcomes) == ids(held)[:1]
+        assert house.returned == ids(held)[1:]
+        with trio.fail_after(WAIT_S):
+            await house.runner.drain()
+        house.runner.stop_work()
+        worker.script = succeed
+        await house.run_to_end(hold(1))
+        assert not ended.is_set(), "it was our side that ended the request"
+
+
+async def test_a_newer_claim_of_a_job_at_work_voids_the_older(open_house: OpenHouse) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(in_turn(hang, succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        (old,) = hold(1, fence=7)
+        house.run([old])
+        await worker.request(0)
+        new = type(old)(old.job, 9, 1)
+        (outcome,) = await house.run_to_end([new])
+        assert outcome.fence == 9
+        assert house.runner.get_running_jobs() == {old.job.id: 9}
+        assert house.runner.offer("mail", 0).jobs_max == 100
+
+
+async def test_the_same_claim_twice_is_a_bug(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        card = house.register(worker.url)
+        held = hold(1)
+        house.run(held)
+        with pytest.raises(AssertionError, match="in hand already"):
+            house.runner.run_jobs(card.id, "mail", held)
+        await house.stopped(1)
+
+
+async def test_chains_are_counted_and_not_taken(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.outcomes({"job_id": request.job_ids()[0], "type": "success", "jobs": [{"name": "next"}]})
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.fate is Fate.SUCCEEDED
+        assert house.runner.stats()["chains_ignored"] == 1
+
+
+async def test_connections_are_kept(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        for _ in range(5):
+            await house.run_to_end(hold(2))
+        assert worker.connections == 1
+
+
+async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        start, house.runner._start = house.runner._start, None
+        held = hold(1)
+        house.run(held)
+        (parcel,) = house.runner._early
+        start(parcel)
+        await house.stopped(1)
+
+
+def test_a_limit_of_nothing_is_refused() -> None:
+    from jqd.runner import RunnerConfig
+
+    settings: dict[str, Any] = {"tick_s": 0}
+    with pytest.raises(ValueError, match=r"runner\.tick_s must be above 0"):
+        RunnerConfig(**settings)
