@@ -55,13 +55,10 @@ class FakeStore:
         self._config = config or StoreConfig(url="redis://fake")
         self._life = 0
         self._journals: set[int] = set()
-        self._empty()
+        self.wipe()
 
     def wipe(self) -> None:
         """Lose everything, as a server without its files does."""
-        self._empty()
-
-    def _empty(self) -> None:
         self._life += 1
         self._entries: dict[str, _Entry] = {}
         self._tries: dict[str, _Tries] = {}
@@ -297,7 +294,8 @@ class FakeStore:
         return moved
 
     def _give_back(self, sysid: str, limit: int | None) -> int:
-        held = [entry for entry in self._entries.values() if entry.place == "held" and entry.sysid == sysid][:limit]
+        held = [entry for entry in self._entries.values() if entry.place == "held" and entry.sysid == sysid]
+        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:limit]
         for entry in held:
             self._put_back(entry, None)
         return len(held)
@@ -347,20 +345,21 @@ class FakeStore:
         gone = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
         for job_id in gone:
             del self._entries[job_id]
-            self._forget(job_id)
+            for rows in (self._tries, self._outcomes, self._results):
+                rows.pop(job_id, None)
         return len(gone)
 
     def _purge_notes(self, limit: int, old_ms: float) -> int:
         old = sorted((at, note) for note, at in self._notes.items() if at <= old_ms)[:limit]
         gone = [note for _, note in old if note[1] not in self._entries]
-        for note in gone:
-            del self._notes[note]
-            self._forget(note[1])
+        for letter, job_id in gone:
+            del self._notes[letter, job_id]
+            if letter == "r":
+                self._tries.pop(job_id, None)
+            elif letter in "sd":
+                self._outcomes.pop(job_id, None)
+                self._results.pop(job_id, None)
         return len(gone)
-
-    def _forget(self, job_id: str) -> None:
-        for rows in (self._tries, self._outcomes, self._results):
-            rows.pop(job_id, None)
 
     async def stats(self) -> StoreStats:
         await self._answer()

@@ -13,7 +13,7 @@ local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'members')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}

@@ -9,7 +9,7 @@
 --@include fail keys holder move
 local id, last_field = ARGV[2], ARGV[3]
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'members')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied')
 expect_held_keys()
 local row = redis.call('HGET', K.jobs, id)
 local last_id = redis.call('HGET', K.applied, last_field)

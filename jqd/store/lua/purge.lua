@@ -46,15 +46,19 @@ end
 local function drop_notes()
   local dropped = 0
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
-    local id = note:sub(2)
+    local letter, id = note:sub(1, 1), note:sub(2)
     if redis.call('HEXISTS', K.jobs, id) == 1 then
       -- The cancel of a job still in somebody's hand: long work keeps its note.
       redis.call('ZADD', K.tomb, now_ms, note)
     else
-      for _, name in ipairs({'tries', 'outcome', 'result'}) do
-        redis.call('HDEL', K[name], id)
+      -- Each kind of note has rows of its own; another note of the same job may still need the others.
+      if letter == 'r' then
+        redis.call('HDEL', K.tries, id)
+      elseif letter ~= 'c' then
+        redis.call('HDEL', K.outcome, id)
+        redis.call('HDEL', K.result, id)
+        redis.call('ZREM', K.results, id)
       end
-      redis.call('ZREM', K.results, id)
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
     end

@@ -7,7 +7,7 @@
 -- Cost     O(members)
 --@include fail keys holder
 
-expect('jobs', 'types', 'later', 'ended', 'dead', 'members')
+expect('jobs', 'types', 'later', 'ended', 'dead')
 expect_held_keys()
 local running = 0
 for _, sysid in ipairs(sysids) do

@@ -1,10 +1,11 @@
 -- Who holds a job. Needs keys. Reads the names of all members: a few.
--- Gives expect_held_keys() for before the first write, and holder(id) → sysid, fence or nil. Cost: O(members) a job,
--- one look when it is the same daemon as last time.
-local sysids = redis.call('HKEYS', K.members)
-local likely = 1
+-- Gives expect_held_keys(), to be called before the first write and before holder; sysids; holder(id) → sysid, fence or
+-- nil. Cost: O(members) a job, one look when it is the same daemon as last time.
+local sysids, likely = {}, 1
 
 local function expect_held_keys()
+  expect('members')
+  sysids = redis.call('HKEYS', K.members)
   for _, sysid in ipairs(sysids) do
     expect_kind(held_key(sysid), 'held')
   end

@@ -1,0 +1,177 @@
+"""Random walks done on the fake and on a real Valkey side by side: every answer must be the same.
+
+After each walk the real store is looked at from outside: every job lies in exactly one place.
+"""
+
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from jqd.clock import ManualClock
+from jqd.errors import StoreError
+from jqd.job import Fate, Held, Job
+from jqd.jobid import IdSource, journal_number
+from jqd.record import Lane
+from jqd.store import Owner, Store, StoreConfig, open_store
+from jqd.store.keys import Keys
+from jqd.testing.store import FakeStore
+from tests.contract.bench import ALL, JOURNAL, outcome
+
+SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
+STEPS = 120
+
+
+class Walk:
+    """One seed, two stores."""
+
+    def __init__(self, seed: int, real: Store, fake: Store, clock: ManualClock) -> None:
+        self.random = random.Random(seed)
+        self.stores = (real, fake)
+        self.clock = clock
+        self.ids = IdSource(journal=journal_number(JOURNAL), salt=1, clock=clock)
+        self.at = dict.fromkeys(Lane, 0)
+        self.jobs: list[Job] = []
+        self.held: list[Held] = []
+        self.owners: list[Owner] = []
+
+    async def both(self, call: Callable[[Store], Awaitable[Any]]) -> Any:
+        """The answer, or the class of the error, which both must share."""
+        answers = []
+        for store in self.stores:
+            try:
+                answers.append(await call(store))
+            except StoreError as error:
+                answers.append(type(error))
+        assert answers[0] == answers[1]
+        return answers[0]
+
+    async def step(self) -> None:
+        """One random thing."""
+        verbs = [self.push, self.push, self.claim, self.claim, self.settle, self.settle, self.cancel, self.release]
+        await self.random.choice([*verbs, self.promote, self.join, self.renew, self.reap, self.purge, self.leave])()
+        self.clock.advance(self.random.choice([0.001, 0.1, 1.0]))
+
+    async def push(self) -> None:
+        known = self.random.sample(self.jobs, min(len(self.jobs), 1))
+        fresh = [self.make() for _ in range(self.random.randint(1, 3))]
+        applied = [job for job in fresh if self.random.random() < 0.8]
+        await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [*known, *applied]))
+
+    def make(self) -> Job:
+        date_ms = self.random.choice([0, 0, self.clock.wall_ms() + self.random.randint(-1000, 3000)])
+        priority, jobtype = self.random.randint(-2, 2), self.random.choice(TYPES)
+        job = Job(self.ids.take(1).first, jobtype, priority=priority, eligible_at_ms=date_ms, keep_result=True)
+        self.jobs.append(job)
+        return job
+
+    async def claim(self) -> None:
+        if self.owners:
+            owner, jobtype, limit = (
+                self.random.choice(self.owners),
+                self.random.choice(TYPES),
+                self.random.randint(1, 4),
+            )
+            limits = {**ALL, "priority_max": self.random.choice([0, 2]), "bytes_max": self.random.choice([60, 999])}
+            answer = await self.both(lambda store: store.get_waiting_jobs(owner, jobtype, limit, **limits))
+            if isinstance(answer, list):
+                self.held += answer
+
+    async def settle(self) -> None:
+        held = self.random.sample(self.held, min(len(self.held), 2))
+        held += [Held(job, 99, 1) for job in self.random.sample(self.jobs, min(len(self.jobs), 1))]
+        ended = [
+            outcome(one, self.random.choice(list(Fate)), result=b"\x01", delay_ms=self.random.choice([0, 700]))
+            for one in held
+        ]
+        await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
+
+    async def cancel(self) -> None:
+        ids = [job.id for job in self.random.sample(self.jobs, min(len(self.jobs), 1))]
+        await self.lane(Lane.CANCELS, lambda store, at: store.apply_cancels(JOURNAL, *at, ids))
+
+    async def lane(self, lane: Lane, call: Callable[[Store, tuple[int, int]], Awaitable[Any]]) -> None:
+        """Apply at the present position; now and then twice, or from a wrong one."""
+        start, end = self.at[lane], self.at[lane] + 10
+        await self.both(lambda store: call(store, (start, end)))
+        self.at[lane] = end
+        if self.random.random() < 0.2:
+            wrong = self.random.choice([(start, end), (end + 5, end + 9)])
+            await self.both(lambda store: call(store, wrong))
+
+    async def release(self) -> None:
+        if self.owners:
+            owner, held = self.random.choice(self.owners), self.random.sample(self.held, min(len(self.held), 3))
+            await self.both(lambda store: store.release_jobs(owner, held))
+
+    async def promote(self) -> None:
+        limit = self.random.randint(1, 3)
+        await self.both(lambda store: store.promote(limit))
+
+    async def join(self) -> None:
+        sysid, dead = self.random.choice(SYSIDS), self.random.random() < 0.7
+        owner = await self.both(lambda store: store.reserve_sysid(sysid, dead))
+        if isinstance(owner, Owner):
+            self.owners.append(owner)
+
+    async def renew(self) -> None:
+        if self.owners:
+            owner = self.random.choice(self.owners)
+            await self.both(lambda store: store.renew_sysid(owner))
+
+    async def reap(self) -> None:
+        if self.owners:
+            owner, target = self.random.choice(self.owners), self.random.choice(SYSIDS)
+            members = await self.both(lambda store: store.renew_sysid(owner))
+            if isinstance(members, dict) and target in members:
+                while await self.both(lambda store: store.reap(target, members[target], 1)):
+                    if self.random.random() < 0.3:
+                        break  # left half done, for whoever comes next
+
+    async def leave(self) -> None:
+        if self.owners and self.random.random() < 0.3:
+            owner = self.random.choice(self.owners)
+            await self.both(lambda store: store.release_sysid(owner))
+
+    async def purge(self) -> None:
+        limit = self.random.randint(1, 5)
+        await self.both(lambda store: store.purge(limit))
+
+    async def compare(self) -> None:
+        """All that can be seen."""
+        for job in self.jobs:
+            await self.both(lambda store, job_id=job.id: store.get_job(job_id))
+        await self.both(lambda store: store.get_waiting_jobtypes(None, 9))
+        await self.both(lambda store: store.applied(JOURNAL))
+        for owner in self.owners:
+            await self.both(lambda store, owner=owner: store.get_held(owner))
+        real, fake = [await store.stats() for store in self.stores]
+        assert real[:6] == fake[:6]
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_fake_and_real_agree(fresh_valkey, seed: int) -> None:
+    clock = ManualClock()
+    config = StoreConfig(url=fresh_valkey.url, history_max=2, ended_keep_jobs=12, result_ttl_s=9, tombstone_keep_s=30)
+    async with open_store(config, now_ms=clock.wall_ms) as real:
+        walk = Walk(seed, real, FakeStore(clock, config), clock)
+        for _ in range(STEPS):
+            await walk.step()
+        await walk.compare()
+    with redis.Redis.from_url(fresh_valkey.url) as client:
+        check_places(client, Keys(config.prefix))
+
+
+def check_places(client: "redis.Redis", keys: Keys) -> None:
+    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits."""
+    ready = {jobtype: client.zrange(keys.ready(jobtype), 0, -1, withscores=True) for jobtype in TYPES}
+    lists = [client.zrange(keys[name], 0, -1) for name in ("later", "ended", "dead")]
+    lists += [client.zrange(keys.held(sysid), 0, -1) for sysid in SYSIDS]
+    lists += [[job_id for job_id, _ in jobs] for jobs in ready.values()]
+    lie = [job_id for ids in lists for job_id in ids]
+    assert sorted(lie) == sorted(client.hkeys(keys["jobs"]))
+    best = {jobtype.encode(): jobs[0][1] for jobtype, jobs in ready.items() if jobs}
+    assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
+    assert set(client.hkeys(keys["result"])) == set(client.zrange(keys["results"], 0, -1))

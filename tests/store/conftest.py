@@ -1,0 +1,50 @@
+"""One real server for the room, emptied for each test."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+import redis
+
+from jqd.clock import ManualClock
+from jqd.store import RedisStore, StoreConfig, open_store
+from tests.contract.bench import StoreBench
+from tests.store.proxy import Proxy, open_proxy
+from tests.valkey import Valkey, fresh_valkey, valkey_server
+
+__all__ = ["fresh_valkey", "valkey_server"]
+
+
+@pytest.fixture
+def client(fresh_valkey: Valkey) -> Iterator["redis.Redis"]:
+    """A bare client, for looking and for mischief."""
+    with redis.Redis.from_url(fresh_valkey.url) as client:
+        yield client
+
+
+@pytest.fixture
+def config(fresh_valkey: Valkey) -> StoreConfig:
+    """The plain configuration."""
+    return StoreConfig(url=fresh_valkey.url)
+
+
+@pytest.fixture
+async def store(config: StoreConfig) -> AsyncIterator[RedisStore]:
+    """A store on the server's own clock."""
+    async with open_store(config) as store:
+        yield store
+
+
+@pytest.fixture
+async def proxy(fresh_valkey: Valkey, nursery) -> AsyncIterator[Proxy]:
+    """A way to the server that may be cut, stalled, or lose answers."""
+    async with open_proxy(fresh_valkey.socket) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def bench(proxy: Proxy) -> AsyncIterator[StoreBench]:
+    """The real store behind the proxy, on a clock that the test moves."""
+    clock = ManualClock()
+    config = StoreConfig(url=proxy.url, timeout_s=0.5)
+    async with open_store(config, now_ms=clock.wall_ms) as store:
+        yield StoreBench(store, clock)

@@ -1,0 +1,351 @@
+"""A store in trouble: answers lost, scripts flushed, servers killed, keys planted or deleted, memory full."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+import redis
+import trio
+
+from jqd.errors import StoreAway, StoreRefused
+from jqd.job import Fate, Held, State
+from jqd.record import Lane
+from jqd.store import Member, Owner, RedisStore, StoreConfig, StoreStats, open_store
+from jqd.store.keys import KINDS, STEMS, Keys
+from jqd.store.scripts import load_scripts
+from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
+from tests.store.proxy import Proxy
+from tests.valkey import Valkey
+
+KEYS = Keys("jqd")
+SCRIPTS = load_scripts()
+
+Call = Callable[[StoreBench, Owner, list[Held]], Awaitable[object]]
+
+# Every method that changes something: repeated after a lost answer it must leave what one call leaves.
+CHANGES: dict[str, Call] = {
+    "apply_jobs": lambda bench, owner, held: bench.store.apply_jobs(JOURNAL, 100, 200, [held[0].job]),
+    "apply_outcomes": lambda bench, owner, held: bench.store.apply_outcomes(
+        JOURNAL, 0, 9, [outcome(held[0], Fate.RETRY), outcome(held[1], Fate.SUCCEEDED)]
+    ),
+    "apply_cancels": lambda bench, owner, held: bench.store.apply_cancels(JOURNAL, 0, 9, [held[0].job.id, "x"]),
+    "applied": lambda bench, owner, held: bench.store.applied(JOURNAL),
+    "skip": lambda bench, owner, held: bench.store.skip(JOURNAL, Lane.OUTCOMES, 0, 77),
+    "release_jobs": lambda bench, owner, held: bench.store.release_jobs(owner, held),
+    "promote": lambda bench, owner, held: bench.store.promote(10),
+    "release_sysid": lambda bench, owner, held: bench.store.release_sysid(owner),
+    "renew_sysid": lambda bench, owner, held: bench.store.renew_sysid(owner),
+    "drop_result": lambda bench, owner, held: bench.store.drop_result("x"),
+    "purge": lambda bench, owner, held: bench.store.purge(10),
+}
+
+
+async def prepare(bench: StoreBench) -> tuple[Owner, list[Held]]:
+    """Two jobs in hand, one ready, one due, one that has a date."""
+    owner = await bench.join()
+    now_ms = bench.clock.wall_ms()
+    await bench.add(
+        *(bench.make(eligible_at_ms=wait and now_ms + wait, keep_result=True) for wait in (0, 0, 0, 500, 99_000))
+    )
+    held = await bench.claim(owner, limit=2)
+    bench.clock.advance(1)
+    return owner, held
+
+
+async def after(bench: StoreBench, owner: Owner) -> tuple[StoreStats, object]:
+    """What can be seen from outside."""
+    stats = await bench.store.stats()
+    return stats._replace(used_memory=0), await bench.store.applied(JOURNAL)
+
+
+@pytest.mark.parametrize("name", CHANGES)
+async def test_a_lost_answer_may_be_asked_for_again(
+    bench: StoreBench, proxy: Proxy, client: "redis.Redis", name: str
+) -> None:
+    call = CHANGES[name]
+    owner, held = await prepare(bench)
+    await call(bench, owner, held)
+    once = await after(bench, owner)
+    client.flushall()
+    bench.at = dict.fromkeys(Lane, 0)
+    owner, held = await prepare(bench)
+    proxy.lose_answer(SCRIPTS[name].sha.encode())
+    with pytest.raises(StoreAway):
+        await call(bench, owner, held)
+    assert proxy.hits == 1
+    await call(bench, owner, held)
+    assert await after(bench, owner) == once
+
+
+async def test_a_claim_whose_answer_was_lost_is_found(bench: StoreBench, proxy: Proxy) -> None:
+    owner, held = await prepare(bench)
+    proxy.lose_answer(SCRIPTS["get_waiting_jobs"].sha.encode())
+    with pytest.raises(StoreAway):
+        await bench.claim(owner)
+    believed = await bench.store.get_held(owner)
+    unknown = [one for one in believed if one not in held]
+    assert len(unknown) == 1
+    await bench.store.release_jobs(owner, unknown)
+    assert await bench.store.get_held(owner) == held
+
+
+async def test_a_seat_whose_answer_was_lost_is_taken_again(bench: StoreBench, proxy: Proxy) -> None:
+    owner, held = await prepare(bench)
+    for name in ("reserve_sysid", "give_back"):
+        proxy.lose_answer(SCRIPTS[name].sha.encode())
+        with pytest.raises(StoreAway):
+            await bench.join()
+    again = await bench.join()
+    assert again.epoch > owner.epoch
+    assert ids(await bench.claim(again, limit=2)) == ids(held)
+
+
+async def test_flushed_scripts_are_loaded_again(store: RedisStore, client: "redis.Redis") -> None:
+    assert (await store.stats()).waiting == 0
+    client.script_flush()
+    assert (await store.stats()).waiting == 0
+
+
+async def test_no_answer_in_time_is_weather(bench: StoreBench, proxy: Proxy) -> None:
+    await bench.join()
+    proxy.stall(SCRIPTS["stats"].sha.encode())
+    with pytest.raises(StoreAway, match="stats"):
+        await bench.store.stats()
+    await bench.push()
+
+
+async def test_heartbeats_do_not_wait_behind_bulk_calls(proxy: Proxy) -> None:
+    async with open_store(StoreConfig(url=proxy.url, timeout_s=2, connections_max=1)) as store:
+        owner = await store.reserve_sysid("one", previous_epoch_dead=True)
+        await store.renew_sysid(owner)
+        proxy.stall(SCRIPTS["stats"].sha.encode())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(expect_away, store)
+            nursery.start_soon(expect_away, store)
+            while not proxy.hits:
+                await trio.testing.wait_all_tasks_blocked(0.001)
+            with trio.fail_after(1):
+                assert "one" in await store.renew_sysid(owner)
+
+
+async def expect_away(store: RedisStore) -> None:
+    """Ask, and be let down."""
+    with pytest.raises(StoreAway):
+        await store.stats()
+
+
+async def test_a_killed_server_loses_nothing_it_had_synced(fresh_valkey: Valkey, config: StoreConfig) -> None:
+    async with open_store(config) as store:
+        before = await store.identity()
+        owner = await store.reserve_sysid("one", previous_epoch_dead=True)
+        fresh_valkey.kill()
+        for _ in range(2):
+            with pytest.raises(StoreAway):
+                await store.renew_sysid(owner)
+            with pytest.raises(StoreAway):
+                await store.stats()
+        fresh_valkey.start()
+        assert "one" in await store.renew_sysid(owner)
+        assert await store.applied(JOURNAL) == dict.fromkeys(Lane, 0)
+        assert (await store.identity()).run_id != before.run_id
+        assert before.role == "master"
+
+
+async def test_a_store_may_be_opened_before_its_server(fresh_valkey: Valkey, config: StoreConfig) -> None:
+    fresh_valkey.kill()
+    async with open_store(config) as store:
+        with pytest.raises(StoreAway, match="does not answer"):
+            await store.promote(1)
+        fresh_valkey.start()
+        assert (await store.promote(1)).moved == 0
+
+
+async def test_counters_go_on_after_a_wipe(store: RedisStore, client: "redis.Redis") -> None:
+    old = await store.reserve_sysid("one", previous_epoch_dead=True)
+    before = await store.renew_sysid(old)
+    client.flushall()
+    new = await store.reserve_sysid("one", previous_epoch_dead=True)
+    assert new.epoch > old.epoch
+    assert (await store.renew_sysid(new))["one"].counter > before["one"].counter
+
+
+async def test_a_full_server_takes_no_jobs_but_ends_them(bench: StoreBench, client: "redis.Redis") -> None:
+    owner, held = await prepare(bench)
+    client.config_set("maxmemory", 1)
+    with pytest.raises(StoreAway, match="OOM"):
+        await bench.store.apply_jobs(JOURNAL, 100, 200, [bench.make()])
+    await bench.store.renew_sysid(owner)
+    assert await bench.settle(outcome(held[0], Fate.SUCCEEDED)) == []
+    await bench.store.release_jobs(owner, held[1:])
+    assert (await bench.store.promote(9)).moved == 1
+    assert len(await bench.claim(owner)) == 3
+    assert await bench.state(held[0].job) is State.SUCCEEDED
+    await bench.store.purge(9)
+    await bench.store.release_sysid(owner)
+
+
+# ---------------------------------------------------------------- mischief
+
+
+def planted(name: str) -> str:
+    """A key of that name that the calls below use."""
+    return {"ready": KEYS.ready("mail"), "held": KEYS.held("one")}.get(name, KEYS[name])
+
+
+@pytest.mark.parametrize(
+    "name", [*CHANGES, "reserve_sysid", "reap", "get_waiting_jobs", "get_job", "get_held", "stats"]
+)
+async def test_a_planted_key_is_named_and_nothing_changes(bench: StoreBench, client: "redis.Redis", name: str) -> None:
+    """At each key in turn: the method does its work without that key, or refuses before its first write."""
+    calls: dict[str, Call] = {
+        **CHANGES,
+        "apply_jobs": lambda bench, owner, held: bench.store.apply_jobs(JOURNAL, 100, 200, [bench.make()]),
+        "reserve_sysid": lambda bench, owner, held: bench.join(),
+        "reap": lambda bench, owner, held: bench.store.reap("one", bench_member(client), 9),
+        "get_waiting_jobs": lambda bench, owner, held: bench.claim(owner),
+        "get_job": lambda bench, owner, held: bench.view(held[0].job),
+        "get_held": lambda bench, owner, held: bench.store.get_held(owner),
+        "stats": lambda bench, owner, held: bench.store.stats(),
+    }
+    refused = 0
+    for key_name in KINDS:
+        client.flushall()
+        bench.at = dict.fromkeys(Lane, 0)
+        owner, held = await prepare(bench)
+        client.delete(planted(key_name))
+        client.rpush(planted(key_name), "planted")
+        before = digest(client)
+        if (refusal := await refused_by(calls[name](bench, owner, held))) is not None:
+            refused += 1
+            assert KEYS[key_name] in refusal
+            assert digest(client) == before, f"{name} wrote something before it found the key {key_name} planted"
+        assert client.lrange(planted(key_name), 0, -1) == [b"planted"]
+    assert refused, f"{name} met no planted key at all"
+
+
+async def refused_by(call: Awaitable[object]) -> str | None:
+    """What the refusal says; None when the call went well."""
+    try:
+        await call
+    except StoreRefused as error:
+        return str(error)
+    return None
+
+
+def bench_member(client: "redis.Redis"):
+    """The member row of `one`, or nothing that matches when it is planted."""
+    if client.type(KEYS["members"]) != b"hash":
+        return Member(1, 1)
+    counter, epoch = field(client, "members", "one").split(b":")
+    return Member(int(counter), int(epoch))
+
+
+def field(client: "redis.Redis", name: str, of: str) -> bytes:
+    """A field of one of our hashes, which must be there."""
+    value = client.hget(KEYS[name], of)
+    assert isinstance(value, bytes)
+    return value
+
+
+def digest(client: "redis.Redis") -> dict[bytes, bytes | None]:
+    """All there is of jobs, byte by byte. Burning an epoch comes before emptying its hand, so seats may differ."""
+    seats = {KEYS["members"].encode(), KEYS["fence"].encode()}
+    return {key: client.dump(key) for key in client.scan_iter() if key not in seats}
+
+
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - STEMS))
+async def test_any_key_may_be_deleted(bench: StoreBench, client: "redis.Redis", name: str) -> None:
+    """An operator's slip costs what lay under that key; nothing stops working and nothing crashes."""
+    owner, held = await prepare(bench)
+    client.delete(KEYS[name])
+    if name == "members":
+        owner = await bench.join()
+    if name == "applied":
+        bench.at = dict.fromkeys(Lane, 0)
+    await bench.settle(outcome(held[0], Fate.RETRY), outcome(held[1], Fate.SUCCEEDED))
+    await bench.push("thumb")
+    assert len(await bench.claim(owner, "thumb")) == 1
+    await bench.claim(owner)
+    await bench.store.promote(9)
+    await bench.store.purge(9)
+    await bench.store.release_sysid(owner)
+
+
+async def test_unreadable_rows_go_to_the_dead_and_spare_their_neighbours(
+    bench: StoreBench, client: "redis.Redis"
+) -> None:
+    now_ms = bench.clock.wall_ms()
+    bad = [await bench.push(), await bench.push(eligible_at_ms=now_ms + 5)]
+    good = [await bench.push(), await bench.push(eligible_at_ms=now_ms + 5)]
+    for job in bad:
+        client.hset(KEYS["jobs"], job.id, b"\xc1 rubbish")
+    bench.clock.advance(1)
+    assert (await bench.store.promote(9)).moved == 2
+    owner = await bench.join()
+    assert ids(await bench.claim(owner)) == [job.id for job in good]
+    assert (await bench.store.stats())[2:5] == (2, 0, 2)
+    with pytest.raises(StoreRefused, match=f"jobs.*{bad[0].id}"):
+        await bench.store.get_job(bad[0].id)
+    await bench.store.release_sysid(owner)
+    assert (await bench.store.stats())[:5] == (2, 0, 0, 0, 2)
+
+
+async def test_a_row_of_a_newer_version_is_not_run(bench: StoreBench, client: "redis.Redis") -> None:
+    job = await bench.push()
+    row = field(client, "jobs", job.id)
+    assert row[1:2] == b"\x01"
+    client.hset(KEYS["jobs"], job.id, row[:1] + b"\x02" + row[2:])
+    assert await bench.claim(await bench.join()) == []
+    with pytest.raises(StoreRefused, match="version 2"):
+        await bench.store.get_job(job.id)
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "value"),
+    [
+        ("members", "one", "many:few"),
+        ("members", "one", "99999999999999999999999:1"),
+        ("applied", f"{JOURNAL}:jobs", "minus one"),
+        ("fence", "", "high"),
+        ("tries", "", "x"),
+        ("outcome", "", "rubbish"),
+    ],
+)
+async def test_rubbish_in_a_value_is_refused_by_name(
+    bench: StoreBench, client: "redis.Redis", name: str, field: str, value: str
+) -> None:
+    owner, held = await prepare(bench)
+    if name == "fence":
+        client.set(KEYS[name], value)
+    else:
+        client.hset(KEYS[name], field or held[0].job.id, value)
+
+    async def use() -> None:
+        await bench.store.applied(JOURNAL)
+        await bench.store.renew_sysid(owner)
+        await bench.claim(owner)
+        await bench.view(held[0].job)
+        await bench.push()
+
+    with pytest.raises(StoreRefused, match=f"}}:{name} "):
+        await use()
+
+
+async def test_a_cut_history_row_is_refused(bench: StoreBench, client: "redis.Redis") -> None:
+    owner, held = await prepare(bench)
+    await bench.settle(outcome(held[0], Fate.RETRY, message="a" * 50))
+    row = field(client, "tries", held[0].job.id)
+    client.hset(KEYS["tries"], held[0].job.id, row[:-10])
+    with pytest.raises(StoreRefused, match="tries"):
+        await bench.view(held[0].job)
+    assert len(await bench.claim(owner)) == 2, "the count can still be read, so the job can run"
+
+
+async def test_a_claim_takes_what_is_planted_nowhere(bench: StoreBench, client: "redis.Redis") -> None:
+    """An id without a row is dropped; a jobtype without jobs is forgotten."""
+    owner = await bench.join()
+    client.zadd(KEYS.ready("mail"), {"ghost": 0})
+    client.zadd(KEYS["types"], {"mail": 0, "empty": 0})
+    assert await bench.claim(owner) == []
+    assert await bench.store.get_held(owner) == []
+    assert await bench.store.get_waiting_jobs(owner, "empty", 5, **ALL) == []
+    assert client.zcard(KEYS["types"]) == 0
