@@ -14,9 +14,10 @@ class ApiConfig:
     wait_s_max: float = 60.0  # a long poll: below the idle time of common load balancers
     poll_s: float = 1.0  # jobs also end through other daemons: a waiter looks this often
     cancel_s: float = 2.0  # how long a cancel waits for the store before it answers 202
+    store_s: float = 10.0  # how long ack=store waits for the store before it answers what it has: fsync
 
     def __post_init__(self) -> None:
         if not 0 < self.job_bytes_max <= self.array_bytes_max:
             raise ValueError(f"job_bytes_max must be above 0 and at most array_bytes_max; got {self}")
-        if min(self.array_jobs_max, self.request_s, self.wait_s_max, self.poll_s, self.cancel_s) <= 0:
+        if min(self.array_jobs_max, self.request_s, self.wait_s_max, self.poll_s, self.cancel_s, self.store_s) <= 0:
             raise ValueError(f"every limit must be above 0; got {self}")

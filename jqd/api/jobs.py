@@ -1,6 +1,5 @@
 """GET and DELETE of one job: what is known of it, its result, its cancellation."""
 
-import math
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -13,7 +12,7 @@ from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.errors import StoreAway
 from jqd.job import NIL, Outcome, State
-from jqd.jobid import parse_id
+from jqd.jobid import IdParts, parse_id
 from jqd.record import Lane, encode_cancels
 from jqd.store import JobView, OnItsWay
 
@@ -35,17 +34,18 @@ class Coming:
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
-    view = await wait_final(parts, job_id, _wait_s(parts, request))
+    view = await wait_final(parts, job_id, request.seconds("wait", 0.0, parts.config.wait_s_max))
     return answer(200, job_body(parts, view), request.answer_language())
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, or none any more."""
-    view = await wait_final(parts, job_id, _wait_s(parts, request))
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, none any more, or (see state) none yet."""
+    view = await wait_final(parts, job_id, request.seconds("wait", 0.0, parts.config.wait_s_max))
     result = view.result if isinstance(view, JobView) else None
-    if result is not None and request.query().get("consume", "0") not in ("", "0", "false"):
+    if result is not None and request.flag("consume"):
         await parts.store.drop_result(job_id)
-    return answer(200, {"result": Raw(result or NIL)}, request.answer_language())
+    body = {"job_id": job_id, "state": view.state.value, "result": Raw(result or NIL)}
+    return answer(200, body, request.answer_language())
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -61,14 +61,17 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 async def cancel(parts: Parts, job_id: str) -> State:
     """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
 
-    Any other state that is not final: recorded, but running, or not confirmed in time. Raises Problem 404, 503, 507.
+    Any other state that is not final: recorded, but running, or not confirmed in time. Raises Problem 404,
+    JournalRefused, StoreRefused.
     """
     try:
         before = await find(parts, job_id)
     except StoreAway:
-        if parse_id(job_id) is None:
+        ids = parse_id(job_id)
+        if ids is None or _never_given(parts, ids, job_id):
             raise not_found(job_id) from None
-        before = Coming(job_id, 0)  # nobody can look now; a tombstone for a job that never was does no harm
+        # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
+        before = Coming(job_id, ids.at_ms)
     if before.state.is_final:
         return before.state
     position = parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id]))
@@ -80,29 +83,26 @@ async def cancel(parts: Parts, job_id: str) -> State:
         after = await parts.store.get_job(job_id)
     except StoreAway:
         return before.state
-    if isinstance(after, JobView):
-        return after.state
-    # Not ingested yet: the store keeps a tombstone, and the job will meet it.
-    return State.CANCELLED
+    # Not there: the store keeps the cancel, and the job will meet it.
+    return after.state if isinstance(after, JobView) else State.CANCELLED
 
 
 async def find(parts: Parts, job_id: str) -> JobView | Coming:
-    """The job, or that it is on its way. Raises Problem 404, StoreAway."""
-    own = _taken_here(parts, job_id)
+    """The job, or that it is on its way to the store. Raises Problem 404, StoreAway, StoreRefused."""
+    ids = parse_id(job_id)
+    if ids is None or _never_given(parts, ids, job_id):
+        raise not_found(job_id)
+    # Of what this daemon journaled and has not applied yet it knows more than the store, and without it.
+    awaited = parts.taken.awaits(job_id, parts.journal.read_point(Lane.JOBS))
     try:
         view = await parts.store.get_job(job_id)
     except StoreAway:
-        if own is None:
-            raise
-        return own
+        if awaited:
+            return Coming(job_id, ids.at_ms)
+        raise
     if isinstance(view, JobView):
         return view
-    if own is not None:
-        if isinstance(view, OnItsWay):
-            return own
-        raise not_found(job_id)
-    ids = parse_id(job_id)
-    if isinstance(view, OnItsWay) and ids is not None and ids.at_ms <= parts.clock.wall_ms() + CLOCK_AHEAD_MS:
+    if awaited or isinstance(view, OnItsWay):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
 
@@ -124,13 +124,14 @@ async def wait_final(parts: Parts, job_id: str, wait_s: float) -> JobView | Comi
 def job_body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
     """The members of `GET /v1/jobs/{id}`."""
     if isinstance(view, Coming):
-        # Its content is still on its way from a journal: what is not known is left out.
+        # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
         return {
             "job_id": view.job_id,
             "name": "",
             "state": view.state.value,
             "attempts": 0,
             "created_at": iso(view.created_at_ms),
+            **dict.fromkeys(("eligible_at", "started_at", "finished_at", "worker", "daemon", "error", "message")),
             "history": [],
         }
     running = parts.runner.running(view.id) if view.state is State.RUNNING else None
@@ -184,25 +185,9 @@ def iso(at_ms: int) -> str | None:
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def number(text: str, name: str) -> float:
-    """A non-negative number from a query. Raises Problem 400."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value >= 0:
-        raise Problem(400, f"{name}={text[:32]} is no number of seconds")
-    return value
-
-
-def _wait_s(parts: Parts, request: Request) -> float:
-    text = request.query().get("wait")
-    return 0.0 if text is None else min(number(text, "wait"), parts.config.wait_s_max)
-
-
-def _taken_here(parts: Parts, job_id: str) -> Coming | None:
-    """Whether our own journal gave this id out."""
-    ids, source = parse_id(job_id), parts.journal.ids
-    if ids is None or ids.journal != source.journal or not source.last_id or job_id > source.last_id:
-        return None
-    return Coming(job_id, ids.at_ms)
+def _never_given(parts: Parts, ids: IdParts, job_id: str) -> bool:
+    """Whether no journal can have given this id yet: ours knows its last one, others' clocks are about ours."""
+    source = parts.journal.ids
+    if ids.journal != source.journal:
+        return ids.at_ms > parts.clock.wall_ms() + CLOCK_AHEAD_MS
+    return job_id > source.last_id if source.last_id else ids.at_ms > source.last_ms

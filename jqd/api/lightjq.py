@@ -8,12 +8,12 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from jqd.api.jobs import Coming, cancel, find, number, wait_final
+from jqd.api.batch import parse_array
+from jqd.api.jobs import Coming, cancel, find, wait_final
 from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
-from jqd.api.schema import parse_push
 from jqd.errors import StoreAway
 from jqd.job import NIL, State
 from jqd.runner import DoneAnswer, Report
@@ -64,15 +64,13 @@ async def push_job(parts: Parts, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
     ready_or_problem(parts)
     job = _read(request, LightJob)
-    # Our own rules for a job hold here too; only its defaults are LightJQ's.
-    array = msgspec.msgpack.encode([job])
-    ours = Request("POST", "/v1/jobs", b"", {"content-type": "application/msgpack"}, array)
-    batch = parse_push(ours, parts.config)
+    # Our own limits of a job hold here too; only the defaults are LightJQ's.
+    batch = parse_array(msgspec.msgpack.encode([job]), True, parts.config)
     if batch.refused:
         first = batch.refused[0]
         raise Problem(400, f"{first.pointer.lstrip('/')}: {first.detail}")
-    ids = await take(parts, batch.array, batch.jobs)
-    return answer(201, {"job_id": ids[0]}, _language(request))
+    taken = await take(parts, batch.array, batch.jobs)
+    return answer(201, {"job_id": taken.job_ids[0]}, _language(request))
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -95,8 +93,7 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
-    text = request.query().get("timeout")
-    wait_s = POLLING_S if text is None else min(number(text, "timeout"), parts.config.wait_s_max)
+    wait_s = request.seconds("timeout", POLLING_S, parts.config.wait_s_max)
     view = await wait_final(parts, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")

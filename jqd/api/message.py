@@ -1,7 +1,8 @@
 """Requests and answers as plain data, and the two languages they are spoken in.
 
-MessagePack and JSON, by Content-Type and Accept. In JSON, bytes are written `{"$bytes": base64}` and extension values
-`{"$ext": [code, base64]}`; map keys become strings.
+MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written in words: bytes
+`{"$bytes": base64}`, extension values `{"$ext": [code, base64]}`, numbers that are none `{"$float": "nan"}`, map keys
+that are no strings as their JSON. Integers are exact, whatever their size.
 """
 
 import base64
@@ -46,6 +47,21 @@ class Request:
         except ValueError as error:
             raise Problem(400, f"the query string cannot be read: {error}") from error
         return dict(pairs)
+
+    def flag(self, name: str) -> bool:
+        """Whether a query parameter says yes: `1`, `true`, anything but nothing, `0` and `false`."""
+        return self.query().get(name, "").lower() not in ("", "0", "false")
+
+    def seconds(self, name: str, default_s: float, max_s: float) -> float:
+        """A time to wait from the query, clamped to 0 … `max_s`. Raises Problem 400 for what is no number."""
+        text = self.query().get(name)
+        try:
+            wanted_s = default_s if text is None else float(text)
+        except ValueError:
+            wanted_s = math.nan
+        if math.isnan(wanted_s):
+            raise Problem(400, f"{name}={(text or '')[:32]!r} is no number of seconds")
+        return min(max(wanted_s, 0.0), max_s)
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""
@@ -115,30 +131,29 @@ def plain(value: Any) -> Any:
     """Python values that JSON can say, from values that hold MessagePack."""
     match value:
         case msgspec.Raw():
-            return plain(_unpack(bytes(value)))
+            return _plain_raw(bytes(value))
         case dict():
             return {key if isinstance(key, str) else _key(key): plain(item) for key, item in value.items()}
+        case msgpack.ExtType(code, data):
+            return {"$ext": [code, base64.b64encode(data).decode("ascii")]}
+        case msgpack.Timestamp():
+            return plain(msgpack.ExtType(-1, value.to_bytes()))
         case list() | tuple():
             return [plain(item) for item in value]
         case bytes():
             return {"$bytes": base64.b64encode(value).decode("ascii")}
-        case msgpack.ExtType():
-            return {"$ext": [value.code, base64.b64encode(value.data).decode("ascii")]}
         case float() if not math.isfinite(value):
-            return repr(value)
-        case msgpack.Timestamp():
-            return value.to_datetime().isoformat()
+            return {"$float": repr(value)}
     return value
 
 
-def _unpack(raw: bytes) -> Any:
+def _plain_raw(raw: bytes) -> Any:
     try:
-        return msgpack.unpackb(raw, strict_map_key=False, raw=False, unicode_errors="replace")
+        return plain(msgpack.unpackb(raw, strict_map_key=False, raw=False, unicode_errors="replace"))
     except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
-        # Well-formed on the outside, but Python cannot hold it (a map as a key): show the bytes instead.
-        return raw
+        # What a worker gave may be well-formed and yet more than Python can hold (a map as a key, a thousand levels).
+        return plain(raw)
 
 
 def _key(key: Any) -> str:
-    shown = plain(key)
-    return shown if isinstance(shown, str) else _json_encoder.encode(shown).decode()
+    return _json_encoder.encode(plain(key)).decode()

@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import trio
 
 from jqd.api.config import ApiConfig
+from jqd.api.taken import Taken
 from jqd.clock import Clock
 from jqd.journal import Journal
 from jqd.record import Lane, PushedJob
@@ -16,7 +17,7 @@ from jqd.store import Store
 
 
 class Control(Protocol):
-    """What the edge may ask of the whole daemon."""
+    """What the edge may ask of the whole daemon. `jqd.control` has it."""
 
     def live(self) -> bool: ...
     def push_ready(self) -> str | None: ...
@@ -39,3 +40,4 @@ class Parts:
     workers: Workers
     control: Control
     clock: Clock
+    taken: Taken = field(default_factory=Taken)

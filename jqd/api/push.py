@@ -1,16 +1,18 @@
 """POST /v1/jobs: body → journal → ids. The hot call is plain data in and out: any listener can stand before it."""
 
-import msgspec
+from typing import NamedTuple
+
 import trio
 
+from jqd.api.batch import Batch, parse_push
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.api.schema import Batch, eligible_at_ms, parse_push
+from jqd.api.schema import eligible_at_ms
 from jqd.jobid import IdRange
 from jqd.record import Head, Lane, PushedJob, encode_jobs
 
-ACKS = ("fsync", "memory")
+ACKS = ("fsync", "memory", "store")
 
 
 async def push(parts: Parts, request: Request) -> Response:
@@ -21,23 +23,25 @@ async def push(parts: Parts, request: Request) -> Response:
     query = request.query()
     ack = query.get("ack", "fsync")
     if ack not in ACKS:
-        raise Problem(422, f"ack={ack[:32]} is not supported yet; there are {' and '.join(ACKS)}")
+        raise Problem(422, f"there is no ack level {ack[:32]!r}; there are {', '.join(ACKS)}")
     if "replicas" in query:
         raise Problem(422, "replicas is not supported yet; leave it out")
     ready_or_problem(parts)
     batch = parse_push(request, parts.config)
     language = request.answer_language()
-    if batch.refused and (batch.single or not batch.jobs):
-        raise _all_refused(batch)
-    if batch.refused and query.get("atomic", "0") not in ("", "0", "false"):
+    if batch.refused and not batch.single and request.flag("atomic"):
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some jobs are wrong", errors=_errors(batch))
-    ids = await take(parts, batch.array, batch.jobs, ack)
+    if not batch.jobs:
+        raise _all_refused(batch)
+    taken = await take(parts, batch.array, batch.jobs, ack)
+    ids = taken.job_ids
     if batch.single:
         location = {"location": f"/v1/jobs/{ids[0]}"}
-        return answer(201, {"job_id": ids[0], "ack": ack}, language, location)
+        return answer(201, {"job_id": ids[0], "ack": taken.ack}, language, location)
     if not batch.refused:
-        return answer(201, {"job_ids": ids, "ack": ack}, language)
-    return answer(207, {"job_ids": _spread(batch, ids), "ack": ack, "errors": _errors(batch)}, language)
+        return answer(201, {"job_ids": ids, "ack": taken.ack}, language)
+    body = {"job_ids": _spread(batch, ids), "ack": taken.ack, "errors": _errors(batch)}
+    return answer(207, body, language)
 
 
 def ready_or_problem(parts: Parts) -> None:
@@ -48,10 +52,19 @@ def ready_or_problem(parts: Parts) -> None:
         raise Problem(507 if full else 503, reason, retry_after_s=RETRY_AFTER_S)
 
 
-async def take(parts: Parts, array: bytes, jobs: list[PushedJob], ack: str = "fsync") -> list[str]:
-    """Journal checked jobs (`array`: the same ones as MessagePack) and return their ids once they are durable.
+class Accepted(NamedTuple):
+    """What was promised to the pusher."""
 
-    Raises JournalRefused: nothing may be acknowledged.
+    job_ids: list[str]
+    ack: str
+    """The level reached."""
+
+
+async def take(parts: Parts, array: bytes, jobs: list[PushedJob], ack: str = "fsync") -> Accepted:
+    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `ack` says.
+
+    When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
+    acknowledged.
     """
     ids: IdRange = parts.journal.ids.take(len(jobs))
     now_ms = parts.clock.wall_ms()
@@ -61,18 +74,16 @@ async def take(parts: Parts, array: bytes, jobs: list[PushedJob], ack: str = "fs
         if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
     }
     position = parts.journal.write(Lane.JOBS, len(jobs), encode_jobs(Head(ids.first, now_ms, eligible), array))
-    if ack == "fsync":
+    parts.taken.note(ids.first, parts.journal.ids.last_id, position)
+    if ack != "memory":
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
         with trio.CancelScope(shield=True):
             await parts.journal.wsync(position)
     names = ids.ids()
     parts.control.entered(names, jobs)
-    return names
-
-
-def one(job: PushedJob) -> bytes:
-    """A MessagePack array of this one job, for surfaces that speak other words than ours."""
-    return msgspec.msgpack.encode([job])
+    if ack == "store" and not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s):
+        ack = "fsync"
+    return Accepted(names, ack)
 
 
 def _all_refused(batch: Batch) -> Problem:

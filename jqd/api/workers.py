@@ -8,6 +8,7 @@ from jqd.api.jobs import iso
 from jqd.api.message import DECODE_ERRORS, Request, Response, answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, field_problem
+from jqd.api.schema import explain
 from jqd.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.runner import Worker
 
@@ -65,8 +66,7 @@ def read_card(request: Request, kind: Any) -> Any:
     try:
         return msgspec.convert(value, kind)
     except DECODE_ERRORS as error:
-        text, _, where = str(error).partition(" - at `$.")
-        raise field_problem("/" + where.rstrip("`").replace(".", "/") if where else "", text) from error
+        raise field_problem(*explain(str(error), kind.__struct_fields__)) from error
 
 
 def _row(worker: Worker) -> dict[str, Any]:

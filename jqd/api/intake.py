@@ -1,0 +1,100 @@
+"""Requests in from ASGI, answers out: the one place that reads bodies.
+
+A body that stalls, drips, is too large, lies about its length or is cut off ends here, and never reaches a component.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any
+
+import trio
+
+from jqd.api.message import Request, Response
+from jqd.api.problems import Problem
+
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+
+HEADERS_MAX = 100  # more is no client of ours
+TARGET_BYTES_MAX = 4_096  # path and query
+LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+
+
+class Disconnected(Exception):
+    """The client went away before its request was whole: nobody is left to answer."""
+
+
+def head_of(scope: Any) -> Request:
+    """What an ASGI http scope says; the body is still to be read."""
+    headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+    return Request(scope["method"], scope["path"], scope["query_string"], headers, b"")
+
+
+async def read_request(scope: Any, receive: Receive, *, bytes_max: int, within_s: float) -> Request:
+    """The whole request. Raises Problem 400, 408, 413, 414, 415, 431, or Disconnected: a cut body is no body."""
+    request = head_of(scope)
+    target = scope.get("raw_path") or scope["path"].encode()
+    check_head(request, len(scope["headers"]), len(target) + len(scope["query_string"]), bytes_max)
+    body: bytes | None = None
+    with trio.move_on_after(within_s):
+        body = await _read_body(receive, bytes_max)
+    if body is None:
+        raise Problem(408, f"the request was not complete after {within_s:g} s; nothing was taken")
+    declared = request.headers.get("content-length")
+    if declared is not None and declared.isdecimal() and int(declared) != len(body):
+        raise Problem(400, f"the body has {len(body)} bytes, Content-Length said {declared}; nothing was taken")
+    return replace(request, body=body)
+
+
+def check_head(request: Request, headers: int, target_bytes: int, bytes_max: int) -> None:
+    """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 431."""
+    if target_bytes > TARGET_BYTES_MAX:
+        raise Problem(414, f"path and query have {target_bytes} bytes; a request may have {TARGET_BYTES_MAX}")
+    if headers > HEADERS_MAX:
+        raise Problem(431, f"{headers} headers; a request may have {HEADERS_MAX}")
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
+        raise _too_large(bytes_max)
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise Problem(415, f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is")
+
+
+def replay(receive: Receive) -> Receive:
+    """`receive` for whoever comes after the body was read: an empty body first, then what really comes."""
+    pending = [{"type": "http.request", "body": b"", "more_body": False}]
+
+    async def again() -> Any:
+        return pending.pop() if pending else await receive()
+
+    return again
+
+
+async def send_response(send: Send, response: Response) -> None:
+    """Send a whole answer."""
+    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
+    if response.content_type:
+        headers.append((b"content-type", response.content_type.encode("latin-1")))
+    headers.append((b"content-length", str(len(response.body)).encode("latin-1")))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _read_body(receive: Receive, bytes_max: int) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        chunk = message.get("body", b"")
+        size += len(chunk)
+        if size > bytes_max:
+            raise _too_large(bytes_max)
+        chunks.append(chunk)
+        if not message.get("more_body"):
+            return b"".join(chunks)
+
+
+def _too_large(bytes_max: int) -> Problem:
+    return Problem(413, f"the body has more than {bytes_max} bytes; push smaller jobs, or fewer in one request")
