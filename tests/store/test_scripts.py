@@ -1,0 +1,121 @@
+"""Scripts as text: joined, headed, and named as the house wants them; and what becomes of each error."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from jqd.errors import ConfigError, PositionMismatch, StaleOwner, StoreAway, StoreRefused, SysidTaken
+from jqd.store import RedisStore, StoreConfig
+from jqd.store.keys import KINDS, Keys
+from jqd.store.scripts import load_scripts, translate
+
+LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
+FILES = sorted(LUA.glob("*.lua"))
+KEYS = Keys("jqd")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_every_script_is_headed_and_names_its_arguments_once(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("#!lua"), "a full server must refuse the whole script, not half of it"
+    for word in ("KEYS ", "ARGV ", "Returns", "Errors", "Cost"):
+        assert f"\n-- {word}" in text, f"the header says nothing of {word}"
+    code = "\n".join(line.split("--")[0] for line in text.splitlines())
+    assert "KEYS" not in code, "keys are named by include/keys.lua alone"
+    arguments = re.findall(r"ARGV\[\d+\]", code)
+    assert len(arguments) == len(set(arguments)), "each argument is named once"
+    for banned in ("'KEYS'", "'SCAN'", "'HSCAN'", "'ZSCAN'", "'SMEMBERS'"):
+        assert banned not in text
+
+
+def test_scripts_that_free_memory_run_on_a_full_server() -> None:
+    first = {path.stem: path.read_text().splitlines()[0] for path in FILES}
+    plain = {name for name, line in first.items() if line == "#!lua"}
+    reading = {name for name, line in first.items() if line == "#!lua flags=no-writes"}
+    assert plain == {"apply_jobs"}
+    assert reading == {"get_held", "get_job", "get_waiting_jobtypes", "stats"}
+    assert all(line == "#!lua flags=allow-oom" for name, line in first.items() if name not in plain | reading)
+
+
+def test_every_script_has_a_method_or_helps_one() -> None:
+    helpers = {"bury", "give_back"}
+    assert {path.stem for path in FILES} - helpers <= set(dir(RedisStore))
+
+
+def test_lua_names_the_keys_as_python_does() -> None:
+    entries = re.findall(r"'(\w+) (hash|zset|string)'", (LUA / "include" / "keys.lua").read_text())
+    assert entries == list(KINDS.items())
+    assert KEYS.all[:2] == (b"{jqd:0}:jobs", b"{jqd:0}:ready:")
+    assert KEYS.ready("a:b") == "{jqd:0}:ready:a:b"
+    with pytest.raises(KeyError):
+        KEYS["job"]
+
+
+def test_includes_are_joined_in_order(tmp_path: Path) -> None:
+    (tmp_path / "include").mkdir()
+    (tmp_path / "include" / "one.lua").write_text("local one = 1\n")
+    (tmp_path / "include" / "two.lua").write_text("local two = 2\n")
+    (tmp_path / "sum.lua").write_text("#!lua\n-- adds\n--@include one two\nreturn one + two\n")
+    script = load_scripts(tmp_path)["sum"]
+    assert script.source == "#!lua\n-- adds\nlocal one = 1\nlocal two = 2\n\nreturn one + two\n"
+    assert len(script.sha) == 40
+
+
+@pytest.mark.parametrize("line", ["--@include gone", "--@include", "--@include Two.lua"])
+def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
+    (tmp_path / "sum.lua").write_text(f"#!lua\n{line}\nreturn 1\n")
+    with pytest.raises(ValueError, match="sum"):
+        load_scripts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("error", "becomes"),
+    [
+        (redis.ConnectionError("refused"), StoreAway),
+        (redis.TimeoutError("no answer"), StoreAway),
+        (redis.BusyLoadingError("loading", status_code="LOADING"), StoreAway),
+        (redis.ReadOnlyError("a replica", status_code="READONLY"), StoreAway),
+        (redis.OutOfMemoryError("full", status_code="OOM"), StoreAway),
+        (redis.ResponseError("MISCONF errors writing to the AOF file"), StoreAway),
+        (redis.ResponseError("BUSY running a script"), StoreAway),
+        (redis.ResponseError("NOREPLICAS not enough"), StoreAway),
+        (redis.AuthenticationError("wrong"), StoreRefused),
+        (redis.ResponseError("WRONGTYPE of a key"), StoreRefused),
+        (redis.ResponseError("JQD_WRONG_TYPE jobs script: x"), StoreRefused),
+        (redis.ResponseError("JQD_ARGUMENT count"), StoreRefused),
+        (redis.ResponseError("JQD_POSITION x"), StoreRefused),
+        (redis.InvalidResponse("noise"), StoreRefused),
+        (redis.ResponseError("JQD_STALE_OWNER 7"), StaleOwner),
+        (redis.ResponseError("JQD_SYSID_TAKEN 7"), SysidTaken),
+        (redis.ResponseError("JQD_POSITION 7"), PositionMismatch),
+    ],
+)
+def test_errors_become_ours(error: redis.RedisError, becomes: type[Exception]) -> None:
+    translated = translate(error, "promote", KEYS)
+    assert type(translated) is becomes
+    assert "promote" in str(translated) or becomes is SysidTaken
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"url": "http://x"},
+        {"url": "redis://host:port"},
+        {"url": "redis://h", "prefix": "a{b"},
+        {"url": "redis://h", "timeout_s": 0},
+        {"url": "redis://h", "ended_keep_jobs": -1},
+    ],
+)
+async def test_a_wrong_setting_is_told_at_once(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        RedisStore(StoreConfig(**wrong))
+
+
+async def test_a_sysid_that_would_end_up_in_keys_is_checked() -> None:
+    store = RedisStore(StoreConfig(url="redis://127.0.0.1:1"))
+    with pytest.raises(ValueError, match="sysid"):
+        await store.reserve_sysid("a:b", previous_epoch_dead=True)
+    store.close()
