@@ -130,7 +130,7 @@ class Client:
                 message = f"{_taken(job_ids)} jobs were taken before this happened: {error}"
                 raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
             job_ids += ids
-            errors += [msgspec.structs.replace(e, index=None if e.index is None else e.index + start) for e in refused]
+            errors += [_of_all(error, start) for error in refused]
         taken = [job_id for job_id in job_ids if job_id is not None]
         if len(taken) == len(job_ids) and not errors:
             return taken
@@ -279,6 +279,13 @@ def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
             start, size = index, 0
         size += len(job)
     return [*cuts, (start, len(encoded))] if encoded else []
+
+
+def _of_all(error: ItemError, start: int) -> ItemError:
+    """An error of one request as one of the whole list: its index counts from there, its pointer within the job."""
+    if error.index is None:
+        return error
+    return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
 
 
 def _taken(job_ids: Sequence[str | None]) -> str:

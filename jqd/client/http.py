@@ -30,6 +30,7 @@ MSGPACK = "application/msgpack"
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
+ERRORS_SHOWN_MAX = 5  # in a message; all of them stand in `errors`
 DETAIL_CHARS_MAX = 300  # of an answer quoted in a message
 
 
@@ -180,8 +181,9 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     detail = str(told.get("detail") or told.get("title") or text or "no reason was given")
     message = f"{detail} ({status})"
     errors = item_errors(told.get("errors"))
-    if errors and status in (400, 422):
-        message += ": " + "; ".join(f"{error.pointer} {error.detail}".strip() for error in errors)
+    # A detail that speaks of the field already needs no repetition.
+    if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
+        message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
     if status in (400, 415, 422):
         return Invalid(message, status=status, errors=errors)
     if status in (429, 503, 507):

@@ -165,7 +165,7 @@ class ScriptedDaemon:
         answers = [self._push(job) for job in pushed]
         job_ids = [answer.body.get("job_id") for answer in answers]
         errors = [
-            {"index": index, "pointer": "/name", "detail": answer.body["detail"]}
+            {"index": index, "pointer": f"/{index}/name", "detail": answer.body["detail"]}
             for index, answer in enumerate(answers)
             if answer.status > 299
         ]

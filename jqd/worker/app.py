@@ -19,10 +19,13 @@ import threading
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from jqd.client import URL_DEFAULT, Client
 from jqd.worker.context import Context
+
+if TYPE_CHECKING:
+    from jqd.worker.service import Service
 
 NAME_CHARS_MAX = 128  # of a job's name: the daemon's own limit, found out here before a worker is started
 
@@ -73,6 +76,7 @@ class App:
         self.url = url
         self._jobs: dict[str, Job[..., Any]] = {}
         self._client: Client | None = None
+        self._service: Service | None = None
         self._making = threading.Lock()
 
     @property
@@ -89,14 +93,17 @@ class App:
             return self._client
 
     @property
-    def asgi(self) -> Any:
+    def asgi(self) -> "Service":
         """This app as an ASGI application with the default limits, to mount under any ASGI server that runs on trio.
 
-        Each call makes a new one with threads of its own: keep it. `jqd.worker.Service` takes other limits.
+        Always the same one, for one trio loop. `jqd.worker.Service` takes other limits.
         """
         from jqd.worker.service import Service  # the service is built on apps, not apps on it
 
-        return Service(self)
+        with self._making:
+            if self._service is None:
+                self._service = Service(self)
+            return self._service
 
     def job(
         self,

@@ -10,6 +10,7 @@ from jqd.clock import Clock
 from jqd.worker.batch import Item
 from jqd.worker.context import Context, Failed, Retry
 from jqd.worker.wire import (
+    ERROR_BYTES_MAX,
     ERROR_CHARS_MAX,
     MESSAGE_CHARS_MAX,
     RESULT_BYTES_MAX,
@@ -112,7 +113,7 @@ class Attempts:
         own = error.__traceback__
         # The first frame is ours and says nothing to the reader.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
-        return self._failure(codec, job_id, "".join(frames)[-MESSAGE_CHARS_MAX:], error=_name(error))
+        return self._failure(codec, job_id, "".join(frames), error=_name(error))
 
     def _failure(
         self,
@@ -125,15 +126,18 @@ class Attempts:
         should_retry: bool = True,
         retry_after: float | None = None,
     ) -> bytes:
-        finished_at, message = self._stamps.text(self._clock.wall_ms()), _plain(message)
+        finished_at, message = self._stamps.text(self._clock.wall_ms()), _plain(message[-MESSAGE_CHARS_MAX:])
         if isinstance(error, str):
-            error = _plain(error)
+            error = _plain(error[:ERROR_CHARS_MAX])
         try:
-            return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after))
+            size = len(codec.encode(error))
+            why = f"has {size} bytes, more than {ERROR_BYTES_MAX}" if size > ERROR_BYTES_MAX else ""
         except Exception as refused:  # noqa: BLE001 - as above: the error's value may be anything
-            message += f" (its error value cannot be encoded: {_name(refused)})"
-            kind = f"a value of type {type(error).__name__}"
-            return codec.encode(Failure(job_id, finished_at, reason, should_retry, kind, message, retry_after))
+            why = f"cannot be encoded: {_name(refused)}"
+        if why:
+            message += f" (its error value {why})"
+            error = f"a value of type {type(error).__name__}"
+        return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after))
 
 
 def _name(error: BaseException) -> str:

@@ -18,7 +18,8 @@ import msgspec
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
-RESULT_BYTES_MAX = 8 * 1024 * 1024  # a result lives in the store's memory; what is bigger belongs into a file or bucket
+ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
+RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it in memory, and a daemon reads no more
 
 Reason = Literal["timeout", "other"]
 

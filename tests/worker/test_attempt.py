@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from jqd.worker import App, Context, Failed, Retry, ServiceConfig
-from jqd.worker.wire import ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
+from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from tests.worker.exchange import Exchange, packed, run_batch
 
 
@@ -43,6 +43,8 @@ def ending(argument: Any) -> Any:
             raise Failed("no such file")
         case "failed with error":
             raise Failed("no such file", error={"path": "a"})
+        case "failed with much error":
+            raise Failed("y" * 100_000, error=bytes(ERROR_BYTES_MAX))
         case "failed with odd error":
             raise Failed("no such file", error=object())
         case "exit":
@@ -165,6 +167,9 @@ async def test_texts_are_bounded(name: str) -> None:
     outcome = await end(name, "long")
     assert len(outcome["error"]) == ERROR_CHARS_MAX
     assert len(outcome["message"]) == MESSAGE_CHARS_MAX
+    outcome = await end(name, "failed with much error")
+    assert outcome["error"] == "a value of type bytes"
+    assert outcome["message"].startswith("y" * MESSAGE_CHARS_MAX + " (its error value has 65")
 
 
 async def test_the_context_tells_about_the_attempt() -> None:

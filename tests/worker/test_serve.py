@@ -202,9 +202,15 @@ async def process(daemon: ScriptedDaemon) -> AsyncIterator[trio.Process]:
 
 
 async def read_line(process: trio.Process) -> bytes:
+    """The next line of its stdout; the test lets it write one at a time."""
     assert process.stdout is not None
+    line = b""
     with trio.fail_after(PATIENCE_S):
-        return bytes(await process.stdout.receive_some())
+        while not line.endswith(b"\n"):
+            piece = await process.stdout.receive_some()
+            assert piece, f"stdout ended after {line!r}"
+            line += bytes(piece)
+    return line
 
 
 async def hold(daemon: ScriptedDaemon, process: trio.Process, path: Path) -> None:
