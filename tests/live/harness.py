@@ -46,11 +46,11 @@ class Process:
 
     def wait_line(self, part: str, timeout_s: float = START_S) -> str:
         """The next line of stdout that holds `part`."""
-        while True:
-            line = self._lines.get(timeout=timeout_s)
-            assert line is not None, f"ended before it printed {part!r}:\n{self.log.read_text()[-4000:]}"
+        while (line := self._lines.get(timeout=timeout_s)) is not None:
             if part in line:
                 return line
+        self.__exit__()
+        raise AssertionError(f"ended before it printed {part!r}:\n{self.log.read_text()[-4000:]}")
 
     def kill(self) -> None:
         """kill -9, and reap it."""
