@@ -8,7 +8,7 @@ An outcome is kept as the journal has it, less its result. `lua/include/tries.lu
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import msgspec
 from msgspec import Raw
@@ -190,10 +190,10 @@ def on_its_way(job_id: str, last_id: str | None) -> OnItsWay | None:
     return OnItsWay(last_id)
 
 
-def newest_id(job_ids: Sequence[str]) -> str:
-    """The last of a batch's ids that a journal made, or ""."""
-    made = [job_id for job_id in job_ids if parse_id(job_id) is not None]
-    return max(made, default="")
+def newest_id(job_ids: Iterable[str]) -> str:
+    """The newest id of a batch, "" when no journal made it: only ids that grow tell what is still on its way."""
+    newest = max(job_ids, default="")
+    return newest if parse_id(newest) is not None else ""
 
 
 def job_view(

@@ -85,7 +85,7 @@ class JobMethods:
         flat: list[object] = []
         for jobtype, fields in groups.items():
             flat += (jobtype, len(fields) // 4, *fields)
-        last = (last_field(journal_number(journal_id)), codec.newest_id([job.id for job in jobs]))
+        last = (last_field(journal_number(journal_id)), codec.newest_id(job.id for job in jobs))
         await self._caller.call("apply_jobs", *self._lane(journal_id, Lane.JOBS, start, end), *last, *flat)
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:

@@ -80,7 +80,7 @@ class FakeStore:
             if job.id not in self._entries:
                 self._entries[job.id] = self._placed(job)
         number = journal_number(journal_id)
-        self._last[number] = max(self._last.get(number, ""), codec.newest_id([job.id for job in jobs]))
+        self._last[number] = max(self._last.get(number, ""), codec.newest_id(job.id for job in jobs))
 
     def _placed(self, job: Job) -> _Entry:
         notes = {letter: self._notes.pop((letter, job.id), None) for letter in "sdcr"}

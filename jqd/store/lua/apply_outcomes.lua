@@ -5,7 +5,7 @@
 --          packed outcome, extra. Extra is the result to keep, or nothing; of a RETRY "attempt priority delay_ms jobtype"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(outcomes · members · log jobs), and the bytes
+-- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
 --@include fail keys now position holder move tries
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
@@ -21,7 +21,7 @@ end
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'outcomes')
 end
-local outcomes = {}
+local outcomes, ids = {}, {}
 for at = FIRST, #ARGV, FIELDS do
   local one = {
     fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = number(ARGV[at + 2], 'fence'),
@@ -36,6 +36,24 @@ for at = FIRST, #ARGV, FIELDS do
     one.attempt, one.priority, one.delay_ms, one.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
   end
   table.insert(outcomes, one)
+  table.insert(ids, one.id)
+end
+
+-- Endings in hand are collected and written together: one call for many. `over` remembers them until then.
+local has_notes = redis.call('EXISTS', K.tomb) == 1
+local ended, dead, packed, cleared, left, over = {}, {}, {}, {}, {}, {}
+
+local function write_endings()
+  local adds = {{'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}}
+  for sysid, gone in pairs(left) do
+    table.insert(adds, {'ZREM', held_key(sysid), gone})
+  end
+  for _, add in ipairs(adds) do
+    if #add[3] > 0 then
+      redis.call(add[1], add[2], unpack(add[3]))
+    end
+  end
+  ended, dead, packed, cleared, left = {}, {}, {}, {}, {}
 end
 
 local function keep_result(one)
@@ -45,22 +63,33 @@ local function keep_result(one)
   end
 end
 
-local function finish(one)
+local function finish(one, sysid)
+  local set = one.fate == DEAD and dead or ended
   keep_result(one)
-  redis.call('HSET', K.outcome, one.id, one.packed)
-  redis.call('ZADD', one.fate == DEAD and K.dead or K.ended, now_ms, one.id)
-  redis.call('ZREM', K.tomb, 'c' .. one.id)
+  table.insert(packed, one.id)
+  table.insert(packed, one.packed)
+  table.insert(set, now_ms)
+  table.insert(set, one.id)
+  if has_notes then
+    table.insert(cleared, 'c' .. one.id)
+  end
+  if sysid then
+    left[sysid] = left[sysid] or {}
+    table.insert(left[sysid], one.id)
+  end
+  over[one.id] = true
 end
 
-local function retry(one)
+local function retry(one, sysid)
   add_try(one.id, one.attempt, one.packed, history_max)
-  if redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
+  if has_notes and redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
     end_cancelled(one.id, now_ms)
   elseif one.delay_ms > 0 then
     redis.call('ZADD', K.later, now_ms + one.delay_ms, one.id)
   else
     add_ready(one.jobtype, one.priority, one.id)
   end
+  redis.call('ZREM', held_key(sysid), one.id)
 end
 
 -- Of a job that has not come yet. Returns whether it says anything new: the first ending noted stays.
@@ -82,34 +111,36 @@ end
 -- A success of an attempt that is no longer the present one, of a job that has not ended: it did run.
 local function finish_late(one, sysid)
   local jobtype = header(redis.call('HGET', K.jobs, one.id) or '')
-  finish(one)
+  finish(one, sysid)
+  write_endings()
   redis.call('ZREM', K.later, one.id)
-  if sysid then
-    redis.call('ZREM', held_key(sysid), one.id)
-  elseif jobtype and redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
+  if jobtype and redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
     drop_ready(jobtype, one.id)
   end
 end
 
 local stale = {}
+local in_hand = holders(ids)
 for _, one in ipairs(outcomes) do
-  local sysid, fence = holder(one.id)
-  if sysid and fence == one.fence then
+  local hold = in_hand[one.id]
+  if hold and hold.fence == one.fence then
     if one.fate == RETRY then
-      retry(one)
+      retry(one, hold.sysid)
     else
-      finish(one)
+      finish(one, hold.sysid)
     end
-    redis.call('ZREM', held_key(sysid), one.id)
-  elseif not sysid and redis.call('HEXISTS', K.jobs, one.id) == 0 then
+    in_hand[one.id] = nil
+  elseif not hold and not over[one.id] and redis.call('HEXISTS', K.jobs, one.id) == 0 then
     if not note(one) then
       table.insert(stale, one.id)
     end
-  elseif one.fate == SUCCEEDED and not has_ended(one.id) then
-    finish_late(one, sysid)
+  elseif one.fate == SUCCEEDED and not over[one.id] and not has_ended(one.id) then
+    finish_late(one, hold and hold.sysid)
+    in_hand[one.id] = nil
   else
     table.insert(stale, one.id)
   end
 end
+write_endings()
 redis.call('HSET', K.applied, field, to)
 return stale

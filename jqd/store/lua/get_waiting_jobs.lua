@@ -23,14 +23,17 @@ if #ids == 0 then
   return {'0'}
 end
 local rows = rows_within(ids, bytes_max)
-local has_tries = redis.call('EXISTS', K.tries) == 1
+local tries = {}
+if redis.call('EXISTS', K.tries) == 1 then
+  tries = redis.call('HMGET', K.tries, unpack(ids, 1, #rows))
+end
 local fence = next_fence(now_us)
 local answer, holds, taken = {digits(fence)}, {}, {}
 for position, row in ipairs(rows) do
   local id = ids[position]
   table.insert(answer, id)
   table.insert(answer, row)
-  table.insert(answer, has_tries and redis.call('HGET', K.tries, id))
+  table.insert(answer, tries[position] or false)
   if row then
     table.insert(holds, fence)
     table.insert(holds, id)

@@ -1,7 +1,7 @@
 -- Who holds a job. Needs keys. Reads the names of all members: a few.
--- Gives expect_held_keys(), to be called before the first write and before holder; sysids; holder(id) → sysid, fence or
--- nil. Cost: O(members) a job, one look when it is the same daemon as last time.
-local sysids, likely = {}, 1
+-- Gives expect_held_keys(), to be called before the first write and before the others; sysids;
+-- holder(id) → sysid, fence or nil; holders(ids) → id → {sysid, fence} of those that are held.
+local sysids = {}
 
 local function expect_held_keys()
   expect('members')
@@ -11,14 +11,23 @@ local function expect_held_keys()
   end
 end
 
-local function holder(id)
-  for step = 0, #sysids - 1 do
-    local position = (likely - 1 + step) % #sysids + 1
-    local fence = redis.call('ZSCORE', held_key(sysids[position]), id)
-    if fence then
-      likely = position
-      return sysids[position], tonumber(fence)
+-- One call per member, whatever the number of ids.
+local function holders(ids)
+  local found = {}
+  for _, sysid in ipairs(#ids > 0 and sysids or {}) do
+    for position, fence in ipairs(redis.call('ZMSCORE', held_key(sysid), unpack(ids))) do
+      if fence then
+        found[ids[position]] = {sysid = sysid, fence = tonumber(fence)}
+      end
     end
+  end
+  return found
+end
+
+local function holder(id)
+  local found = holders({id})[id]
+  if found then
+    return found.sysid, found.fence
   end
   return nil
 end

@@ -16,15 +16,15 @@ end
 -- The first of `ids` whose rows stay below bytes_max together, one at least. Returns their rows in the same order,
 -- false for a row that is gone. Cost: O(ids) and the bytes read.
 local function rows_within(ids, bytes_max)
-  local rows, bytes = {}, 0
+  local fit, bytes = 0, 0
   for position, id in ipairs(ids) do
     bytes = bytes + redis.call('HSTRLEN', K.jobs, id)
     if position > 1 and bytes > bytes_max then
       break
     end
-    rows[position] = redis.call('HGET', K.jobs, id)
+    fit = position
   end
-  return rows
+  return fit > 0 and redis.call('HMGET', K.jobs, unpack(ids, 1, fit)) or {}
 end
 
 local function add_ready(jobtype, priority, id)
