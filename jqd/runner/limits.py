@@ -146,5 +146,7 @@ class Gate:
         if self._busy_s < SAMPLE_S:
             return
         sample = self._ended / self._busy_s
-        self.rate = sample if not self.rate else (self.rate + sample) / 2
+        # The longer it was measured, the less what was known before it counts.
+        weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
+        self.rate += (sample - self.rate) * weight
         self._busy_s, self._ended = 0.0, 0

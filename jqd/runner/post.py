@@ -194,7 +194,7 @@ async def _hear_outcomes(
                 raise AnswerGarbled(f"the answer has more than the {limits.answer_bytes_max} bytes that are read")
             for answer in reader.feed(chunk):
                 listener.said(answer)
-    await _close_if_surplus(response)
+    _end_if_surplus(response)
     if reader is not None:
         reader.end()
     # Without a length the end of the connection is the end of the body, also when the worker died there.
@@ -215,14 +215,14 @@ async def _hear_excerpt(response: httpcore2.Response) -> str:
                 if size > DRAIN_BYTES_MAX:
                     break
             else:
-                await _close_if_surplus(response)
+                _end_if_surplus(response)
     except (httpcore2.NetworkError, httpcore2.ProtocolError):
         # The status is known and decides; what the page would have said besides is not worth another verdict.
         return begin.decode("utf-8", "replace")
     return begin.decode("utf-8", "replace").strip()
 
 
-async def _close_if_surplus(response: httpcore2.Response) -> None:
+def _end_if_surplus(response: httpcore2.Response) -> None:
     """A second answer nobody asked for would be taken for the answer to the next request: end such a connection.
 
     The client offers no way to ask whether bytes are left over, so its layers are walked by name; a layer that is
@@ -231,4 +231,4 @@ async def _close_if_surplus(response: httpcore2.Response) -> None:
     connection: Any = getattr(getattr(response.stream, "_stream", None), "_connection", None)
     parser = getattr(connection, "_h11_state", None)
     if parser is not None and parser.trailing_data[0]:
-        await connection.aclose()
+        parser.send_failed()  # a parser in error has its connection closed instead of kept

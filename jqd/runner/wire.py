@@ -13,7 +13,7 @@ names one and requires the other.
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
@@ -117,6 +117,7 @@ class Unclear(NamedTuple):
 
 Answer = Said | ItemFailures | Unclear
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encoder = msgspec.msgpack.Encoder()
 _decode_outcome: dict[Encoding, Callable[[bytes], _Outcome]] = {
     "msgpack": msgspec.msgpack.Decoder(_Outcome).decode,
@@ -177,7 +178,7 @@ def request_headers(batch_id: str, jobtype: str, daemon: str) -> list[tuple[str,
 
 def iso_date(at_ms: int) -> str:
     """`2026-01-31T12:00:00.123Z`; a date no calendar has is the nearest it has."""
-    at = datetime.fromtimestamp(min(max(0, at_ms), WALL_MS_MAX) / 1000, UTC)
+    at = _EPOCH + timedelta(milliseconds=min(max(0, at_ms), WALL_MS_MAX))
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -1,0 +1,516 @@
+"""Workers that are overloaded, away, broken or malicious: no job is lost or blamed for another, memory is bounded."""
+
+import itertools
+import tracemalloc
+from collections.abc import Callable
+
+import msgpack
+import pytest
+import trio
+
+from jqd.job import Fate
+from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
+from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
+
+# ------------------------------------------------ status of a whole answer
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 422, 499])
+async def test_4xx_fails_a_job_that_was_alone(open_house: OpenHouse, status: int) -> None:
+    async with open_worker(answer(status, b"bad address", kind="text/plain")) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert (outcome.fate, outcome.status) == (Fate.FAILED, status)
+        assert outcome.message == f"the worker answered {status}: bad address"
+
+
+@pytest.mark.parametrize("status", [500, 501, 599])
+async def test_5xx_is_an_error_of_a_job_that_was_alone(open_house: OpenHouse, status: int) -> None:
+    async with open_worker(answer(status)) as worker, open_house() as house:
+        house.register(worker.url)
+        first, last = hold(1, max_retry=1), hold(1, max_retry=1, attempt=2)
+        assert [o.fate for o in [*await house.run_to_end(first), *await house.run_to_end(last)]] == [
+            Fate.RETRY,
+            Fate.DEAD,
+        ]
+
+
+async def test_redirects_are_not_followed(open_house: OpenHouse) -> None:
+    async with open_worker() as other:
+        script = answer(302, b"", ("Location", other.url))
+        async with open_worker(script) as worker, open_house() as house:
+            house.register(worker.url)
+            (outcome,) = await house.run_to_end(hold(1))
+            assert (outcome.fate, outcome.status) == (Fate.RETRY, 502)
+            assert "redirects are not followed" in outcome.message
+            assert not other.requests
+
+
+@pytest.mark.parametrize("status", [422, 500])
+async def test_one_poison_job_takes_no_other_along(open_house: OpenHouse, status: int) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        if any(job["argument"] == "poison" for job in request.jobs()):
+            await reply.send(status)
+        else:
+            await succeed(request, reply)
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        held = [*hold(21), *hold(1, argument="poison"), *hold(42)]
+        outcomes = await house.run_to_end(held)
+        fates = [outcome.fate for outcome in outcomes]
+        assert fates.pop(21) is (Fate.FAILED if status == 422 else Fate.RETRY)
+        assert set(fates) == {Fate.SUCCEEDED}
+        assert len(worker.requests) == 13, "64 → 32 → … → 1, and one clean half each time"
+
+
+@pytest.mark.parametrize("status", [408, 425, 429, 503])
+async def test_an_overloaded_worker_costs_no_attempt(
+    open_house: OpenHouse, status: int, eventually: Eventually
+) -> None:
+    async with open_worker(in_turn(answer(status), succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(10)
+        house.run(held)
+        await house.stopped(10)
+        assert house.returned == ids(held)
+        assert house.runner.offer("mail", 0) is None, "it is backed off"
+        await eventually(lambda: house.runner.offer("mail", 0) is not None)
+        assert house.runner.offer("mail", 0).jobs_max == 1, "one probe"
+        await house.run_to_end(hold(1))
+        assert 50 <= house.runner.offer("mail", 0).jobs_max < 100, "halved, and growing"
+
+
+async def test_retry_after_is_kept_to(open_house: OpenHouse) -> None:
+    async with open_worker(answer(503, b"", ("Retry-After", "120"))) as worker, open_house() as house:
+        house.register(worker.url)
+        house.run(hold(1))
+        await house.stopped(1)
+        (row,) = house.runner.stats()["workers"]
+        assert 119 < row["backed_off_s"] <= 120
+
+
+async def test_410_unregisters_the_worker(open_house: OpenHouse) -> None:
+    async with open_worker(answer(410)) as worker, open_house() as house:
+        card = house.register(worker.url)
+        held = hold(3)
+        house.run(held)
+        await house.stopped(3)
+        assert house.returned == ids(held)
+        assert house.workers.get(card.id) is None
+
+
+async def test_a_gateway_without_its_worker_is_backed_off(open_house: OpenHouse) -> None:
+    async with open_worker(answer(502)) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(4)
+        house.run(held)
+        await house.stopped(4)
+        assert len(house.returned) == 4
+        assert house.runner.offer("mail", 0) is None
+
+
+# ------------------------------------------------ away
+
+
+async def test_a_refused_connection_costs_no_attempt(open_house: OpenHouse, eventually: Eventually) -> None:
+    async with open_worker() as gone:
+        url = gone.url
+    async with open_house() as house:
+        house.register(url)
+        held = hold(5)
+        house.run(held)
+        await house.stopped(5)
+        assert house.returned == ids(held)
+        for failures in range(2, 5):
+            await eventually(lambda: house.runner.offer("mail", 0) is not None)
+            house.run(hold(1))
+            await house.stopped(4 + failures)
+            (row,) = house.runner.stats()["workers"]
+            assert row["failures"] == failures
+        assert not house.outcomes
+
+
+async def test_a_name_nobody_knows_costs_no_attempt(open_house: OpenHouse) -> None:
+    async with open_house() as house:
+        house.register("http://no-such-host.invalid:7/")
+        house.run(hold(1))
+        await house.stopped(1)
+        assert len(house.returned) == 1
+
+
+async def test_tls_with_a_plain_worker_costs_no_attempt(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url.replace("http:", "https:"))
+        house.run(hold(1))
+        await house.stopped(1)
+        assert len(house.returned) == 1
+
+
+async def test_one_dead_worker_does_not_hold_up_the_others(open_house: OpenHouse) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker() as good, open_worker(hang) as black, open_house() as house:
+        house.register(black.url, name="black", max_jobs=5)
+        house.register(good.url, name="good", max_jobs=5)
+        with trio.fail_after(WAIT_S):
+            while len(good.requests) < 20:
+                offer = house.runner.offer("mail", 0)
+                if offer is None:
+                    await house.runner.wait_free()
+                else:
+                    house.runner.run_jobs(offer.worker_id, "mail", hold(offer.jobs_max))
+        assert len(black.requests) == 1
+
+
+# ------------------------------------------------ silence
+
+
+async def test_a_worker_that_never_answers_times_its_jobs_out(open_house: OpenHouse) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(hang) as worker, open_house() as house:
+        house.register(worker.url)
+        held = [*hold(2, timeout_s=0.1), *hold(1, timeout_s=0.3, max_retry=0)]
+        first, second, third = await house.run_to_end(held)
+        assert list(house.outcomes)[2] == held[2].job.id, "each by its own timeout"
+        assert (first.fate, first.status, first.reason) == (Fate.RETRY, 504, "timeout")
+        assert "no outcome within 0.1 s" in second.message
+        assert third.fate is Fate.DEAD
+        assert house.runner.stats()["timeouts"] == 3
+        assert house.runner.offer("mail", 0) is None, "not a word: it is backed off"
+
+
+async def test_a_worker_that_reports_is_given_time(open_house: OpenHouse) -> None:
+    """Jobs run one after the other in the worker: each outcome is a sign of life for the rest of the batch."""
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        for job_id in request.job_ids():
+            await trio.sleep(0.2)
+            await reply.outcome(job_id=job_id, type="success")
+        await reply.finish()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        outcomes = await house.run_to_end(hold(4, timeout_s=0.5))
+        assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
+
+
+@pytest.mark.parametrize("endless", [b" ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
+async def test_bytes_that_say_nothing_do_not_extend_a_timeout(open_house: OpenHouse, endless: bytes) -> None:
+    async def drip(request: Request, reply: Reply) -> None:
+        if endless == b" ":
+            await reply.begin(kind="application/json")
+        else:
+            await reply.raw(endless)
+        while True:
+            await trio.sleep(0.01)
+            await (reply.more(b" ") if endless == b" " else reply.raw(endless if endless[-1] == 10 else b"x"))
+
+    async with open_worker(drip) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1, timeout_s=0.2))
+        assert outcome.reason == "timeout"
+
+
+async def test_a_worker_that_accepts_and_never_reads(open_house: OpenHouse) -> None:
+    async with open_house() as house, trio.open_nursery() as nursery:
+        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
+
+        async def deaf(stream: trio.SocketStream) -> None:
+            async with stream:
+                await trio.sleep_forever()
+
+        await nursery.start(trio.serve_listeners, deaf, [listener])
+        house.register(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/")
+        # More than the socket buffers of both sides hold.
+        (outcome,) = await house.run_to_end(hold(1, argument=b"x" * (16 << 20), timeout_s=0.2))
+        assert outcome.reason == "timeout"
+        nursery.cancel_scope.cancel()
+
+
+# ------------------------------------------------ broken connections
+
+
+async def _reset_before(request: Request, reply: Reply) -> None:
+    await reply.reset()
+
+
+async def _close_before(request: Request, reply: Reply) -> None:
+    await reply.close()
+
+
+async def _close_after_headers(request: Request, reply: Reply) -> None:
+    await reply.raw(b"HTTP/1.1 200 OK\r\n\r\n")
+
+
+async def _close_in_body(request: Request, reply: Reply) -> None:
+    await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\n\x83")
+    await reply.close()
+
+
+async def _reset_in_body(request: Request, reply: Reply) -> None:
+    await reply.raw(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n\x83\xa6j\r\n")
+    await trio.sleep(0.02)  # a RST would overtake what has not been read yet
+    await reply.reset()
+
+
+BREAKS: list[Script] = [_reset_before, _close_before, _close_after_headers, _close_in_body, _reset_in_body]
+
+
+@pytest.mark.parametrize("script", BREAKS)
+async def test_a_lost_connection_is_an_attempt_of_a_job_that_was_alone(open_house: OpenHouse, script: Script) -> None:
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert (outcome.fate, outcome.status) == (Fate.RETRY, 500)
+        assert outcome.message.startswith("CONNECTION_LOST")
+        if script is _reset_in_body:
+            assert "ECONNRESET" in outcome.message
+        assert len(worker.requests) == 1
+
+
+@pytest.mark.parametrize("script", BREAKS)
+async def test_a_job_that_kills_its_worker_takes_no_other_along(open_house: OpenHouse, script: Script) -> None:
+    at_once = 0
+
+    async def crash(request: Request, reply: Reply) -> None:
+        nonlocal at_once
+        at_once += 1
+        assert at_once == 1 or len(worker.requests) == 1, "after a loss, one request after the other"
+        try:
+            if any(job["argument"] == "poison" for job in request.jobs()):
+                await script(request, reply)
+            else:
+                await succeed(request, reply)
+        finally:
+            at_once -= 1
+
+    async with open_worker(crash) as worker, open_house() as house:
+        house.register(worker.url)
+        held = [*hold(5), *hold(1, argument="poison"), *hold(10)]
+        fates = [outcome.fate for outcome in await house.run_to_end(held)]
+        assert fates.pop(5) is Fate.RETRY
+        assert set(fates) == {Fate.SUCCEEDED}
+
+
+async def test_outcomes_heard_before_the_loss_stand(open_house: OpenHouse) -> None:
+    heard = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        await reply.outcome(job_id=request.job_ids()[0], type="success")
+        await heard.wait()
+        await reply.reset()
+
+    async with open_worker(in_turn(script, succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(3)
+        house.run(held)
+        await house.stopped(1)
+        heard.set()
+        await house.stopped(3)
+        assert {outcome.fate for outcome in house.outcomes.values()} == {Fate.SUCCEEDED}
+        resent = list(itertools.chain.from_iterable(request.job_ids() for request in worker.requests[1:]))
+        assert resent == ids(held)[1:]
+
+
+async def test_a_kept_connection_closed_as_we_write_costs_no_attempt(open_house: OpenHouse) -> None:
+    async with open_worker(in_turn(succeed, _close_before, succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        await house.run_to_end(hold(1))
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.fate is Fate.SUCCEEDED
+        assert [request.connection for request in worker.requests] == [0, 0, 1]
+
+
+async def test_but_only_once(open_house: OpenHouse) -> None:
+    async with open_worker(in_turn(succeed, _close_before)) as worker, open_house() as house:
+        house.register(worker.url)
+        await house.run_to_end(hold(1))
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.message.startswith("CONNECTION_LOST")
+        assert len(worker.requests) == 3
+
+
+# ------------------------------------------------ garbage
+
+GARBAGE: dict[str, tuple[bytes, str, str]] = {
+    "no MessagePack": (b"\xc1", "application/msgpack", "not MessagePack"),
+    "cut MessagePack": (b"\x83\xa6job", "application/msgpack", "stops inside a value"),
+    "an array that announces too much": (b"\xdd\xff\xff\xff\xff", "application/msgpack", "4294967295 more"),
+    "a string that announces too much": (b"\xdb\xff\xff\xff\xffx", "application/msgpack", "stops inside a value"),
+    "nesting": (b"\x81\xa1a" + b"\x91" * 100_000, "application/msgpack", "not MessagePack"),
+    "no JSON": (b"<html>", "application/json", "where an outcome should stand"),
+    "cut JSON": (b'[{"job_id": "', "application/json", "before its JSON is complete"),
+    "deep JSON": (b'{"a":' + b"[" * 100_000, "application/json", "nested deeper"),
+    "a page": (b"<html>ok</html>", "text/html", "'text/html'"),
+    "an outcome of nothing": (b"\x80", "application/msgpack", "neither `type` nor `status`"),
+    "a number": (b"\x2a", "application/msgpack", "INVALID_RESPONSE"),
+    "gzip": (b"\x1f\x8b\x08\x00", "gzip", "not asked for"),
+}
+
+
+@pytest.mark.parametrize("name", GARBAGE)
+async def test_garbage_is_an_error_with_a_reason(open_house: OpenHouse, name: str) -> None:
+    body, kind, why = GARBAGE[name]
+    extra = (("Content-Encoding", "gzip"),) if kind == "gzip" else ()
+    async with open_worker(answer(200, body, *extra, kind=kind)) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert (outcome.fate, outcome.status) == (Fate.RETRY, 500)
+        assert outcome.message.startswith("INVALID_RESPONSE")
+        assert why in outcome.message
+
+
+async def test_garbage_spoils_only_what_follows(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        first = msgpack.packb({"job_id": request.job_ids()[0], "type": "success"})
+        await reply.send(200, first + b"\xc1")
+
+    async with open_worker(in_turn(script, succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        outcomes = await house.run_to_end(hold(5))
+        assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
+        assert len(worker.requests) == 3, "the other four in two halves"
+
+
+async def test_a_wrong_outcome_is_blamed_on_its_job_alone(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        one, two, three = request.job_ids()
+        await reply.outcomes(
+            {"job_id": one, "type": "sucess"}, {"job_id": two, "status": "200"}, {"job_id": three, "type": "success"}
+        )
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        one, two, three = await house.run_to_end(hold(3))
+        assert one.message.startswith("INVALID_RESPONSE: Invalid enum value 'sucess'")
+        assert two.message.startswith("INVALID_RESPONSE: Expected `int | null`, got `str` - at `$.status`")
+        assert three.fate is Fate.SUCCEEDED
+
+
+async def _headers_bomb(request: Request, reply: Reply) -> None:
+    await reply.raw(b"HTTP/1.1 200 OK\r\n")
+    for number in range(100_000):
+        await reply.raw(b"X-Header-%d: %s\r\n" % (number, b"x" * 100))
+
+
+async def _endless_body(request: Request, reply: Reply) -> None:
+    await reply.begin()
+    while True:
+        await reply.more(msgpack.packb({"job_id": "nobody", "status": 200, "message": "x" * 60_000}))
+
+
+async def _endless_value(request: Request, reply: Reply) -> None:
+    await reply.begin()
+    await reply.more(b"\xdb\xff\xff\xff\xff")
+    while True:
+        await reply.more(b"x" * 65_536)
+
+
+async def _endless_string(request: Request, reply: Reply) -> None:
+    await reply.begin(kind="application/json")
+    await reply.more(b'{"message": "')
+    while True:
+        await reply.more(b"x" * 65_536)
+
+
+async def _endless_page(request: Request, reply: Reply) -> None:
+    await reply.begin(500, kind="text/html")
+    while True:
+        await reply.more(b"x" * 65_536)
+
+
+BOMBS: list[Script] = [_headers_bomb, _endless_body, _endless_value, _endless_string, _endless_page]
+
+
+@pytest.mark.parametrize("script", BOMBS)
+async def test_memory_is_bounded(open_house: OpenHouse, script: Script) -> None:
+    async with open_worker(script) as worker, open_house(answer_bytes_max=8 << 20) as house:
+        house.register(worker.url)
+        tracemalloc.start()
+        try:
+            (outcome,) = await house.run_to_end(hold(1, timeout_s=20.0))
+            peak = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert (outcome.fate, outcome.status) == (Fate.RETRY, 500)
+        # Both sides of the connection live in this process; the limit of one outcome is 1 MiB and 128 KiB.
+        assert peak < 8 << 20, f"{peak} bytes"
+
+
+async def test_an_answer_that_does_not_end_frees_its_jobs_and_its_connection(
+    open_house: OpenHouse, eventually: Eventually
+) -> None:
+    ended = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        await reply.outcome(job_id=request.job_ids()[0], type="success")
+        try:
+            while True:
+                await reply.more(b"\xc0")
+                await trio.sleep(0.01)
+        finally:
+            ended.set()
+
+    async with open_worker(in_turn(script, succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.fate is Fate.SUCCEEDED
+        with trio.fail_after(WAIT_S):
+            await ended.wait()
+        await house.run_to_end(hold(1))
+        assert [request.connection for request in worker.requests] == [0, 1]
+
+
+@pytest.mark.parametrize("surplus", [b"HTTP/1.1 204 No Content\r\n\r\n", b"x"])
+async def test_an_answer_nobody_asked_for_is_no_answer_to_the_next_request(
+    open_house: OpenHouse, surplus: bytes
+) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n" + surplus)
+        await trio.sleep_forever()
+
+    async def refuse(request: Request, reply: Reply) -> None:
+        await reply.send(422)
+
+    async with open_worker(in_turn(script, refuse)) as worker, open_house() as house:
+        house.register(worker.url)
+        await house.run_to_end(hold(1))
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.status == 422
+        assert [request.connection for request in worker.requests] == [0, 1]
+
+
+async def test_a_result_too_large_to_keep_fails_its_job_and_says_so(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        kept, dropped = hold(1, argument=b"x" * (1 << 20), keep_result=True), hold(1, argument=b"x" * (1 << 20))
+        one, two = await house.run_to_end([*kept, *dropped])
+        assert (one.fate, one.status) == (Fate.FAILED, 413)
+        assert "RESULT_TOO_LARGE" in one.message
+        assert two.fate is Fate.SUCCEEDED
+
+
+@pytest.mark.parametrize("version", [b"HTTP/1.0", b"HTTP/1.1"])
+async def test_an_answer_ended_by_the_connection_counts_when_it_names_all(
+    open_house: OpenHouse, version: bytes
+) -> None:
+    def close_after(names: Callable[[list[str]], list[str]]) -> Script:
+        async def script(request: Request, reply: Reply) -> None:
+            body = b"".join(msgpack.packb({"job_id": name, "status": 200}) for name in names(request.job_ids()))
+            await reply.raw(version + b" 200 OK\r\nContent-Type: application/msgpack\r\n\r\n" + body)
+
+        return script
+
+    scripts = in_turn(close_after(lambda names: names), close_after(lambda names: names[:1]), succeed)
+    async with open_worker(scripts) as worker, open_house() as house:
+        house.register(worker.url)
+        assert {o.fate for o in await house.run_to_end(hold(2))} == {Fate.SUCCEEDED}
+        assert {o.fate for o in await house.run_to_end(hold(2))} == {Fate.SUCCEEDED}
+        assert [len(request.jobs()) for request in worker.requests] == [2, 2, 1]

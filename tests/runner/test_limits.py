@@ -1,0 +1,206 @@
+"""Slots, window and breaker, on a clock of the test's own."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.backoff import Backoff
+from jqd.runner.limits import NOT_TAKEN_S, RECOVERY_STEPS, Gate
+
+
+def gate_of(max_jobs: int = 8, batch: int | None = None) -> Gate:
+    return Gate(
+        max_jobs=max_jobs,
+        batch=batch,
+        backoff=Backoff(first_s=1.0, factor=2.0, cap_s=8.0, jitter=0.0),
+        retry_after_max_s=100.0,
+        source=random.Random(1),
+    )
+
+
+def work(gate: Gate, now_s: float, *, seconds: float, rate: float) -> float:
+    """Keep the gate busy: as many jobs as it gives, `rate` of them a second."""
+    end_s = now_s + seconds
+    while now_s < end_s:
+        count = gate.free(now_s)
+        gate.take(count, now_s)
+        now_s += count / rate
+        gate.give(count, now_s, ended=True)
+    return now_s
+
+
+def test_slots() -> None:
+    gate = gate_of(8)
+    assert (gate.free(0), gate.post_jobs_max) == (8, 8)
+    gate.take(5, 0)
+    assert gate.free(0) == 3
+    gate.give(2, 0, ended=True)
+    assert gate.free(0) == 5
+    gate.resize(2, None)
+    assert (gate.free(0), gate.post_jobs_max) == (0, 2)
+
+
+def test_slots_balance() -> None:
+    gate = gate_of()
+    gate.take(1, 0)
+    with pytest.raises(AssertionError):
+        gate.give(2, 0, ended=True)
+
+
+def test_a_batch_within_the_slots_only_cuts() -> None:
+    gate = gate_of(8, 3)
+    work(gate, 0, seconds=1, rate=10_000)
+    assert (gate.window(), gate.post_jobs_max) == (8, 3)
+
+
+def test_quick_jobs_open_the_window() -> None:
+    gate = gate_of(4, 500)
+    assert (gate.window(), gate.post_jobs_max) == (4, 500)
+    now_s = work(gate, 0, seconds=1, rate=2_000)
+    assert 190 <= gate.window() <= 210, "a tenth of a second's work"
+    now_s = work(gate, now_s, seconds=1, rate=50_000)
+    assert gate.window() == 1000, "two batches at most"
+    work(gate, now_s, seconds=5, rate=10)
+    assert gate.window() == 4, "slow again"
+
+
+def test_idle_time_does_not_make_a_worker_slow() -> None:
+    gate = gate_of(4, 500)
+    now_s = work(gate, 0, seconds=1, rate=2_000)
+    gate.take(100, now_s + 3600)
+    gate.give(100, now_s + 3600.05, ended=True)
+    assert gate.rate > 1_900
+
+
+def test_a_wide_window_is_refilled_in_quarters() -> None:
+    gate = gate_of(4, 500)
+    now_s = work(gate, 0, seconds=1, rate=50_000)
+    gate.take(1000, now_s)
+    gate.give(249, now_s, ended=False)
+    assert gate.free(now_s) == 0
+    gate.give(1, now_s, ended=False)
+    assert gate.free(now_s) == 250
+
+
+def test_jobs_that_come_back_say_nothing_of_speed() -> None:
+    gate = gate_of(4, 500)
+    for second in range(10):
+        gate.take(4, second)
+        gate.give(4, second + 0.0001, ended=False)
+    assert gate.window() == 4
+
+
+def test_back_off_grows_and_lets_one_probe_through() -> None:
+    gate, now_s = gate_of(), 0.0
+    for wait_s in (1, 2, 4, 8, 8):
+        count = gate.free(now_s)
+        gate.take(count, now_s)
+        assert gate.free(now_s) == 0
+        assert gate.back_off(now_s, now_s + 0.5)
+        gate.give(count, now_s + 0.5, ended=False)
+        assert gate.open_until_s == now_s + 0.5 + wait_s
+        assert gate.is_open(now_s + 0.5)
+        assert gate.free(gate.open_until_s - 0.001) == 0
+        now_s = gate.open_until_s
+        assert not gate.is_open(now_s)
+        assert gate.free(now_s) == 1
+    gate.take(1, now_s)
+    assert gate.free(now_s) == 0, "while the probe is out"
+    gate.answered(now_s)
+    gate.give(1, now_s, ended=True)
+    assert gate.failures == 0
+    assert 1 <= gate.free(now_s) < 8
+
+
+def test_a_probe_that_says_nothing_makes_room_for_another() -> None:
+    gate = gate_of()
+    gate.back_off(0, 0)
+    gate.take(1, 2)
+    gate.inconclusive()
+    gate.give(1, 3, ended=False)
+    assert gate.free(3) == 1
+    assert gate.failures == 1
+
+
+def test_a_probe_never_exceeds_the_slots() -> None:
+    gate = gate_of(2)
+    gate.take(2, 0)
+    gate.back_off(0, 0)
+    gate.resize(1, None)
+    assert gate.free(10) == 0
+
+
+def test_back_offs_of_one_moment_are_one() -> None:
+    gate = gate_of()
+    gate.take(8, 0)
+    assert gate.back_off(0.0, 0.5)
+    assert not gate.back_off(0.0, 0.6)
+    assert not gate.back_off(0.1, 0.7, 20.0), "but what the worker asks for is heard"
+    assert (gate.failures, gate.window()) == (1, 4)
+    assert gate.open_until_s == 20.7
+    gate.answered(0.2)
+    assert gate.failures == 1, "sent before it was overloaded"
+
+
+def test_retry_after_is_bounded() -> None:
+    gate = gate_of()
+    gate.back_off(0, 5, 10_000.0)
+    assert gate.open_until_s == 105
+    other = gate_of()
+    other.back_off(0, 5, -3.0)
+    assert other.open_until_s == 5
+
+
+def test_each_back_off_halves_and_good_answers_give_back() -> None:
+    gate = gate_of(64)
+    for number, window in enumerate((32, 16, 8, 4, 2, 1, 1)):
+        gate.back_off(number, number)
+        assert gate.window() == window
+    for number in range(RECOVERY_STEPS):
+        gate.answered(100 + number)
+    assert gate.window() == 64
+
+
+def test_a_jobtype_it_does_not_know() -> None:
+    gate = gate_of()
+    gate.not_taken("mail", 0)
+    assert not gate.takes("mail", NOT_TAKEN_S - 1)
+    assert gate.takes("bill", 0)
+    assert gate.takes("mail", NOT_TAKEN_S)
+    gate.not_taken("bill", NOT_TAKEN_S)
+    assert gate._not_taken.keys() == {"bill"}, "what is over is forgotten"
+
+
+steps = st.lists(
+    st.tuples(st.sampled_from(["take", "give", "answer", "back", "retry", "odd"]), st.floats(0, 3)), max_size=60
+)
+
+
+@given(st.integers(1, 50), st.none() | st.integers(1, 500), steps)
+def test_whatever_happens_the_slots_hold_and_open_again(
+    max_jobs: int, batch: int | None, moves: list[tuple[str, float]]
+) -> None:
+    gate, now_s = gate_of(max_jobs, batch), 0.0
+    for move, seconds in moves:
+        now_s += seconds
+        match move:
+            case "take" if count := gate.free(now_s):
+                gate.take(count, now_s)
+            case "give" if gate.in_hand:
+                gate.give((gate.in_hand + 1) // 2, now_s, ended=True)
+            case "answer":
+                gate.answered(now_s - seconds / 2)
+            case "back":
+                gate.back_off(now_s - seconds / 2, now_s)
+            case "retry":
+                gate.back_off(now_s - seconds / 2, now_s, seconds)
+            case "odd":
+                gate.inconclusive()
+        assert gate.in_hand >= 0
+        assert 1 <= gate.window() <= max(max_jobs, 2 * (batch or 1))
+    if gate.in_hand:
+        gate.give(gate.in_hand, now_s, ended=False)
+    gate.inconclusive()
+    assert gate.free(now_s + 10_000) >= 1

@@ -1,0 +1,151 @@
+"""From report to outcome: which fate, which delay."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.backoff import Backoff
+from jqd.job import NIL, Fate, Held, Job, Outcome
+from jqd.runner.verdict import (
+    ERROR_BYTES_MAX,
+    MESSAGE_LENGTH_MAX,
+    RETRY_AFTER_S_MAX,
+    Judgement,
+    Report,
+    end_attempt,
+    judge,
+    parse_retry_after,
+)
+
+NOW_MS = 1_700_000_000_000
+
+
+def end(report: Report, *, attempt: int = 1, max_retry: int = 2, keep: bool = True, result_max: int = 100) -> Outcome:
+    return end_attempt(
+        Held(Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4), 9, attempt),
+        report,
+        backoff=Backoff(first_s=2.0, factor=3.0, jitter=0.0),
+        source=random.Random(1),
+        worker="W",
+        started_at_ms=NOW_MS,
+        finished_at_ms=NOW_MS + 5,
+        result_bytes_max=result_max,
+    )
+
+
+@pytest.mark.parametrize(
+    ("report", "fate"),
+    [
+        (Report(status=200), Fate.SUCCEEDED),
+        (Report(status=299, should_retry=True), Fate.SUCCEEDED),
+        (Report(status=400), Fate.FAILED),
+        (Report(status=499), Fate.FAILED),
+        (Report(status=400, should_retry=True), Fate.RETRY),
+        (Report(status=100), Fate.RETRY),
+        (Report(status=500), Fate.RETRY),
+        (Report(status=500, should_retry=False), Fate.FAILED),
+        (Report(status=100, should_retry=False), Fate.FAILED),
+        (Report(status=301), Fate.RETRY),
+        (Report(status=-7), Fate.RETRY),
+        (Report(status=2000), Fate.RETRY),
+    ],
+)
+def test_fates(report: Report, fate: Fate) -> None:
+    assert end(report).fate is fate
+
+
+def test_attempts_are_counted_to_the_last() -> None:
+    fates = [end(Report(status=500), attempt=attempt).fate for attempt in (1, 2, 3, 4)]
+    assert fates == [Fate.RETRY, Fate.RETRY, Fate.DEAD, Fate.DEAD]
+    assert end(Report(status=500), max_retry=0).fate is Fate.DEAD
+
+
+def test_delays() -> None:
+    assert [end(Report(status=500), attempt=n, max_retry=9).delay_ms for n in (1, 2, 3)] == [2000, 6000, 18000]
+    assert end(Report(status=500, retry_after_s=0.25)).delay_ms == 250
+    assert end(Report(status=500, retry_after_s=0.0)).delay_ms == 0
+    assert end(Report(status=500, retry_after_s=-3.0)).delay_ms == 0
+    assert end(Report(status=500, retry_after_s=float("nan"))).delay_ms == 0
+    assert end(Report(status=500, retry_after_s=float("inf"))).delay_ms == RETRY_AFTER_S_MAX * 1000
+    assert end(Report(status=400, retry_after_s=5.0)).delay_ms == 0
+    assert end(Report(status=200, retry_after_s=5.0)).delay_ms == 0
+
+
+def test_what_a_success_carries() -> None:
+    outcome = end(Report(status=201, result=b"\x01", error=b"\x02", message="m", reason="other"))
+    assert outcome == Outcome(
+        "A", 9, Fate.SUCCEEDED, "mail", 4, 1, 201, 0, NOW_MS, NOW_MS + 5, "W", result=b"\x01", keep_result=True
+    )
+    assert end(Report(result=b"\x01"), keep=False).result == NIL
+
+
+def test_what_a_failure_carries() -> None:
+    outcome = end(Report(status=422, result=b"\x01", error=b"\x02", message="m"))
+    assert (outcome.reason, outcome.error, outcome.message, outcome.result) == ("other", b"\x02", "m", NIL)
+
+
+def test_limits_of_what_is_kept() -> None:
+    assert end(Report(result=b"\x01" * 100)).fate is Fate.SUCCEEDED
+    large = end(Report(result=b"\x01" * 101))
+    assert (large.fate, large.status, large.result) == (Fate.FAILED, 413, NIL)
+    assert end(Report(result=b"\x01" * 101), keep=False).fate is Fate.SUCCEEDED
+    assert end(Report(status=500, result=b"\x01" * 101)).status == 500
+    long = end(Report(status=500, message="a" + "b" * MESSAGE_LENGTH_MAX))
+    assert long.message == "… " + "b" * MESSAGE_LENGTH_MAX
+    heavy = end(Report(status=500, error=b"\x01" * (ERROR_BYTES_MAX + 1), message="m"))
+    assert (heavy.error, heavy.message) == (NIL, "m\n(its error value of 65537 bytes was dropped)")
+
+
+def test_a_clock_that_stepped_back_ends_no_attempt_before_it_began() -> None:
+    outcome = end_attempt(
+        Held(Job("A", "mail"), 1, 1),
+        Report(),
+        backoff=Backoff(),
+        source=random.Random(1),
+        worker="W",
+        started_at_ms=NOW_MS,
+        finished_at_ms=NOW_MS - 60_000,
+        result_bytes_max=1,
+    )
+    assert outcome.finished_at_ms == NOW_MS
+
+
+def test_judgements() -> None:
+    assert {s for s in range(100, 600) if judge(s) is Judgement.READ} == {*range(200, 300)} - {202}
+    assert {s for s in range(100, 600) if judge(s) is Judgement.LATER} == {202}
+    assert {s for s in range(100, 600) if judge(s) is Judgement.BACK_OFF} == {408, 425, 429, 503}
+    assert {s for s in range(100, 600) if judge(s) is Judgement.GONE} == {410}
+    assert {s for s in range(100, 600) if judge(s) is Judgement.FAILED} == {*range(400, 500)} - {408, 410, 425, 429}
+    assert judge(404, lightjq=True) is Judgement.NOT_TAKEN
+    assert judge(200, lightjq=True) is Judgement.LATER
+    assert judge(302) is Judgement.ERROR
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        (None, None),
+        ("7", 7.0),
+        (" 7 ", 7.0),
+        ("0", 0.0),
+        ("9" * 300, RETRY_AFTER_S_MAX),
+        ("Tue, 14 Nov 2023 22:14:20 GMT", 60.0),
+        ("Tue, 14 Nov 2023 22:12:20 GMT", 0.0),
+        ("Tue, 14 Nov 2923 22:12:20 GMT", RETRY_AFTER_S_MAX),
+        ("-1", None),
+        ("1.5", None),
+        ("soon", None),
+        ("", None),
+        ("٧", None),
+    ],
+)
+def test_retry_after(text: str | None, seconds: float | None) -> None:
+    assert parse_retry_after(text, NOW_MS) == seconds
+
+
+@given(st.text(max_size=60) | st.from_regex(r"[A-Z][a-z]{2}, \d+ [A-Z][a-z]{2} \d+ \d+:\d+:\d+ [A-Z+0-9-]{0,6}"))
+def test_any_retry_after_is_bounded(text: str) -> None:
+    seconds = parse_retry_after(text, NOW_MS)
+    assert seconds is None or 0 <= seconds <= RETRY_AFTER_S_MAX

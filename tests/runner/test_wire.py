@@ -1,0 +1,270 @@
+"""The worker protocol as bytes, without a network."""
+
+import itertools
+import json
+from typing import Any
+
+import msgpack
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from jqd.errors import AnswerGarbled
+from jqd.job import NIL, Held, Job
+from jqd.runner.stream import AnswerReader
+from jqd.runner.verdict import Report
+from jqd.runner.wire import (
+    Answer,
+    Encoding,
+    ItemFailures,
+    Said,
+    Unclear,
+    decode_answer,
+    encode_batch,
+    encode_light_job,
+    encoding_of,
+    iso_date,
+    request_headers,
+)
+
+LIMIT = 10_000
+
+
+def read(data: bytes, encoding: Encoding, *cuts: int, limit: int = LIMIT) -> tuple[list[Answer], str]:
+    """What a reader makes of `data` arriving in pieces, and why it stopped if it did."""
+    reader = AnswerReader(encoding, value_bytes_max=limit)
+    answers: list[Answer] = []
+    edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
+    try:
+        for start, end in itertools.pairwise(edges):
+            answers.extend(reader.feed(data[start:end]))
+        reader.end()
+    except AnswerGarbled as error:
+        return answers, str(error)
+    return answers, ""
+
+
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=20)
+)
+values = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4)
+)
+packed = st.recursive(
+    plain | st.binary(max_size=40),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
+)
+
+
+def outcomes_of(results: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str, Any]]]:
+    return st.lists(
+        st.fixed_dictionaries(
+            {"job_id": st.text("ABC", min_size=1), "type": st.just("success"), "result": results, "more": results}
+        ),
+        max_size=6,
+    )
+
+
+cuts_of = st.lists(st.integers(0), max_size=8)
+
+
+@given(outcomes_of(packed), st.lists(st.booleans(), max_size=6), cuts_of)
+def test_messagepack_reads_the_same_however_it_is_cut(
+    outcomes: list[dict[str, Any]], arrays: list[bool], cuts: list[int]
+) -> None:
+    """Bare values and arrays of them may even take turns."""
+    data, left = b"", list(outcomes)
+    for as_array in arrays:
+        part, left = (left[:2], left[2:]) if as_array else (left[:1], left[1:])
+        data += msgpack.packb(part) if as_array else b"".join(map(msgpack.packb, part))
+    data += msgpack.packb(left)
+    answers, why = read(data, "msgpack", *cuts)
+    assert why == ""
+    assert [(a.job_id, a.report.result) for a in answers] == [  # type: ignore[union-attr]
+        (o["job_id"], msgpack.packb(o["result"])) for o in outcomes
+    ]
+
+
+@given(outcomes_of(values), st.sampled_from(["array", "lines", "bare", "indented"]), cuts_of)
+@example([{"job_id": "A", "type": "success", "result": '\\"}]{[', "more": "\\"}], "array", [])
+def test_json_reads_the_same_however_it_is_cut(outcomes: list[dict[str, Any]], form: str, cuts: list[int]) -> None:
+    texts = [json.dumps(outcome, ensure_ascii=False) for outcome in outcomes]
+    text = {
+        "array": "[" + ",".join(texts) + "]",
+        "lines": "".join(text + "\r\n" for text in texts),
+        "bare": "".join(texts),
+        "indented": json.dumps(outcomes, indent=2),
+    }[form]
+    answers, why = read(text.encode(), "json", *cuts)
+    assert why == ""
+    assert [(a.job_id, msgpack.unpackb(a.report.result, strict_map_key=False)) for a in answers] == [  # type: ignore[union-attr]
+        (o["job_id"], o["result"]) for o in outcomes
+    ]
+
+
+SAMPLES: list[tuple[Encoding, bytes]] = [
+    ("msgpack", msgpack.packb({"job_id": "A", "status": 200, "result": [1, {"x": b"y" * 300}]}) * 3),
+    ("msgpack", msgpack.packb([{"job_id": f"J{n}", "type": "success"} for n in range(20)])),
+    (
+        "json",
+        b'[{"job_id": "A", "status": 200, "message": "\\"}\\\\"}, {"id": "B", "type": "success", "result": [{}]}]',
+    ),
+    ("json", b'{"job_id": "A", "status": 200}\n\n{"job_id": "B", "status": 500, "error": {"a": "]"}}\n'),
+]
+
+
+@pytest.mark.parametrize(("encoding", "data"), SAMPLES)
+def test_every_single_cut(encoding: Encoding, data: bytes) -> None:
+    whole = read(data, encoding)
+    assert whole[1] == ""
+    assert len(whole[0]) > 1
+    assert read(data, encoding, *range(len(data))) == whole, "a byte at a time"
+    for cut in range(len(data)):
+        assert read(data, encoding, cut) == whole
+
+
+@pytest.mark.parametrize(("encoding", "data"), SAMPLES)
+def test_every_prefix_gives_a_prefix_and_is_noticed(encoding: Encoding, data: bytes) -> None:
+    """A cut answer never passes for one that says more, and only between bare values for a whole one."""
+    whole, _ = read(data, encoding)
+    for length in range(len(data)):
+        answers, why = read(data[:length], encoding)
+        assert answers == whole[: len(answers)]
+        if data[:1] == b"[" or (encoding == "msgpack" and data[0] == 0xDC):
+            assert why or not length
+
+
+@given(st.binary(max_size=200), st.sampled_from(["msgpack", "json"]), cuts_of)
+@example(b"\xc7\xff\x05", "msgpack", [])
+@example(b"\x92" * 64, "msgpack", [3])
+@example(b'{"job_id":"A","status":1e400}', "json", [])
+@example(b'{"job_id":"A","status":200,"result":' + b"9" * 40 + b"}", "json", [])
+@example(b'{"job_id":"\xff","status":200}', "json", [])
+@example(b"\x82\xa6job_id\xa1A\xa6status\xcf" + b"\xff" * 8, "msgpack", [])
+def test_garbage_is_refused_or_read_but_never_breaks_the_reader(
+    data: bytes, encoding: Encoding, cuts: list[int]
+) -> None:
+    answers, why = read(data, encoding, *cuts)
+    assert (answers, bool(why)) == ((again := read(data, encoding))[0], bool(again[1]))
+
+
+@given(st.binary(max_size=80), st.sampled_from(["msgpack", "json"]))
+def test_a_value_is_always_judged(data: bytes, encoding: Encoding) -> None:
+    assert isinstance(decode_answer(data, encoding), Said | ItemFailures | Unclear)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"),
+    [
+        ("msgpack", msgpack.packb({"job_id": "A", "status": 200, "message": "x" * LIMIT})),
+        ("msgpack", b"\xc6\xff\xff\xff\xff" + b"x" * (LIMIT + 1)),
+        ("json", b'{"job_id": "A", "status": 200, "message": "' + b"x" * LIMIT + b'"}'),
+        ("json", b"{" + b" " * (LIMIT + 1)),
+    ],
+)
+def test_a_value_larger_than_the_limit_is_refused_early(encoding: Encoding, data: bytes) -> None:
+    answers, why = read(data, encoding, *range(0, len(data), 1000))
+    assert answers == []
+    assert "10000" in why
+
+
+def test_many_values_may_be_larger_together() -> None:
+    data = msgpack.packb([{"job_id": "A", "status": 200, "message": "x" * 5000}] * 10)
+    answers, why = read(data, "msgpack", *range(0, len(data), 700))
+    assert (len(answers), why) == (10, "")
+
+
+@pytest.mark.parametrize(
+    ("said", "report"),
+    [
+        ({"type": "success"}, Report(status=200)),
+        ({"type": "success", "result": [1]}, Report(status=200, result=b"\x91\x01")),
+        ({"type": "success", "finished_at": "2026-01-01T00:00:00Z", "extra": 1}, Report(status=200)),
+        ({"type": "failure"}, Report(status=500)),
+        ({"type": "failure", "reason": "timeout"}, Report(status=504, reason="timeout")),
+        (
+            {"type": "failure", "reason": "other", "should_retry": False, "error": {"a": 1}, "message": "m"},
+            Report(status=400, should_retry=False, error=b"\x81\xa1a\x01", message="m"),
+        ),
+        (
+            {"type": "failure", "should_retry": True, "retry_after": 1.5},
+            Report(status=500, should_retry=True, retry_after_s=1.5),
+        ),
+        ({"status": 102, "retry_after": 3}, Report(status=102, retry_after_s=3.0)),
+        ({"status": 204}, Report(status=204)),
+        ({"status": 503, "type": "failure", "should_retry": False}, Report(status=503, should_retry=False)),
+        ({"status": 422, "type": "success"}, Report(status=422)),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["msgpack", "json"])
+def test_outcomes(said: dict[str, Any], report: Report, encoding: Encoding) -> None:
+    outcome = {"job_id": "A", **said}
+    data = msgpack.packb(outcome) if encoding == "msgpack" else json.dumps(outcome).encode()
+    assert decode_answer(data, encoding) == Said("A", report)
+
+
+@pytest.mark.parametrize(
+    "jobs", [{"jobs": [{"name": "next"}]}, {"jobs": {"name": "next"}}], ids=["a list", "whatever else"]
+)
+def test_chains_are_noticed(jobs: dict[str, Any]) -> None:
+    assert decode_answer(msgpack.packb({"job_id": "A", "status": 200, **jobs}), "msgpack") == Said("A", Report(), True)
+    nothing: list[Any] = [[], None]
+    for none in nothing:
+        data = msgpack.packb({"job_id": "A", "status": 200, "jobs": none})
+        assert decode_answer(data, "msgpack") == Said("A", Report(), False)
+
+
+def test_what_names_a_job_is_blamed_on_it() -> None:
+    said = decode_answer(msgpack.packb({"id": "A", "status": 200, "should_retry": "yes"}), "msgpack")
+    assert isinstance(said, Said)
+    assert (said.job_id, said.report.status) == ("A", 500)
+    assert said.report.message.startswith("INVALID_RESPONSE: Expected `bool | null`, got `str`")
+    for nobody in ({"job_id": 5, "status": 200}, {"status": "x"}, [1], None):
+        assert isinstance(decode_answer(msgpack.packb(nobody), "msgpack"), Unclear)
+
+
+def test_item_failures() -> None:
+    some = {"batchItemFailures": [{"itemIdentifier": "A"}, {"itemIdentifier": "B"}]}
+    assert decode_answer(json.dumps(some).encode(), "json") == ItemFailures(("A", "B"))
+    assert decode_answer(b'{"batchItemFailures": null}', "json") == ItemFailures(())
+    # A key that is misspelt or missing is no id of the batch, so it spoils the whole: better twice than never.
+    assert decode_answer(b'{"batchItemFailures": [{"ItemId": "A"}]}', "json") == ItemFailures(("",))
+
+
+def test_media_types() -> None:
+    for text in ("", "application/msgpack", "APPLICATION/X-MSGPACK; x=y", "application/vnd.msgpack"):
+        assert encoding_of(text) == "msgpack"
+    for text in ("application/json; charset=utf-8", "application/x-ndjson"):
+        assert encoding_of(text) == "json"
+    for text in ("text/html", "application/octet-stream", "json"):
+        with pytest.raises(AnswerGarbled, match="answer in application/msgpack"):
+            encoding_of(text)
+
+
+@given(packed)
+def test_arguments_travel_as_they_are(argument: Any) -> None:
+    data = msgpack.packb(argument)
+    held = Held(Job("A", "mail", data, timeout_s=1.5, created_at_ms=1), 3, 1)
+    assert data in encode_batch("b", [held], 0)
+    assert data in encode_light_job(held)
+
+
+def test_headers_stay_headers() -> None:
+    fields = dict(request_headers("b", "ünïcode/mail%\r\nX: y", "D"))
+    assert fields["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
+
+
+def test_dates_no_calendar_has() -> None:
+    assert iso_date(-5) == "1970-01-01T00:00:00.000Z"
+    assert iso_date(10**30) == "9999-12-31T23:59:59.999Z"
+    assert iso_date(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
+
+
+def test_nil_is_what_an_absent_value_is() -> None:
+    said = decode_answer(msgpack.packb({"job_id": "A", "status": 200, "result": None}), "msgpack")
+    assert isinstance(said, Said)
+    assert (said.report.result, said.report.error) == (NIL, NIL)

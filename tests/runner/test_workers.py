@@ -1,0 +1,235 @@
+"""The registry: what it refuses, forgets and keeps."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from jqd.clock import ManualClock
+from jqd.errors import ConfigError, JqdError, WorkerRefused
+from jqd.runner import Workers
+from jqd.runner.workers import UNREACHABLE_S, check_url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:80",
+        "http://localhost/",
+        "https://workers.example.com:8443/a/b%20c/~x",
+        "http://[::1]:7/",
+        "http://my_worker.svc.cluster.local./run",
+        "HTTP://host",
+    ],
+)
+def test_good_urls(url: str) -> None:
+    check_url(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "why"),
+    [
+        ("", "does not start with"),
+        ("ftp://host/", "does not start with"),
+        ("host:80", "does not start with"),
+        ("http://", "names no host"),
+        ("http:///path", "names no host"),
+        ("http://:80/", "names no host"),
+        ("http://host:0/", "port 0"),
+        ("http://host:99999/", "cannot be read"),
+        ("http://host:x/", "cannot be read"),
+        ("http://[::1/", "cannot be read"),
+        ("http://user:secret@host/", "user name or password"),
+        ("http://host/?q", "query or fragment"),
+        ("http://host/?", "query or fragment"),
+        ("http://host/#f", "query or fragment"),
+        ("http://ho st/", "a host that cannot be"),
+        ("http://hôst/", "a host that cannot be"),
+        ("http://-host/", "a host that cannot be"),
+        ("http://a..b/", "a host that cannot be"),
+        ("http://" + "a" * 64 + ".b/", "a host that cannot be"),
+        ("http://host/a b", "percent-encoded"),
+        ("http://host/é", "percent-encoded"),
+        ("http://host/\r\nX: y", "percent-encoded"),
+        (" http://host/", "percent-encoded"),
+        ("http://host/" + "a" * 3000, "more than 2048"),
+    ],
+)
+def test_bad_urls(url: str, why: str) -> None:
+    with pytest.raises(WorkerRefused, match="give http") as caught:
+        check_url(url)
+    assert why in str(caught.value)
+    assert caught.value.field == "url"
+    assert isinstance(caught.value, JqdError)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("name", ""),
+        ("name", "a\nb"),
+        ("name", "x" * 129),
+        ("name", 5),
+        ("max_jobs", 0),
+        ("max_jobs", True),
+        ("max_jobs", 1.5),
+        ("max_jobs", 10**9),
+        ("batch", 0),
+        ("jobs", []),
+        ("jobs", "mail"),
+        ("jobs", ["mail", ""]),
+        ("priority_min", -(2**31) - 1),
+        ("priority_max", 2**31),
+        ("ttl", 0),
+        ("ttl", -1.0),
+        ("ttl", float("nan")),
+        ("ttl", 1e9),
+        ("protocol", "http"),
+        ("worker_id", "a\x00"),
+        ("url", "nowhere"),
+    ],
+)
+def test_a_bad_field_is_named(field: str, value: Any) -> None:
+    workers = Workers(None, clock=ManualClock())
+    fields: dict[str, Any] = {"name": "w", "max_jobs": 1, "ttl_s" if field == "ttl" else field: value}
+    with pytest.raises(WorkerRefused) as caught:
+        workers.register(**fields)
+    assert caught.value.field == field
+    assert workers.list() == []
+
+
+def test_a_range_of_priorities_the_wrong_way_round() -> None:
+    with pytest.raises(WorkerRefused, match="priority_max must be a whole number from 5"):
+        Workers(None, clock=ManualClock()).register(name="w", priority_min=5, priority_max=4)
+
+
+def test_a_ttl_must_be_repeated_in_time() -> None:
+    clock = ManualClock()
+    workers = Workers(None, clock=clock)
+    worker = workers.register(name="w", ttl_s=10.0)
+    for _ in range(5):
+        clock.advance(9.0)
+        assert workers.register(name="w", ttl_s=10.0, worker_id=worker.id, max_jobs=2).id == worker.id
+    assert [known.max_jobs for known in workers.list()] == [2]
+    clock.advance(10.0)
+    assert workers.get(worker.id) is not None
+    clock.advance(0.001)
+    assert workers.get(worker.id) is None
+    assert workers.list() == []
+    assert not workers.unregister(worker.id)
+    again = workers.register(name="w", ttl_s=10.0, worker_id=worker.id)
+    assert again.id == worker.id, "whoever was forgotten keeps its id"
+
+
+def test_a_server_that_starts_again_is_the_same_worker() -> None:
+    workers = Workers(None, clock=ManualClock())
+    first = workers.register(name="w", url="http://h/")
+    assert workers.register(name="w", url="http://h/", max_jobs=7).id == first.id
+    assert [known.max_jobs for known in workers.list()] == [7]
+    assert workers.register(name="v", url="http://h/").id != first.id
+    assert workers.register(name="w", url="http://h/", protocol="lightjq").id != first.id
+    assert workers.register(name="w").id != workers.register(name="w").id, "those that pull cannot be told apart"
+
+
+def test_unreachable_for_long_is_forgotten() -> None:
+    clock = ManualClock()
+    workers = Workers(None, clock=clock)
+    worker = workers.register(name="w", url="http://h/")
+    workers.unreachable(worker.id)
+    clock.advance(UNREACHABLE_S - 1)
+    workers.unreachable(worker.id)
+    workers.reached(worker.id)
+    workers.unreachable(worker.id)
+    clock.advance(UNREACHABLE_S - 1)
+    workers.unreachable(worker.id)
+    assert workers.get(worker.id) is not None
+    clock.advance(1)
+    assert workers.get(worker.id) is not None, "time alone forgets nobody"
+    workers.unreachable(worker.id)
+    assert workers.get(worker.id) is None
+    workers.unreachable(worker.id)  # late news of one that is gone
+
+
+def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
+    path = tmp_path / "workers.json"
+    workers = Workers(path, clock=ManualClock())
+    kept = workers.register(name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
+    workers.register(name="v", url="http://i/", ttl_s=5.0)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert Workers(path, clock=ManualClock()).list() == [kept]
+    assert kept.jobs == ("mail", "bill")
+    workers.unregister(kept.id)
+    assert Workers(path, clock=ManualClock()).list() == []
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["workers.json"]
+
+
+def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "workers.json"
+    workers = Workers(path, clock=ManualClock())
+    workers.register(name="w", url="http://h/")
+    workers.register(name="w", url="http://h/", ttl_s=9.0)
+    assert Workers(path, clock=ManualClock()).list() == []
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"version": 1, "workers": [{}]}',
+        b"[" * 100_000,
+        b'{"version": 1, "workers": [{"id":"a","name":"w","url":"file:///etc/passwd","jobs":null,"max_jobs":1,'
+        b'"batch":null,"priority_min":0,"priority_max":0,"ttl_s":null,"protocol":"native","registered_at_ms":0}]}',
+    ],
+)
+def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "workers.json"
+    path.write_bytes(content)
+    workers = Workers(path, clock=ManualClock())
+    assert workers.list() == []
+    assert (tmp_path / "workers.damaged").read_bytes() == content
+    workers.register(name="w")
+    assert len(Workers(path, clock=ManualClock()).list()) == 1
+
+
+def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "workers.json"
+    path.write_text(json.dumps({"version": 2, "workers": []}))
+    with pytest.raises(ConfigError, match="format version 2"):
+        Workers(path, clock=ManualClock())
+    assert path.exists()
+
+
+def test_a_disk_that_refuses_is_told_and_survived(tmp_path: Path) -> None:
+    path = tmp_path / "gone" / "workers.json"
+    workers = Workers(path, clock=ManualClock())
+    worker = workers.register(name="w")
+    assert workers.get(worker.id) is not None
+    failing = workers.failing
+    assert failing is not None
+    assert str(path) in failing
+    path.parent.mkdir()
+    workers.register(name="v")
+    assert workers.failing is None
+    assert len(Workers(path, clock=ManualClock()).list()) == 2
+
+
+def test_watchers_are_told() -> None:
+    workers = Workers(None, clock=ManualClock())
+    told: list[int] = []
+    workers.watch(lambda: told.append(1))
+    worker = workers.register(name="w")
+    workers.register(name="w", worker_id=worker.id)
+    workers.unregister(worker.id)
+    assert len(told) == 2
+
+
+def test_what_a_worker_takes() -> None:
+    workers = Workers(None, clock=ManualClock())
+    some = workers.register(name="w", jobs=["mail"], priority_min=-1, priority_max=1)
+    assert [some.takes("mail", priority) for priority in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
+    assert not some.takes("bill", 0)
+    assert workers.register(name="w").takes("bill", 2**31 - 1)
