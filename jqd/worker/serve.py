@@ -32,7 +32,7 @@ from jqd.worker.service import CONCURRENCY_DEFAULT, Service, ServiceConfig
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
 CLOSE_S = 1.0  # for connections to close once nothing is in hand
-HARD_EXIT_S = 5.0  # after that a server that still waits for a peer which does not read is left behind
+HARD_EXIT_S = 3.0  # after that a server that still waits for a peer which does not read is left behind
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 REQUESTS_MAX = 1_000_000_000  # on one connection: a daemon keeps its connection for days
 PORT_MAX = 65_535
@@ -68,16 +68,15 @@ async def serve(
     SIGINT (main thread only) and own the process: leave it by force when a peer holds up the end. `stop`: set it to
     stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
-    _check(bind, daemons, advertise, priority_min, priority_max)
+    _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
     service = Service(app, ServiceConfig(concurrency=concurrency), clock=clock)
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
     card |= {"max_jobs": concurrency, "batch": batch, "ttl": ttl_s}
-    card |= {"priority_min": priority_min} if priority_min is not None else {}
-    card |= {"priority_max": priority_max} if priority_max is not None else {}
+    card |= _given(priority_min=priority_min, priority_max=priority_max)
     chance = source or random.Random()
-    headers = {"user-agent": f"jqd-worker/{__version__}"} | ({"authorization": f"Bearer {token}"} if token else {})
+    headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
     with _force(enabled=signals) as force, _bind(bind) as listener:
         async with httpx2.AsyncClient(headers=headers, trust_env=False) as http, trio.open_nursery() as listening:
             if signals:
@@ -204,9 +203,20 @@ def _bind(bind: str) -> socket.socket:
     return socket.create_server((host, int(port)), family=family, backlog=BACKLOG)
 
 
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
 def _check(
-    bind: str, daemons: Sequence[str], advertise: str | None, priority_min: int | None, priority_max: int | None
+    bind: str,
+    daemons: Sequence[str],
+    advertise: str | None,
+    concurrency: int,
+    priority_min: int | None,
+    priority_max: int | None,
 ) -> None:
+    if concurrency < 1:
+        raise ConfigError(f"concurrency {concurrency} would run nothing; it is 1 or more")
     host, _, port = bind.rpartition(":")
     if not host or not port.isdecimal() or int(port) > PORT_MAX:
         raise ConfigError(f"bind {bind!r} is no HOST:PORT; write 127.0.0.1:0 for any free port on this machine")

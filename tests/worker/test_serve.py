@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import trio
 
@@ -133,6 +134,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bind": "127.0.0.1:99999"}, "is no HOST:PORT"),
     ({"bind": "0.0.0.0:0"}, "is no address others can use; add advertise"),
     ({"bind": "[::]:0"}, "is no address others can use; add advertise"),
+    ({"concurrency": 0}, "concurrency 0 would run nothing"),
     ({"daemons": ["127.0.0.1:7420"]}, "daemon '127.0.0.1:7420' is no http URL"),
     ({"advertise": "worker:80"}, "advertise 'worker:80' is no http URL"),
     ({"priority_min": 2, "priority_max": 1}, "priority_min 2 is above priority_max 1"),
@@ -175,6 +177,11 @@ def hold(path):
         except FileNotFoundError:
             time.sleep(0.01)
 
+@app.job()
+def much(size):
+    "More than a connection holds while nobody reads."
+    return bytes(size)
+
 trio.run(partial(serve, app, daemons=[sys.argv[1]]))
 print("left in order", flush=True)
 """
@@ -186,19 +193,18 @@ async def end_process(process: trio.Process) -> None:
 
 
 @pytest.fixture
-async def process(daemon: ScriptedDaemon) -> AsyncIterator[trio.Process]:
+async def process(daemon: ScriptedDaemon, tmp_path: Path) -> AsyncIterator[trio.Process]:
     command = [sys.executable, "-c", PROGRAM, daemon.url]
     root = Path(__file__).parents[2]
-    async with trio.open_nursery() as nursery:
-        process: trio.Process = await nursery.start(
-            partial(
-                trio.run_process, command, stdout=subprocess.PIPE, check=False, cwd=root, deliver_cancel=end_process
-            )
-        )
-        with trio.fail_after(PATIENCE_S):
-            await daemon.registered.wait()
-        yield process
-        nursery.cancel_scope.cancel()
+    with (tmp_path / "log").open("wb") as log:
+        options = {"stdout": subprocess.PIPE, "stderr": log, "check": False, "cwd": root}
+        async with trio.open_nursery() as nursery:
+            run = partial(trio.run_process, command, deliver_cancel=end_process, **options)
+            process: trio.Process = await nursery.start(run)
+            with trio.fail_after(PATIENCE_S):
+                await daemon.registered.wait()
+            yield process
+            nursery.cancel_scope.cancel()
 
 
 async def read_line(process: trio.Process) -> bytes:
@@ -247,6 +253,26 @@ async def test_a_second_signal_means_now(daemon: ScriptedDaemon, process: trio.P
             assert await process.wait() == 0
         nursery.cancel_scope.cancel()
     assert not daemon.jobs["a"].ended.is_set()
+
+
+async def test_a_peer_that_does_not_read_cannot_hold_up_the_end(
+    daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path
+) -> None:
+    (card,) = daemon.workers.values()
+    host, _, port = card["url"].removeprefix("http://").strip("/").rpartition(":")
+    jobs = [{"job_id": str(n), "name": "much", "argument": 900_000} for n in range(50)]
+    body = msgspec.msgpack.encode({"jobs": jobs})
+    async with await trio.open_tcp_stream(host, int(port)) as stream:
+        head = f"POST / HTTP/1.1\r\nhost: a\r\ncontent-type: application/msgpack\r\ncontent-length: {len(body)}\r\n\r\n"
+        await stream.send_all(head.encode() + body)
+        assert (await stream.receive_some(1)) == b"H", "the answer has begun; nothing more is read of it"
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            await daemon.unregistered.wait()
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            assert await process.wait() == 0
+    assert "worker.left" in (tmp_path / "log").read_text()
 
 
 def test_nothing_of_this_process_was_left_running() -> None:
