@@ -1,0 +1,178 @@
+"""Journal → store, with answers lost, the store away, rolled back or emptied."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.clock import ManualClock
+from jqd.errors import JqdError, StoreAway, StoreRefused
+from jqd.job import Job, State
+from jqd.journal import Journal, JournalConfig, Slice, open_journal
+from jqd.loops.ingest import CHUNK_BYTES, CHUNK_RECORDS, SKIP_BYTES, Ingest, LaneRules, chunks
+from jqd.record import Head, Lane, decode_jobs, encode_jobs
+from jqd.store import JobView
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+
+
+class LossyStore(FakeStore):
+    """Does what it is asked and then loses the answer, or refuses, for the calls told."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.trouble: list[JqdError | None] = []
+        self.skips = 0
+
+    async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await super().apply_jobs(journal_id, start, end, jobs)
+        if self.trouble and (error := self.trouble.pop(0)):
+            raise error
+
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
+        self.skips += 1
+        await super().skip(journal_id, lane, start, end)
+
+
+class Bench:
+    def __init__(self, journal: Journal, store: LossyStore) -> None:
+        self.journal, self.store = journal, store
+        self.applied: list[str] = []
+        rules: LaneRules[Job] = LaneRules(
+            decode_jobs,
+            lambda *args: store.apply_jobs(*args),
+            lambda job: len(job.argument),
+            lambda jobs: self.applied.extend(job.id for job in jobs),
+        )
+        self.ingest: Ingest[Any] = Ingest(Lane.JOBS, rules, journal=journal, store=store, source=random.Random(1))
+
+    async def push(self, count: int, size: int = 3) -> list[str]:
+        ids = self.journal.ids.take(count)
+        jobs = msgspec.msgpack.encode([{"name": "t", "argument": b"x" * size} for _ in range(count)])
+        await self.journal.wsync(self.journal.write(Lane.JOBS, count, encode_jobs(Head(ids.first, 1), jobs)))
+        return ids.ids()
+
+    async def drained(self) -> None:
+        await self.ingest.wait_applied(self.journal.end)
+
+
+@asynccontextmanager
+async def bench(store: LossyStore | None = None) -> AsyncIterator[Bench]:
+    clock = ManualClock()
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal, trio.open_nursery() as nursery:
+        made = Bench(journal, store or LossyStore(clock))
+        yield made
+        nursery.cancel_scope.cancel()
+
+
+async def run(made: Bench, nursery: trio.Nursery) -> None:
+    await nursery.start(made.ingest.run)
+
+
+async def test_all_jobs_arrive_once_in_bounded_calls() -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        calls: list[int] = []
+        whole = made.store.apply_jobs
+
+        async def count(journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+            calls.append(len(jobs))
+            await whole(journal_id, start, end, jobs)
+
+        made.store.apply_jobs = count  # type: ignore[method-assign]
+        ids = [await made.push(n) for n in (1, 1_700, 3)]
+        await run(made, nursery)
+        await made.drained()
+        assert made.applied == [job_id for batch in ids for job_id in batch]
+        assert max(calls) <= CHUNK_RECORDS
+        assert len(calls) == 4
+        assert (await made.store.stats()).waiting == 1_704
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("error", [StoreAway("answer lost"), StoreRefused("somebody's key")])
+async def test_a_lost_answer_doubles_nothing_and_its_waiters_are_told(error: JqdError, autojump_clock: None) -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        made.store.trouble = [None, error, error, None]
+        first = await made.push(600)
+        await run(made, nursery)
+        more = await made.push(700)  # would make other chunks, were the unanswered one not sent again as it was
+        await made.drained()
+        assert made.applied == first + more
+        assert (await made.store.stats()).waiting == 1_300
+        assert made.ingest.pace.reason is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_while_the_store_is_away_nothing_is_lost_and_health_says_so(autojump_clock: None) -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        made.store.away = "cable pulled"
+        await run(made, nursery)
+        ids = await made.push(5)
+        while made.ingest.pace.reason is None:
+            await trio.sleep(0.1)
+        assert "cable pulled" in made.ingest.pace.reason
+        assert made.ingest.position is None
+        made.store.away = None
+        await made.drained()
+        assert made.applied == ids
+        nursery.cancel_scope.cancel()
+
+
+async def test_an_emptied_store_is_filled_again_from_the_journal() -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        ids = await made.push(10)
+        await run(made, nursery)
+        await made.drained()
+        made.store.wipe()
+        later = await made.push(1)
+        while (await made.store.stats()).waiting < 11:
+            await trio.lowlevel.checkpoint()
+        for job_id in ids + later:
+            view = await made.store.get_job(job_id)
+            assert isinstance(view, JobView)
+            assert view.state is State.WAITING
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_quiet_lane_tells_its_position_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert SKIP_BYTES > CHUNK_BYTES
+    monkeypatch.setattr("jqd.loops.ingest.SKIP_BYTES", 1_000)
+    async with bench() as made, trio.open_nursery() as nursery:
+        await made.push(1)
+        await run(made, nursery)
+        await made.drained()
+        await made.journal.wsync(made.journal.write(Lane.OUTCOMES, 1, b"x" * 5_000))
+        await made.push(1)
+        await made.drained()
+        assert made.store.skips == 0  # the job behind them moved the position along
+        nursery.cancel_scope.cancel()
+
+
+def pieces(*frames: tuple[int, int]) -> list[Slice]:
+    """Frames as (position, records), whole."""
+    return [Slice(Lane.JOBS, start, b"%d" % size, 0, size, start + 1_000) for start, size in frames]
+
+
+def cut(slices: list[Slice], size: Callable[[int], int] = lambda _: 1) -> list[tuple[int, int]]:
+    return [(c.end, len(c.records)) for c in chunks(slices, lambda body: list(range(int(body))), size)]
+
+
+def test_chunks_span_small_frames_and_split_large_ones() -> None:
+    assert cut(pieces((0, 2), (1_000, 3))) == [(2_000, 5)]
+    assert cut(pieces((0, 700))) == [(500, 500), (1_000, 200)]
+    assert cut(pieces((0, 400), (1_000, 400))) == [(1_100, 500), (2_000, 300)]
+    assert cut([]) == []
+
+
+def test_chunks_are_bounded_in_bytes_but_never_empty() -> None:
+    assert cut(pieces((0, 3)), lambda _: CHUNK_BYTES + 1) == [(1, 1), (2, 1), (1_000, 1)]
+
+
+def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:
+    assert cut([Slice(Lane.JOBS, 100, b"9", 4, 7, 107)]) == [(107, 3)]
