@@ -1,7 +1,8 @@
 """Runs batches of claimed jobs on HTTP workers."""
 
+from jqd.runner.config import RunnerConfig
 from jqd.runner.ledger import Stopped
-from jqd.runner.runner import DoneAnswer, Offer, Runner, RunnerConfig, Running
+from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.verdict import Report
 from jqd.runner.wire import Said, Unclear, decode_answer
 from jqd.runner.workers import Worker, Workers

@@ -17,6 +17,8 @@ import trio
 
 from jqd.job import Held, Outcome
 
+TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
+
 
 class Phase(enum.IntEnum):
     """Where a job in hand stands."""
@@ -60,6 +62,7 @@ class Ledger:
         self._outcomes: deque[tuple[Entry, Outcome]] = deque()
         self._returned: deque[Entry] = deque()
         self._at_work = 0
+        self._untaken_bytes = 0
         self._some_stopped = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -68,6 +71,16 @@ class Ledger:
     def at_work(self) -> int:
         """Jobs queued or running."""
         return self._at_work
+
+    @property
+    def untaken(self) -> int:
+        """Outcomes nobody has taken yet."""
+        return len(self._outcomes)
+
+    @property
+    def untaken_bytes(self) -> int:
+        """Results, errors and messages of those."""
+        return self._untaken_bytes
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -113,6 +126,7 @@ class Ledger:
         assert outcome.job_id == entry.held.job.id
         self._stop(entry)
         self._outcomes.append((entry, outcome))
+        self._untaken_bytes += _weight(outcome)
         self._some_stopped.set()
 
     def give_back(self, entry: Entry) -> None:
@@ -121,23 +135,20 @@ class Ledger:
         self._returned.append(entry)
         self._some_stopped.set()
 
-    def forget(self, entry: Entry) -> None:
-        """Out of hand at once, reporting nothing: a newer claim of the same job shows that this one was void."""
-        self._stop(entry)
-        if self._entries.get(entry.held.job.id) is entry:
-            del self._entries[entry.held.job.id]
-
     def get_stopped(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes and up to `limit` returned jobs; taken once."""
+        """Up to `limit` outcomes, fewer when they are large, and up to `limit` returned jobs; taken once."""
         stopped = Stopped([], [])
-        while self._outcomes and len(stopped.outcomes) < limit:
+        taken_bytes = 0
+        while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
             entry, outcome = self._outcomes.popleft()
             entry.taken = True
+            taken_bytes += _weight(outcome)
             stopped.outcomes.append(outcome)
         while self._returned and len(stopped.returned) < limit:
             entry = self._returned.popleft()
             entry.taken = True
             stopped.returned.append(entry.held)
+        self._untaken_bytes -= taken_bytes
         if not self._outcomes and not self._returned and self._some_stopped.is_set():
             self._some_stopped = trio.Event()
         return stopped
@@ -163,3 +174,7 @@ class Ledger:
         self._at_work -= 1
         if not self._at_work:
             self._idle.set()
+
+
+def _weight(outcome: Outcome) -> int:
+    return len(outcome.result) + len(outcome.error) + len(outcome.message)

@@ -177,9 +177,10 @@ class Parcel:
         self.scope.cancel()
 
     def drop(self, entry: Entry) -> None:
-        """A newer claim of this job shows that this one was void."""
+        """A newer claim of this job shows that this one was void; handing it back changes nothing in the store."""
         self._leave(entry)
-        self._desk.ledger.forget(entry)
+        self._desk.ledger.give_back(entry)
+        self._desk.counters.returned += 1
         self._after()
         if not self.missing:
             self.scope.cancel()

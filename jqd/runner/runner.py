@@ -4,11 +4,12 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 `run_jobs` until `settled`; what cannot be delivered comes back untried.
 """
 
+import functools
 import random
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ from jqd.backoff import Backoff
 from jqd.clock import Clock
 from jqd.job import Held
 from jqd.log import get_logger
+from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
 from jqd.runner.limits import Gate
@@ -29,29 +31,6 @@ from jqd.runner.workers import Worker, Workers
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 CLOSE_S = 1.0  # to close idle connections at the end
-
-
-@dataclass(frozen=True, slots=True)
-class RunnerConfig:
-    """Limits of the runner."""
-
-    timeout_margin_s: float = 0.5  # an outcome on its way when the timeout strikes still counts
-    connect_timeout_s: float = 5.0  # to reach a worker; nothing is lost by trying another
-    result_bytes_max: int = 1 << 20  # of one job's result: it lives in the store's memory
-    answer_bytes_max: int = 64 << 20  # of one answer with all its results
-    batch_bytes_max: int = 4 << 20  # of the arguments in one POST; a single larger job goes alone
-    connections_max: int = 1024  # to all workers together; below the usual limit of open files
-    keepalive_s: float = 4.0  # common servers close after 5 s; closing first avoids a race
-    linger_s: float = 1.0  # for an answer to end after its last outcome, so that its connection can be kept
-    tick_s: float = 0.05  # how late a timeout may be noticed
-    backoff_first_s: float = 0.5  # a worker that is away or overloaded is left alone this long at first
-    backoff_cap_s: float = 30.0  # and at most: whoever comes back is found within this
-    retry_after_max_s: float = 3_600.0  # a worker may ask for more; it is asked again after an hour
-
-    def __post_init__(self) -> None:
-        for name in self.__slots__:
-            if not getattr(self, name) > 0:
-                raise ValueError(f"runner.{name} must be above 0, not {getattr(self, name)!r}")
 
 
 class Offer(NamedTuple):
@@ -158,6 +137,8 @@ class Runner:
         """Jobtypes that some worker with a free slot takes; None: one of them takes any; empty: nobody is free."""
         now_s = self._clock.mono_s()
         wanted: set[str] = set()
+        if self._is_backlogged():
+            return frozenset()
         for worker, gate in self._posting():
             if not gate.free(now_s):
                 continue
@@ -168,6 +149,8 @@ class Runner:
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
         """The freest worker for such a job, None when there is none now."""
+        if self._is_backlogged():
+            return None
         now_s = self._clock.mono_s()
         best: tuple[float, int, Worker] | None = None
         for worker, gate in self._posting():
@@ -228,7 +211,11 @@ class Runner:
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
         """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `settled`."""
-        return self._ledger.get_stopped(limit)
+        backlogged = self._is_backlogged()
+        stopped = self._ledger.get_stopped(limit)
+        if backlogged and not self._is_backlogged():
+            self._note_free()
+        return stopped
 
     def settled(self, job_ids: Iterable[str]) -> None:
         """The store knows what became of these. Ids that are not stopped here are passed over."""
@@ -257,6 +244,7 @@ class Runner:
         return {
             "in_hand": len(self._ledger),
             "at_work": self._ledger.at_work,
+            "untaken": self._ledger.untaken,
             **self._desk.counters.snapshot(),
             "workers": [
                 {
@@ -321,6 +309,11 @@ class Runner:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             parcel.drop(entry)
 
+    def _is_backlogged(self) -> bool:
+        """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
+        config = self._config
+        return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
+
     def _note_free(self) -> None:
         self._free.set()
         self._free = trio.Event()
@@ -349,8 +342,15 @@ class Runner:
             max_connections=self._config.connections_max,
             max_keepalive_connections=self._config.connections_max // 2,
             keepalive_expiry=self._config.keepalive_s,
+            ssl_context=_tls_context(),
             socket_options=options,
         )
+
+
+@functools.cache
+def _tls_context() -> ssl.SSLContext:
+    """Made once: reading the trusted roots takes tens of milliseconds."""
+    return httpcore2.default_ssl_context()
 
 
 async def _close(pool: httpcore2.AsyncConnectionPool) -> None:

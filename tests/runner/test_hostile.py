@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgpack
 import pytest
 import trio
+import trio.testing
 
 from jqd.job import Fate
 from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
@@ -295,6 +296,24 @@ async def test_a_job_that_kills_its_worker_takes_no_other_along(open_house: Open
         fates = [outcome.fate for outcome in await house.run_to_end(held)]
         assert fates.pop(5) is Fate.RETRY
         assert set(fates) == {Fate.SUCCEEDED}
+
+
+async def test_stop_work_reaches_what_waits_to_be_sent_again(open_house: OpenHouse) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(in_turn(_close_before, hang)) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(4)
+        house.run(held)
+        assert len((await worker.request(1)).jobs()) == 2
+        house.runner.stop_work()
+        await house.stopped(4)
+        assert sorted(house.returned) == ids(held)
+        with trio.fail_after(WAIT_S):
+            await house.runner.drain()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(worker.requests) == 2
 
 
 async def test_outcomes_heard_before_the_loss_stand(open_house: OpenHouse) -> None:

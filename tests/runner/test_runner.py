@@ -391,9 +391,10 @@ async def test_a_newer_claim_of_a_job_at_work_voids_the_older(open_house: OpenHo
         (old,) = hold(1, fence=7)
         house.run([old])
         await worker.request(0)
-        new = type(old)(old.job, 9, 1)
-        (outcome,) = await house.run_to_end([new])
-        assert outcome.fence == 9
+        house.run([type(old)(old.job, 9, 1)])
+        await house.stopped(2)
+        assert house.returned == [old.job.id], "counted as stopped; the store does not hold it by that fence any more"
+        assert house.outcomes[old.job.id].fence == 9
         assert house.runner.get_running_jobs() == {old.job.id: 9}
         assert house.runner.offer("mail", 0).jobs_max == 100
 
@@ -436,6 +437,26 @@ async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
         (parcel,) = house.runner._early
         start(parcel)
         await house.stopped(1)
+
+
+async def test_outcomes_nobody_takes_stop_new_work(open_house: OpenHouse, eventually: Eventually) -> None:
+    async with open_worker() as worker, open_house(untaken_bytes_max=1000) as house:
+        house.register(worker.url)
+        house.run(hold(1, argument="x" * 600, keep_result=True))
+        house.run(hold(1, argument="x" * 600, keep_result=True))
+        await eventually(lambda: house.runner.stats()["untaken"] == 2)
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted_jobtypes() == frozenset()
+        async with trio.open_nursery() as nursery:
+
+            async def free() -> None:
+                with trio.fail_after(WAIT_S):
+                    await house.runner.wait_free()
+
+            nursery.start_soon(free)
+            await trio.testing.wait_all_tasks_blocked()
+            await house.stopped(2)
+        assert house.runner.wanted_jobtypes() is None
 
 
 def test_a_limit_of_nothing_is_refused() -> None:
