@@ -235,8 +235,8 @@ async def test_a_cancel_of_a_held_job_is_noted(store_bench: StoreBench) -> None:
     await store_bench.store.release_sysid(owner)
     states = [await store_bench.state(job) for job in jobs]
     assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED, State.CANCELLED]
+    assert not any([(await store_bench.view(job)).cancel_asked for job in jobs])
     view = await store_bench.view(jobs[0])
-    assert not view.cancel_asked
     assert view.outcome is not None
     assert view.outcome.message == "x"
     assert reaped.job.id == jobs[3].id
@@ -271,6 +271,14 @@ async def test_an_outcome_may_come_before_its_job(store_bench: StoreBench, fate:
     assert (await store_bench.store.stats()).dead == (fate is Fate.DEAD)
     if fate is Fate.RETRY:
         assert view.eligible_at_ms == store_bench.clock.wall_ms() + 500
+
+
+async def test_attempts_told_before_the_job_count(store_bench: StoreBench) -> None:
+    """The journal may hold the third attempt and no longer the first."""
+    job = store_bench.make()
+    await store_bench.settle(outcome(Held(job, 12345, 3), Fate.RETRY))
+    await store_bench.add(job)
+    assert (await store_bench.claim_one(await store_bench.join())).attempt == 4
 
 
 async def test_notes_of_unseen_jobs_merge(store_bench: StoreBench) -> None:

@@ -116,10 +116,9 @@ async def test_leaving_frees_seat_and_jobs(store_bench: StoreBench) -> None:
 
 async def test_held_is_told_in_full(store_bench: StoreBench) -> None:
     owner = await store_bench.join()
-    expected = []
-    for _ in range(3):
-        await store_bench.add(*(store_bench.make() for _ in range(400)))
-        expected += await store_bench.claim(owner, limit=400)
+    for priority in (3, 2, 1):  # the newest are claimed first: fences and ids run against each other
+        await store_bench.add(*(store_bench.make(priority=priority) for _ in range(400)))
+    expected = [held for _ in range(3) for held in await store_bench.claim(owner, limit=400)]
     assert await store_bench.store.get_held(owner) == expected
     assert (await store_bench.store.stats()).running == 1200
 
