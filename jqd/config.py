@@ -110,6 +110,7 @@ def load(
         _put(merged, setting, origins)
     data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default))
     merged.setdefault("journal", {}).setdefault("directory", str(data_dir / "journal"))
+    merged.setdefault("store", {}).setdefault("url", "")  # none named: one of our own in the data directory
     config = _build(Config, merged, (), origins)
     assert isinstance(config, Config)
     return config

@@ -57,6 +57,7 @@ class Daemon:
         self.config = config
         self.journal = journal
         self.store = store
+        self.clock = clock
         sysid = journal.journal_id[:10]
         self.endings = Endings()
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
@@ -72,6 +73,22 @@ class Daemon:
             daemon=sysid,
         )
         self.scheduler = Scheduler()
+        self._build_loops(source)
+        self.control = Control(
+            journal=journal,
+            runner=self.runner,
+            workers=self.workers,
+            membership=self.membership,
+            lanes=self.lanes,
+            paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],
+            endings=self.endings,
+            clock=clock,
+            joblog=self.joblog,
+        )
+        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
+
+    def _build_loops(self, source: random.Random) -> None:
+        journal, store, clock = self.journal, self.store, self.clock
         self.dispatch = Dispatch(
             store=store,
             scheduler=self.scheduler,
@@ -100,18 +117,6 @@ class Daemon:
         )
         self.lanes = self._build_lanes(source)
         self.purge = Purge(journal=journal, store=store, applied=self._applied_everywhere, source=source)
-        self.control = Control(
-            journal=journal,
-            runner=self.runner,
-            workers=self.workers,
-            membership=self.membership,
-            lanes=self.lanes,
-            paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],
-            endings=self.endings,
-            clock=clock,
-            joblog=self.joblog,
-        )
-        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
 
     def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
         rules: dict[Lane, LaneRules[Any]] = {
@@ -223,7 +228,7 @@ class Daemon:
 
     async def _settle_all(self) -> None:
         """Until every outcome is in the journal and the store, and every untried job is handed back."""
-        while self.runner.get_running_jobs() or self.settle.pending:
+        while self.runner.get_running_jobs() or self.settle.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
         await self.lanes[Lane.OUTCOMES].wait_applied(self.journal.read_point(Lane.OUTCOMES))
 
@@ -282,4 +287,3 @@ def _end_overdue(drain_s: float) -> None:
     """A peer that does not read its answer can hold the HTTP server for ever. All that was promised is on disk."""
     log.error("daemon.ended_overdue", drain_s=drain_s)
     os._exit(0)
-

@@ -40,7 +40,7 @@ class Common:
 
 def push(
     name: str,
-    argument: str | None = None,
+    argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
     lines: Path | None = None,

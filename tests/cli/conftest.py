@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.live.harness import Daemon, Process, short_directory
+
+
+@pytest.fixture(scope="session")
+def url() -> Iterator[str]:
+    """A real daemon with the example worker."""
+    with short_directory() as base, Daemon(base / "d") as daemon:
+        args = ["worker", "jqd.worker.demo", "--daemon", daemon.url, "--name", "demo"]
+        with Process(args, base / "worker.log") as worker:
+            yield daemon.url
+            assert worker.stop() == 0
+        assert daemon.stop() == 0

@@ -1,0 +1,142 @@
+"""The command line against a real daemon: exit codes, outputs, what goes to stdout and what to stderr."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from jqd.cli import run
+
+ABSENT = "http://127.0.0.1:9"  # the discard port: nothing listens there
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.strip()
+
+
+def test_a_job_is_pushed_and_shown(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["push", "add", "[1, 2, 39]", "--keep-result", "--url", url]) == 0
+    job_id = out(capsys)
+    assert run(["get", job_id, "--wait", "20", "--url", url, "-o", "json"]) == 0
+    job = json.loads(out(capsys))
+    assert (job["job_id"], job["state"], job["result"]) == (job_id, "succeeded", 42)
+    assert run(["get", job_id, "--url", url]) == 0
+    assert "succeeded" in out(capsys)
+
+
+def test_push_can_wait_and_its_code_says_how_it_ended(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["push", "echo", "just text", "--wait", "--url", url, "--output", "json"]) == 0
+    assert json.loads(out(capsys))["result"] == "just text"
+    assert run(["push", "fail", "--max-retry", "0", "--wait", "--url", url, "-o", "json"]) == 1
+    assert json.loads(out(capsys))["state"] == "failed"
+
+
+def test_an_argument_comes_from_stdin_or_a_file(
+    url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "argument"
+    file.write_text('{"a": [1]}')
+    assert run(["push", "echo", f"@{file}", "--wait", "--url", url, "-o", "json"]) == 0
+    assert json.loads(out(capsys))["result"] == {"a": [1]}
+    monkeypatch.setattr("sys.stdin", io.StringIO("from stdin"))
+    assert run(["push", "echo", "-", "--wait", "--url", url, "-o", "json"]) == 0
+    assert json.loads(out(capsys))["result"] == "from stdin"
+    assert run(["push", "echo", "-7", "--priority", "-5", "--wait", "--url", url, "-o", "json"]) == 0
+    told = json.loads(out(capsys))
+    assert (told["result"], told["priority"]) == (-7, -5)
+    assert run(["push", "echo", "--wait", "--url", url, "-o", "json"]) == 0
+    assert json.loads(out(capsys))["result"] is None
+    assert run(["push", "echo", "@/does/not/exist", "--url", url]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("output", ["table", "json", "jsonl"])
+def test_a_file_of_lines_is_a_job_per_line(
+    output: str, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{n}\n\n" for n in range(2_345)))
+    assert run(["push", "echo", "--lines", str(file), "--priority", "5", "--url", url, "-o", output]) == 0
+    text = out(capsys)
+    ids = json.loads(text)["job_ids"] if output == "json" else text.splitlines()
+    assert len(set(ids)) == 2_345
+
+
+def test_lines_can_be_waited_for(url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines"
+    file.write_text("[1, 1]\n[2, 2]\n")
+    assert run(["push", "add", "--lines", str(file), "--wait", "--url", url, "-o", "jsonl"]) == 0
+    assert [json.loads(line)["result"] for line in out(capsys).splitlines()] == [2, 4]
+
+
+def test_a_job_with_a_date_is_cancelled(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for date in (["--in", "1h"], ["--in", "90"], ["--run-at", "2099-01-01T00:00:00Z"]):
+        assert run(["push", "echo", "late", *date, "--url", url]) == 0
+        job_id = out(capsys)
+        assert run(["get", job_id, "--wait", "0.2", "--url", url, "-o", "json"]) == 5
+        assert json.loads(out(capsys))["state"] in ("scheduled", "waiting")
+        assert run(["cancel", job_id, "--url", url, "-o", "json"]) == 0
+        assert json.loads(out(capsys)) == {"job_id": job_id, "cancel": "cancelled"}
+    assert run(["push", "echo", "1", "--wait", "--url", url, "-o", "json"]) == 0
+    assert run(["cancel", json.loads(out(capsys))["job_id"], "--url", url]) == 1
+
+
+def test_status_names_both_halves_and_counts(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["status", "--url", url, "-o", "json"]) == 0
+    told = json.loads(out(capsys))
+    assert told["push"] == told["run"] == {"ready": True, "reason": None}
+    assert told["store"]["ended"] > 0
+    assert run(["status", "--url", url]) == 0
+
+
+def test_the_environment_names_the_daemon(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JQD_URL", url)
+    assert run(["status"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "part"),
+    [
+        (["get", "01M7Y8XHSQ0000E1ERMGKRAG0T", "--url", ABSENT], 4, "no daemon answers"),
+        (["push", "x", "--url", ABSENT], 4, "no daemon answers"),
+        (["push", "x", "--priority", "much"], 2, ""),
+        (["get"], 2, ""),
+        (["fly"], 2, ""),
+        (["push", "x", "--in", "soon", "--url", ABSENT], 1, "--in soon is no duration"),
+        (["push", "x", "1", "--lines", "f", "--url", ABSENT], 1, "not both"),
+        (["push", "x", "--lines", "f", "--id", "1", "--url", ABSENT], 1, "--id names one job"),
+        (["worker", "no_such_module", "--daemon", ABSENT], 1, "no_such_module"),
+        (["worker", "jqd.worker.demo", "--log-level", "loud"], 1, "unknown log level"),
+        (["serve", "--bind", "127.0.0.1:http"], 1, "host:port"),
+        (["serve", "--bind", "0.0.0.0:1"], 1, "--insecure"),
+        (["serve", "--config", "/does/not/exist.toml"], 1, "cannot be read"),
+        (["dev", "--config", "/does/not/exist.toml"], 1, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_done_has_a_code_and_a_sentence(
+    words: list[str], code: int, part: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(words) == code
+    told = capsys.readouterr()
+    assert part in told.err
+    assert told.out == ""
+
+
+def test_an_unknown_job_is_not_found_and_a_bad_one_is_named(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["get", "nonsense", "--url", url]) == 3
+    assert run(["cancel", "01M7Y8XHSQ0000E1ERMGKRAG0T", "--url", url]) == 3
+    assert run(["push", "x", "--timeout", "-1", "--url", url]) == 1
+    assert "timeout" in capsys.readouterr().err
+
+
+def test_help_and_version_are_there(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--help"]) == 0
+    assert "push" in out(capsys)
+    assert run(["push", "--help"]) == 0
+    assert "--lines" in out(capsys)
+    assert run(["--version"]) == 0
+    assert out(capsys) == "0.1.0"

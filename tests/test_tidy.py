@@ -1,0 +1,88 @@
+"""What linters cannot say of a tree: sizes, names, and who may touch what."""
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "jqd").rglob("*.py"))
+SCRIPTS = sorted((ROOT / "jqd" / "store" / "lua").glob("*.lua"))
+LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+HEADER = ("-- KEYS", "-- ARGV", "-- Returns", "-- Errors", "-- Cost")
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Each function and its lines without its docstring."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            if ast.get_docstring(node) is not None:
+                doc = node.body[0]
+                assert doc.end_lineno is not None
+                lines -= doc.end_lineno - doc.lineno + 1
+            yield node.name, lines
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_file_is_one_idea_on_a_few_pages(path: Path) -> None:
+    text = path.read_text()
+    assert len(text.splitlines()) <= LINES_MAX
+    assert re.fullmatch(r"[a-z]+|__init__|__main__", path.stem)
+    tree = ast.parse(text)
+    assert ast.get_docstring(tree), "it begins with what it promises"
+    long = [(function, lines) for function, lines in functions(tree) if lines > FUNCTION_LINES_MAX]
+    assert long == []
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_clocks_and_the_environment_have_one_door(path: Path) -> None:
+    text = path.read_text()
+    if path.name != "clock.py":
+        assert not re.search(r"^\s*(import time|from time import)", text, re.MULTILINE)
+    if path != ROOT / "jqd" / "config.py":
+        assert not re.search(r"os\.(environ|getenv)", text)
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=name)
+def test_a_script_says_what_it_needs_and_scans_nothing(path: Path) -> None:
+    text = path.read_text()
+    assert text.startswith("#!lua")
+    assert [field for field in HEADER if field not in text] == []
+    assert not re.search(r"call\(\s*['\"](KEYS|SCAN|HSCAN|SSCAN|ZSCAN)['\"]", text, re.IGNORECASE)
+
+
+def test_every_room_stands_on_the_one_page() -> None:
+    page = (ROOT / "docs" / "ARCHITECTURE.md").read_text()
+    rooms = {path.name for path in (ROOT / "jqd").iterdir() if path.is_dir() and path.name != "__pycache__"}
+    words = {path.name for path in (ROOT / "jqd").glob("*.py") if not path.name.startswith("__")}
+    assert [room for room in rooms if f"`{room}/`" not in page] == []
+    assert [word for word in words if f"`{word}`" not in page] == []
+
+
+def test_every_error_says_when_it_comes() -> None:
+    tree = ast.parse((ROOT / "jqd" / "errors.py").read_text())
+    bare = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and not ast.get_docstring(node)]
+    assert bare == []
+
+
+def test_the_project_names_no_machine_and_no_registry() -> None:
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if listed.returncode != 0:
+        pytest.skip("not in a git checkout, so what belongs to the project is not known")
+    wrong = re.compile(r"https?://[^ ]*(/simple/?\b|registry[.]|/packages/[0-9a-f]{2}/)|--(extra-)?index-url\b")
+    found = []
+    for line in listed.stdout.splitlines():
+        path = ROOT / line
+        if path.is_file() and path != Path(__file__) and wrong.search(path.read_text(errors="replace")):
+            found.append(line)
+    assert found == []

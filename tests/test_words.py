@@ -1,0 +1,230 @@
+"""The base words: ids, back-off, leases, clocks, records, the job log."""
+
+import contextlib
+import io
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd import log
+from jqd.backoff import Backoff
+from jqd.clock import ManualClock, SystemClock
+from jqd.errors import JournalDamaged
+from jqd.job import NIL, Exit, Fate, Outcome, State
+from jqd.jobid import SEQUENCES, IdSource, journal_number, parse_id
+from jqd.joblog import JobLog
+from jqd.lease import LeaseConfig, Trust, Watch
+from jqd.record import (
+    Head,
+    decode_cancels,
+    decode_jobs,
+    decode_outcomes,
+    encode_cancels,
+    encode_jobs,
+    encode_outcomes,
+)
+
+# ---------------------------------------------------------------- ids
+
+
+@given(st.lists(st.tuples(st.integers(-5_000, 5_000), st.integers(1, 3_000)), max_size=30))
+def test_ids_only_grow_whatever_the_clock_does(steps: list[tuple[int, int]]) -> None:
+    clock = ManualClock()
+    source = IdSource(journal=77, salt=5, clock=clock, after_ms=clock.wall_ms() + 10)
+    last = ""
+    for step_ms, count in steps:
+        clock.set_wall_ms(clock.wall_ms() + step_ms)
+        ids = source.take(count).ids()
+        assert len(ids) == count
+        assert [last, *ids] == sorted({last, *ids})
+        last = ids[-1]
+        assert source.last_id == last
+        parts = parse_id(last)
+        assert parts is not None
+        assert (parts.journal, parts.salt) == (77, 5)
+
+
+def test_a_full_millisecond_borrows_the_next() -> None:
+    clock = ManualClock()
+    source = IdSource(journal=1, salt=1, clock=clock)
+    first = parse_id(source.take(SEQUENCES).first)
+    second = parse_id(source.take(1).first)
+    assert first is not None
+    assert second is not None
+    assert (second.at_ms, second.sequence) == (first.at_ms + 1, 0)
+
+
+@pytest.mark.parametrize("text", ["", "x", "8" * 26, "0" * 25, "0" * 27, "0" * 25 + "u", "0" * 25 + "I"])
+def test_what_no_journal_made_is_no_id(text: str) -> None:
+    assert parse_id(text) is None
+
+
+def test_absurd_requests_for_ids_are_bugs() -> None:
+    clock = ManualClock()
+    with pytest.raises(ValueError, match="out of range"):
+        IdSource(journal=1 << 40, salt=0, clock=clock)
+    source = IdSource(journal=0, salt=0, clock=clock)
+    for count in (0, SEQUENCES + 1):
+        with pytest.raises(ValueError, match="ids asked for"):
+            source.take(count)
+    assert journal_number("ff" * 16) == (1 << 40) - 1
+
+
+# ---------------------------------------------------------------- back-off, lease, clock
+
+
+@given(st.integers(1, 10_000), st.integers())
+def test_back_off_grows_to_its_cap_and_stays_jittered(failures: int, seed: int) -> None:
+    backoff = Backoff(first_s=1, factor=2, cap_s=100, jitter=0.25)
+    delay = backoff.delay_s(failures, random.Random(seed))
+    middle = min(100, 2 ** min(failures - 1, 64))
+    assert middle * 0.75 <= delay <= middle * 1.25
+
+
+def test_absurd_back_offs_are_refused() -> None:
+    with pytest.raises(ValueError, match="starts at the first"):
+        Backoff().delay_s(0, random.Random(1))
+    with pytest.raises(ValueError, match="a back-off needs"):
+        Backoff(first_s=0)
+    with pytest.raises(ValueError, match="lease_s must exceed"):
+        LeaseConfig(lease_s=1, renew_s=1)
+
+
+@given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=20))
+def test_an_owner_never_trusts_itself_when_a_watcher_has_given_it_up(steps: list[tuple[float, float]]) -> None:
+    config = LeaseConfig(lease_s=10, renew_s=3, margin_s=2)
+    trust, watch = Trust(config), Watch(config)
+    now, counter = 0.0, 0
+    for wait, delay in steps:
+        now += wait
+        sent, counter = now, counter + 1
+        now += delay  # the store has it by now; the watcher sees it now, the owner hears of it now
+        watch.observe({"o": (counter, 1)}, now)
+        trust.renewed(sent)
+        later = now + 20
+        step = now
+        while step < later:
+            if watch.observe({"o": (counter, 1)}, step):
+                assert not trust.holds(step)
+            step += 0.5
+        watch.forget()
+    trust.lost()
+    assert not trust.holds(now)
+    assert trust.until_s == float("-inf")
+
+
+def test_who_left_is_forgotten() -> None:
+    watch = Watch(LeaseConfig())
+    assert watch.observe({"a": (1, 1)}, 0) == []
+    assert watch.observe({}, 5) == []
+    assert watch.observe({"a": (1, 1)}, 50) == []
+    assert watch.observe({"a": (1, 1)}, 61) == ["a"]
+
+
+def test_clocks_only_pass_forward_by_themselves() -> None:
+    clock = ManualClock(wall_ms=5, mono_s=1)
+    clock.advance(2)
+    assert (clock.wall_ms(), clock.mono_s()) == (2_005, 3)
+    with pytest.raises(ValueError, match="backwards"):
+        clock.advance(-1)
+    real = SystemClock()
+    assert real.mono_s() <= real.mono_s()
+    assert real.wall_ms() > 1_700_000_000_000
+
+
+# ---------------------------------------------------------------- records
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(st.lists(st.tuples(st.text(min_size=1), VALUES, st.integers(-(2**31), 2**31 - 1)), min_size=1, max_size=20))
+def test_arguments_keep_their_bytes_through_a_frame(jobs: list[tuple[str, object, int]]) -> None:
+    source = IdSource(journal=3, salt=9, clock=ManualClock())
+    ids = source.take(len(jobs))
+    array = msgspec.msgpack.encode([{"name": n, "argument": a, "priority": p} for n, a, p in jobs])
+    read = decode_jobs(encode_jobs(Head(ids.first, 1_234, {0: 99}), array))
+    assert [job.id for job in read] == ids.ids()
+    assert [(job.jobtype, job.argument, job.priority) for job in read] == [
+        (n, msgspec.msgpack.encode(a), p) for n, a, p in jobs
+    ]
+    assert [job.eligible_at_ms for job in read] == [99] + [0] * (len(jobs) - 1)
+    assert {job.created_at_ms for job in read} == {1_234}
+
+
+def test_outcomes_and_cancels_come_back_as_written() -> None:
+    outcomes = [Outcome("1", 2**60, Fate.RETRY, "t", -5, 3, status=503, delay_ms=7, error=b"\x01", message="ä")]
+    assert decode_outcomes(encode_outcomes(outcomes)) == outcomes
+    assert decode_cancels(encode_cancels(["a", "b"])) == ["a", "b"]
+
+
+@given(st.binary(max_size=60))
+def test_a_body_that_is_not_ours_is_damage_not_a_crash(body: bytes) -> None:
+    for decode in (decode_jobs, decode_outcomes, decode_cancels):
+        with contextlib.suppress(JournalDamaged):  # anything else would end the daemon
+            decode(body)
+
+
+def test_the_four_exit_classes() -> None:
+    assert [Exit.of_status(s) for s in (100, 204, 404, 503)] == [Exit.RETRY, Exit.OK, Exit.FAILED, Exit.ERROR]
+    assert [Exit.of_status(s) for s in (0, 302, 999)] == [Exit.ERROR] * 3
+    assert [state for state in State if state.is_final] == [State.SUCCEEDED, State.FAILED, State.CANCELLED]
+    assert msgspec.msgpack.encode(None) == NIL
+
+
+# ---------------------------------------------------------------- logs
+
+
+def test_the_log_is_json_lines_or_text() -> None:
+    try:
+        out = io.StringIO()
+        log.configure(level="info", form="json", stream=out)
+        log.get_logger("x").info("x.batch", count=3)
+        log.get_logger("x").debug("x.unseen")
+        line = json.loads(out.getvalue())
+        assert (line["event"], line["count"], line["level"], line["component"]) == ("x.batch", 3, "info", "x")
+        out = io.StringIO()
+        log.configure(level="debug", form="console", stream=out)
+        log.get_logger("x").debug("x.seen")
+        assert "x.seen" in out.getvalue()
+        with pytest.raises(ValueError, match="unknown log level"):
+            log.configure(level="loud")
+    finally:
+        structlog.reset_defaults()
+
+
+def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.jsonl"
+    job_log = JobLog(path, daemon="d", clock=ManualClock())
+    assert job_log.enabled
+    job_log.write("entered", [{"job_id": "1", "jobtype": "t"}, {"job_id": "2", "jobtype": "t"}])
+    path.rename(tmp_path / "rotated")
+    job_log.write("ended", [{"job_id": "1", "fate": "succeeded"}])
+    first, second = [json.loads(line) for line in (tmp_path / "rotated").read_text().splitlines()]
+    assert first == {
+        "ts": "2027-01-15T08:00:00.000+00:00",
+        "event": "entered",
+        "daemon": "d",
+        "job_id": "1",
+        "jobtype": "t",
+    }
+    assert second["job_id"] == "2"
+    assert json.loads(path.read_text())["event"] == "ended"
+    broken = JobLog(tmp_path / "none" / "x", daemon="d", clock=ManualClock())
+    broken.write("entered", [{}])
+    assert "cannot be written" in (broken.failing or "")
+    (tmp_path / "none").mkdir()
+    broken.write("entered", [{}])
+    assert broken.failing is None
+    off = JobLog(None, daemon="d", clock=ManualClock())
+    off.write("entered", [{}])
+    assert not off.enabled
