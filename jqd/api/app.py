@@ -25,6 +25,7 @@ HOT_PATH = "/v1/jobs"
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
 
 ROUTES: list[tuple[str, str, Handler]] = [
+    ("POST", HOT_PATH, push),
     ("GET", "/v1/jobs/<job_id>", jobs.get_job),
     ("GET", "/v1/jobs/<job_id>/result", jobs.get_result),
     ("DELETE", "/v1/jobs/<job_id>", jobs.delete_job),

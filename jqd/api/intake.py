@@ -3,7 +3,7 @@
 A body that stalls, drips, is too large, lies about its length or is cut off ends here, and never reaches a component.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,8 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 HEADERS_MAX = 100  # more is no client of ours
-TARGET_BYTES_MAX = 4_096  # path and query
+HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
+TARGET_LENGTH_MAX = 4_096  # path and query
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 
 
@@ -33,8 +34,7 @@ def head_of(scope: Any) -> Request:
 async def read_request(scope: Any, receive: Receive, *, bytes_max: int, within_s: float) -> Request:
     """The whole request. Raises Problem 400, 408, 413, 414, 415, 431, or Disconnected: a cut body is no body."""
     request = head_of(scope)
-    target = scope.get("raw_path") or scope["path"].encode()
-    check_head(request, len(scope["headers"]), len(target) + len(scope["query_string"]), bytes_max)
+    check_head(request, scope["headers"], len(scope["path"]) + len(scope["query_string"]), bytes_max)
     body: bytes | None = None
     with trio.move_on_after(within_s):
         body = await _read_body(receive, bytes_max)
@@ -46,12 +46,15 @@ async def read_request(scope: Any, receive: Receive, *, bytes_max: int, within_s
     return replace(request, body=body)
 
 
-def check_head(request: Request, headers: int, target_bytes: int, bytes_max: int) -> None:
-    """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 431."""
-    if target_bytes > TARGET_BYTES_MAX:
-        raise Problem(414, f"path and query have {target_bytes} bytes; a request may have {TARGET_BYTES_MAX}")
-    if headers > HEADERS_MAX:
-        raise Problem(431, f"{headers} headers; a request may have {HEADERS_MAX}")
+def check_head(request: Request, headers: Sequence[tuple[bytes, bytes]], target_length: int, bytes_max: int) -> None:
+    """Refuse by the head what need not be read. `headers`: as they came. Raises Problem 413, 414, 415, 431."""
+    if target_length > TARGET_LENGTH_MAX:
+        raise Problem(414, f"path and query have {target_length} characters; a request may have {TARGET_LENGTH_MAX}")
+    header_bytes = sum(len(name) + len(value) for name, value in headers)
+    if len(headers) > HEADERS_MAX or header_bytes > HEADER_BYTES_MAX:
+        raise Problem(
+            431, f"{len(headers)} headers of {header_bytes} bytes; there may be {HEADERS_MAX} of {HEADER_BYTES_MAX}"
+        )
     declared = request.headers.get("content-length", "")
     if declared.isdecimal() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
         raise _too_large(bytes_max)

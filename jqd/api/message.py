@@ -23,6 +23,7 @@ JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 QUERY_FIELDS_MAX = 32
+TIMESTAMP = -1  # its extension code
 
 _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
@@ -135,9 +136,9 @@ def plain(value: Any) -> Any:
         case dict():
             return {key if isinstance(key, str) else _key(key): plain(item) for key, item in value.items()}
         case msgpack.ExtType(code, data):
-            return {"$ext": [code, base64.b64encode(data).decode("ascii")]}
+            return _extension(code, data)
         case msgpack.Timestamp():
-            return plain(msgpack.ExtType(-1, value.to_bytes()))
+            return _extension(TIMESTAMP, value.to_bytes())
         case list() | tuple():
             return [plain(item) for item in value]
         case bytes():
@@ -153,6 +154,10 @@ def _plain_raw(raw: bytes) -> Any:
     except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
         # What a worker gave may be well-formed and yet more than Python can hold (a map as a key, a thousand levels).
         return plain(raw)
+
+
+def _extension(code: int, data: bytes) -> Any:
+    return {"$ext": [code, base64.b64encode(data).decode("ascii")]}
 
 
 def _key(key: Any) -> str:

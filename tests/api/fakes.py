@@ -1,0 +1,331 @@
+"""Small stand-ins for the rooms behind the edge, and a client that speaks ASGI to it directly."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import trio
+
+from jqd.api import Api, ApiConfig, Parts
+from jqd.clock import ManualClock
+from jqd.errors import JournalRefused, StoreAway
+from jqd.job import Fate, Job, Outcome, State
+from jqd.jobid import IdSource, parse_id
+from jqd.loops.endings import Endings
+from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
+from jqd.runner import DoneAnswer, Report, Running, Workers
+from jqd.store import JobView, OnItsWay, StoreStats
+
+JOURNAL = 7
+MSGPACK, JSON = "application/msgpack", "application/json"
+
+
+class FakeJournal:
+    """Keeps frames in a list; durable when `wsync` returned."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.ids = IdSource(journal=JOURNAL, salt=1, clock=clock)
+        self.frames: list[tuple[Lane, int, bytes]] = []
+        self.refuse: JournalRefused | None = None
+        self.synced = 0
+        self.end = 0
+        self.read_points = dict.fromkeys(Lane, 0)
+        self.hold: trio.Event | None = None
+        self.waiting = trio.Event()
+
+    @property
+    def refusing(self) -> str | None:
+        return str(self.refuse) if self.refuse else None
+
+    @property
+    def refusing_full(self) -> bool:
+        return self.refuse is not None and self.refuse.full
+
+    def write(self, lane: Lane, records: int, body: bytes) -> int:
+        if self.refuse is not None:
+            raise self.refuse
+        self.frames.append((lane, records, body))
+        self.end += 32 + len(body)
+        return self.end
+
+    async def wsync(self, position: int | None = None) -> None:
+        self.waiting.set()
+        if self.hold is not None:
+            await self.hold.wait()
+        await trio.lowlevel.checkpoint()
+        if self.refuse is not None:
+            raise self.refuse
+        self.synced = max(self.synced, self.end if position is None else position)
+
+    def read_point(self, lane: Lane) -> int:
+        return self.read_points[lane]
+
+    def jobs(self) -> list[Job]:
+        """All that was journaled, as ingest would read it."""
+        return [job for lane, _, body in self.frames if lane is Lane.JOBS for job in decode_jobs(body)]
+
+    def cancels(self) -> list[str]:
+        return [i for lane, _, body in self.frames if lane is Lane.CANCELS for i in decode_cancels(body)]
+
+
+class FakeStore:
+    """Jobs in a dict. An id it does not hold is on its way when it is younger than `applied_id`.
+
+    Known are the journals JOURNAL, ours, and the next one.
+    """
+
+    def __init__(self) -> None:
+        self.views: dict[str, JobView] = {}
+        self.away = False
+        self.knows_journals = True
+        self.applied_id = ""
+        self.dropped: list[str] = []
+        self.looks = 0
+        self.looked = trio.Event()
+
+    def _check(self) -> None:
+        if self.away:
+            raise StoreAway("the store at redis://fake does not answer; it will be asked again")
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.looks += 1
+        self.looked.set()
+        view = self.views.get(job_id)
+        if view is not None:
+            return view
+        ids = parse_id(job_id)
+        known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
+        return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
+
+    async def drop_result(self, job_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.dropped.append(job_id)
+        self.views[job_id] = msgspec.structs.replace(self.views[job_id], result=None)
+
+    async def stats(self) -> StoreStats:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return StoreStats(1, 2, 3, 4, 5, 6, 7)
+
+
+class FakeRunner:
+    """What is at work, and the reports it was told."""
+
+    def __init__(self) -> None:
+        self.at_work: dict[str, Running] = {}
+        self.reports: list[tuple[str, str, Report]] = []
+        self.knows = DoneAnswer.TAKEN
+
+    def running(self, job_id: str) -> Running | None:
+        return self.at_work.get(job_id)
+
+    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
+        self.reports.append((worker_id, job_id, report))
+        return self.knows
+
+
+class FakeControl:
+    """Ready unless told; `apply` plays the ingest of a lane."""
+
+    def __init__(self, journal: FakeJournal) -> None:
+        self.not_pushing: str | None = None
+        self.not_running: str | None = None
+        self.applies = True
+        self.warned: list[str] = []
+        self.endings = Endings()
+        self.waiters: Counter[str] = Counter()
+        self.acknowledged: list[tuple[Sequence[str], Sequence[PushedJob]]] = []
+        self.on_apply: dict[Lane, Any] = {}
+        self._journal = journal
+
+    def live(self) -> bool:
+        return True
+
+    def push_ready(self) -> str | None:
+        return self.not_pushing or self._journal.refusing
+
+    def run_ready(self) -> str | None:
+        return self.not_running
+
+    def warnings(self) -> Sequence[str]:
+        return self.warned
+
+    def stats(self) -> Mapping[str, object]:
+        return {"daemon": "fake", "uptime_s": 1.5}
+
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self.applies:
+            self._journal.read_points[lane] = position
+            if lane in self.on_apply:
+                self.on_apply[lane]()
+        return self.applies
+
+    @contextmanager
+    def ended(self, job_id: str) -> Iterator[trio.Event]:
+        self.waiters[job_id] += 1
+        try:
+            with self.endings.waiting(job_id) as bell:
+                yield bell
+        finally:
+            self.waiters[job_id] -= 1
+
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
+        self.acknowledged.append((job_ids, jobs))
+
+
+@dataclass
+class Answer:
+    """What came back, decoded."""
+
+    status: int
+    headers: dict[str, str]
+    raw: bytes
+
+    @property
+    def body(self) -> Any:
+        if not self.raw:
+            return None
+        return json.loads(self.raw) if "json" in self.headers["content-type"] else msgspec.msgpack.decode(self.raw)
+
+
+@dataclass
+class Edge:
+    """An Api over fakes, and how to talk to it."""
+
+    config: ApiConfig = field(default_factory=ApiConfig)
+
+    def __post_init__(self) -> None:
+        self.clock = ManualClock()
+        self.journal = FakeJournal(self.clock)
+        self.store = FakeStore()
+        self.runner = FakeRunner()
+        self.workers = Workers(None, clock=self.clock)
+        self.control = FakeControl(self.journal)
+        journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
+        self.api = Api(Parts(self.config, journal, store, runner, self.workers, control, self.clock))
+
+    def add(self, state: State, **fields: Any) -> str:
+        """A job the store knows, in `state`; returns its id."""
+        job_id = fields.pop("id", None) or self.journal.ids.take(1).first
+        parts = parse_id(job_id)
+        assert parts is not None
+        defaults: dict[str, Any] = {
+            "jobtype": "mail",
+            "name": "",
+            "priority": 0,
+            "max_retry": 5,
+            "timeout_s": 30.0,
+            "keep_result": False,
+            "created_at_ms": parts.at_ms,
+            "tags": (),
+            "attempts": 0,
+            "eligible_at_ms": 0,
+            "started_at_ms": 0,
+            "daemon": "",
+            "outcome": None,
+            "history": [],
+            "cancel_asked": False,
+            "result": None,
+        }
+        self.store.views[job_id] = JobView(id=job_id, state=state, **{**defaults, **fields})
+        return job_id
+
+    def move(self, job_id: str, state: State, **fields: Any) -> None:
+        """Change what the store holds of a job."""
+        self.store.views[job_id] = msgspec.structs.replace(self.store.views[job_id], state=state, **fields)
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        kind: str | None = MSGPACK,
+        accept: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        chunks: Iterable[bytes] | None = None,
+        gone: trio.Event | None = None,
+    ) -> Answer:
+        """One request through ASGI. `body`: bytes as they are, anything else encoded as `kind`.
+
+        `chunks` instead of a body comes in these pieces. `gone`: when set, the client disconnects.
+        """
+        if body is not None and not isinstance(body, bytes):
+            body = json.dumps(body).encode() if kind == JSON else msgspec.msgpack.encode(body)
+        given = {"host": "test"}
+        if body is not None or chunks is not None:
+            if kind is not None:
+                given["content-type"] = kind
+            if body is not None:
+                given["content-length"] = str(len(body))
+        if accept is not None:
+            given["accept"] = accept
+        given |= headers or {}
+        parts = list(chunks) if chunks is not None else [body or b""]
+        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
+        messages[-1]["more_body"] = False
+        return await self.exchange(method, path, given, messages, trio.Event() if gone is None else gone)
+
+    async def exchange(
+        self, method: str, path: str, headers: Mapping[str, str], messages: list[Any], gone: trio.Event
+    ) -> Answer:
+        """Run the application on these messages; a disconnect comes when `gone` is set."""
+        target, _, query = path.partition("?")
+        scope: Any = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": target,
+            "raw_path": quote(target).encode(),
+            "query_string": query.encode(),
+            "root_path": "",
+            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
+            "client": ("127.0.0.1", 1),
+            "server": ("127.0.0.1", 7420),
+            "extensions": {},
+            "state": {},
+        }
+        pending = list(messages)
+        answer = Answer(0, {}, b"")
+
+        async def receive() -> Any:
+            if pending:
+                await trio.lowlevel.checkpoint()
+                return pending.pop(0)
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            await trio.lowlevel.checkpoint()
+            if message["type"] == "http.response.start":
+                answer.status = message["status"]
+                answer.headers = {k.decode(): v.decode() for k, v in message["headers"]}
+            else:
+                answer.raw += message.get("body", b"")
+
+        await self.api(scope, receive, send)
+        return answer
+
+
+def _as_any(fake: Any) -> Any:
+    """What a fake leaves out is not asked for by the edge."""
+    return fake
+
+
+def outcome(job_id: str, **fields: Any) -> Outcome:
+    """An attempt that ended."""
+    given: dict[str, Any] = {"fence": 1, "fate": Fate.RETRY, "jobtype": "mail", "priority": 0, "attempt": 1}
+    return Outcome(job_id=job_id, **{**given, **fields})

@@ -1,0 +1,327 @@
+"""GET and DELETE of jobs through ASGI."""
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+
+from jqd.errors import JournalRefused, StoreRefused
+from jqd.job import Fate, State
+from jqd.jobid import IdSource
+from jqd.record import Lane
+from jqd.runner import Running
+from tests.api.fakes import JOURNAL, JSON, MSGPACK, Edge, outcome
+
+pack = msgspec.msgpack.encode
+NEVER = ["nonsense", "01MCC5RM00000000000007000", "\u3042", "a" * 300]
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+async def pushed(edge: Edge) -> str:
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail"})
+    assert told.status == 201
+    return str(told.body["job_id"])
+
+
+def foreign_id(edge: Edge) -> str:
+    """An id another daemon's journal gave out just now."""
+    return IdSource(journal=JOURNAL + 1, salt=3, clock=edge.clock).take(1).first
+
+
+# ------------------------------------------------------------ what a job looks like
+
+
+async def test_all_fields_of_a_job_that_failed(edge):
+    job_id = edge.journal.ids.take(1).first
+    slow = {"status": 504, "reason": "timeout", "message": "slow", "worker": "w1"}
+    wrong = {"status": 400, "error": pack({"code": 7}), "message": "no such address", "worker": "w2", "attempt": 2}
+    tries = [
+        outcome(job_id, **slow, started_at_ms=1_000, finished_at_ms=2_000),
+        outcome(job_id, **wrong, started_at_ms=3_000, finished_at_ms=4_000, fate=Fate.FAILED),
+    ]
+    edge.add(
+        State.FAILED,
+        id=job_id,
+        attempts=2,
+        priority=-3,
+        max_retry=1,
+        outcome=tries[1],
+        history=tries,
+        started_at_ms=3_000,
+        daemon="",
+        tags=("red",),
+    )
+    told = await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)
+    assert told.status == 200
+    body = told.body
+    history = body.pop("history")
+    assert body == {
+        "job_id": job_id,
+        "name": "mail",
+        "state": "failed",
+        "priority": -3,
+        "attempts": 2,
+        "max_retry": 1,
+        "created_at": "2027-01-15T08:00:00.000Z",
+        "eligible_at": None,
+        "started_at": "1970-01-01T00:00:03.000Z",
+        "finished_at": "1970-01-01T00:00:04.000Z",
+        "worker": "w2",
+        "daemon": None,
+        "error": {"code": 7},
+        "message": "no such address",
+        "tags": ["red"],
+    }
+    assert [attempt["attempt"] for attempt in history] == [1, 2]
+    assert (history[0]["status"], history[0]["reason"], history[0]["error"]) == (504, "timeout", None)
+
+
+async def test_what_is_at_work_here_is_known_here(edge):
+    job_id = edge.add(State.RUNNING, attempts=1, daemon="d1", started_at_ms=5)
+    edge.runner.at_work[job_id] = Running("w9", "mailer", 61_000)
+    told = await edge.call("GET", f"/v1/jobs/{job_id}")
+    assert (told.body["worker"], told.body["started_at"]) == ("w9", "1970-01-01T00:01:01.000Z")
+    assert told.body["finished_at"] is None
+
+
+@pytest.mark.parametrize("keep", [True, False])
+async def test_a_result_is_shown_when_it_was_to_be_kept(edge, keep):
+    job_id = edge.add(State.SUCCEEDED, keep_result=keep, result=pack({"n": b"\x01"}) if keep else None)
+    told = await edge.call("GET", f"/v1/jobs/{job_id}", accept=MSGPACK)
+    assert told.body.get("result", "none") == ({"n": b"\x01"} if keep else "none")
+    told = await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)
+    assert told.body.get("result", "none") == ({"n": {"$bytes": "AQ=="}} if keep else "none")
+
+
+@pytest.mark.parametrize("job_id", NEVER)
+async def test_ids_that_never_were(edge, job_id):
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 404
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 404
+    assert edge.store.looks == 0, "nobody needs to look for these"
+    assert edge.journal.frames == []
+
+
+# ------------------------------------------------------------ before the store has it
+
+
+async def test_a_job_of_ours_waits_from_its_ack_on(edge):
+    job_id = await pushed(edge)
+    for edge.store.away, edge.store.knows_journals in [(False, True), (False, False), (True, True)]:
+        told = await edge.call("GET", f"/v1/jobs/{job_id}")
+        assert (told.status, told.body["state"]) == (200, "waiting")
+        assert told.body["created_at"] == "2027-01-15T08:00:00.000Z"
+
+
+async def test_once_applied_only_the_store_knows(edge):
+    job_id = await pushed(edge)
+    edge.journal.read_points[Lane.JOBS] = edge.journal.end
+    edge.store.away = True
+    told = await edge.call("GET", f"/v1/jobs/{job_id}")
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    edge.store.away, edge.store.applied_id = False, job_id
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 404, "purged"
+    edge.store.applied_id = ""
+    told = await edge.call("GET", f"/v1/jobs/{job_id}")
+    assert told.body["state"] == "waiting", "the store rolled back; the job will be applied again"
+
+
+async def test_an_id_of_ours_that_was_not_given_yet(edge):
+    await pushed(edge)
+    ahead = IdSource(journal=JOURNAL, salt=1, clock=edge.clock, after_ms=edge.clock.wall_ms() + 5).take(1).first
+    assert (await edge.call("GET", f"/v1/jobs/{ahead}")).status == 404
+
+
+async def test_a_job_of_another_daemon_may_be_on_its_way(edge):
+    job_id = foreign_id(edge)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).body["state"] == "waiting"
+    edge.store.applied_id = job_id
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 404
+    edge.clock.set_wall_ms(edge.clock.wall_ms() - 3_600_000)
+    edge.store.applied_id = ""
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 404, "given an hour from now"
+    edge.store.away = True
+    edge.clock.set_wall_ms(edge.clock.wall_ms() + 3_600_000)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 503
+
+
+async def test_a_store_that_refuses_is_503_too(edge, monkeypatch):
+    async def refuse(job_id: str) -> None:
+        raise StoreRefused("WRONGTYPE")
+
+    monkeypatch.setattr(edge.store, "get_job", refuse)
+    assert (await edge.call("GET", f"/v1/jobs/{foreign_id(edge)}")).status == 503
+
+
+# ------------------------------------------------------------ waiting
+
+
+async def test_a_wait_ends_with_the_job(edge, autojump_clock):
+    job_id = edge.add(State.RUNNING)
+    begun_s = trio.current_time()
+    told = []
+
+    async def wait():
+        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(0.25)
+        edge.move(job_id, State.SUCCEEDED)
+        edge.control.endings.ring([job_id])
+    assert told[0].body["state"] == "succeeded"
+    assert trio.current_time() - begun_s == pytest.approx(0.25)
+
+
+async def test_an_attempt_that_failed_does_not_end_the_wait(edge, autojump_clock):
+    job_id = edge.add(State.RUNNING)
+    told = []
+
+    async def wait():
+        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(0.25)
+        edge.move(job_id, State.RETRYING)
+        edge.control.endings.ring([job_id])
+        await trio.sleep(5)
+        assert told == []
+        edge.move(job_id, State.SUCCEEDED)
+        edge.control.endings.ring([job_id])
+    assert told[0].body["state"] == "succeeded"
+
+
+async def test_endings_elsewhere_are_found_by_looking(edge, autojump_clock):
+    job_id = edge.add(State.RUNNING)
+    begun_s = trio.current_time()
+    told = []
+
+    async def wait():
+        told.append(await edge.call("GET", f"/v1/jobs/{job_id}?wait=30"))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.sleep(3.5)
+        edge.move(job_id, State.CANCELLED)
+    assert told[0].body["state"] == "cancelled"
+    assert trio.current_time() - begun_s <= 4.6
+
+
+@pytest.mark.parametrize(
+    ("wait", "waited_s"),
+    [("2.5", 2.5), ("1e9", 60), ("inf", 60), ("-4", 0), ("", None), ("x", None), ("nan", None)],
+)
+async def test_a_wait_is_bounded(edge, autojump_clock, wait, waited_s):
+    job_id = edge.add(State.WAITING)
+    begun_s = trio.current_time()
+    told = await edge.call("GET", f"/v1/jobs/{job_id}?wait={wait}")
+    if waited_s is None:
+        assert told.status == 400
+    else:
+        assert (told.status, told.body["state"]) == (200, "waiting")
+        assert trio.current_time() - begun_s == pytest.approx(waited_s)
+        assert edge.store.looks <= waited_s + 2
+
+
+async def test_a_client_that_leaves_is_waited_for_no_more(edge, autojump_clock):
+    job_id = edge.add(State.RUNNING)
+    gone = trio.Event()
+    begun_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(lambda: edge.call("GET", f"/v1/jobs/{job_id}?wait=50", gone=gone))
+        await edge.store.looked.wait()
+        gone.set()
+    assert trio.current_time() - begun_s < 1
+
+
+# ------------------------------------------------------------ result
+
+
+async def test_a_result_can_be_taken_once(edge):
+    job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack([1, 2]))
+    path = f"/v1/jobs/{job_id}/result"
+    assert (await edge.call("GET", path)).body == {"job_id": job_id, "state": "succeeded", "result": [1, 2]}
+    assert (await edge.call("GET", f"{path}?consume=0")).body["result"] == [1, 2]
+    assert edge.store.dropped == []
+    assert (await edge.call("GET", f"{path}?consume=1")).body["result"] == [1, 2]
+    assert edge.store.dropped == [job_id]
+    assert (await edge.call("GET", path)).body["result"] is None
+
+
+async def test_no_result_yet_is_told_from_none_any_more(edge):
+    job_id = edge.add(State.RUNNING, keep_result=True)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}/result")).body["state"] == "running"
+    assert (await edge.call("GET", f"/v1/jobs/{await pushed(edge)}/result")).body["state"] == "waiting"
+    assert (await edge.call("GET", f"/v1/jobs/{NEVER[0]}/result")).status == 404
+    assert (await edge.call("GET", f"/v1/jobs/{'0' * 26}/result")).status == 404
+
+
+# ------------------------------------------------------------ cancel
+
+
+async def test_a_cancel_that_the_store_confirmed(edge):
+    job_id = edge.add(State.WAITING)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
+    assert (told.status, told.raw) == (204, b"")
+    assert edge.journal.cancels() == [job_id]
+    assert edge.journal.synced == edge.journal.end
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204, "asked again, it is still so"
+    assert edge.journal.cancels() == [job_id], "but not written again"
+
+
+async def test_a_running_job_is_asked_to_stop(edge):
+    job_id = edge.add(State.RUNNING)
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}", accept=MSGPACK)
+    assert (told.status, told.body["state"]) == (202, "running")
+    assert edge.journal.cancels() == [job_id]
+
+
+@pytest.mark.parametrize("state", [State.SUCCEEDED, State.FAILED])
+async def test_what_has_ended_cannot_be_cancelled(edge, state):
+    job_id = edge.add(state)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 409
+    assert edge.journal.frames == []
+
+
+async def test_what_ended_meanwhile_neither(edge):
+    job_id = edge.add(State.RUNNING)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.SUCCEEDED)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 409
+
+
+async def test_without_confirmation_it_is_recorded_only(edge):
+    job_id = edge.add(State.WAITING)
+    edge.control.applies = False
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+    edge.store.away = True
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+    foreign = foreign_id(edge)
+    assert (await edge.call("DELETE", f"/v1/jobs/{foreign}")).status == 202
+    assert edge.journal.cancels() == [job_id, job_id, foreign]
+
+
+async def test_a_job_not_ingested_yet_meets_its_cancel(edge):
+    job_id = await pushed(edge)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+
+
+@pytest.mark.parametrize(("full", "status"), [(True, 507), (False, 503)])
+async def test_a_cancel_that_is_not_on_disk_is_not_promised(edge, full, status):
+    job_id = edge.add(State.WAITING)
+    edge.journal.refuse = JournalRefused("no space", full=full)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == status
+
+
+async def test_a_store_that_goes_while_it_is_asked(edge, autojump_clock):
+    job_id = edge.add(State.WAITING)
+
+    def go() -> None:
+        edge.store.away = True
+
+    edge.control.on_apply[Lane.CANCELS] = go
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202

@@ -1,0 +1,173 @@
+"""What POST /v1/jobs does not take: too much, not now, not whole."""
+
+import json
+
+import msgspec
+import pytest
+import trio
+
+from jqd.api import ApiConfig
+from jqd.errors import JournalRefused
+from jqd.record import Lane
+from tests.api.fakes import JSON, MSGPACK, Edge
+
+pack = msgspec.msgpack.encode
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+# ------------------------------------------------------------ too much
+
+
+async def test_limits_of_bytes_and_number():
+    edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=5_000, array_jobs_max=10))
+    big = {"name": "a", "argument": b"x" * 1_000}
+    assert (await edge.call("POST", "/v1/jobs", big)).status == 413
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "b"}, big])).body["errors"][0]["index"] == 1
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "b"}] * 10)).status == 201
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "b"}] * 11)).status == 413
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "", "argument": 1}] * 11)).status == 413
+    small = {"name": "b", "argument": b"x" * 900}
+    assert (await edge.call("POST", "/v1/jobs", [small] * 5)).status == 201
+    assert (await edge.call("POST", "/v1/jobs", [small] * 6)).status == 413
+    assert len(edge.journal.jobs()) == 1 + 10 + 5
+
+
+async def test_json_that_grows_by_conversion_is_measured_after_it():
+    edge = Edge(ApiConfig(job_bytes_max=2_000, array_bytes_max=5_000))
+    job = {"name": "a", "argument": [1.5] * 200}  # 4 to 5 bytes each in JSON, 9 in MessagePack
+    assert len(json.dumps([job] * 4)) < 5_000 < len(pack([job] * 4))
+    assert (await edge.call("POST", "/v1/jobs", [job] * 4, kind=JSON)).status == 413
+    assert (await edge.call("POST", "/v1/jobs", [job] * 2, kind=JSON)).status == 201
+    text = {"name": "a", "argument": "x" * 2_000}
+    assert (await edge.call("POST", "/v1/jobs", [text, job], kind=JSON)).body["errors"][0]["index"] == 0
+    assert (await edge.call("POST", "/v1/jobs", text, kind=JSON)).status == 413
+
+
+async def test_a_declared_length_is_refused_before_reading(edge):
+    never = trio.Event()
+    headers = {"content-type": MSGPACK, "content-length": str((16 << 20) + 1)}
+    told = await edge.exchange("POST", "/v1/jobs", headers, [], never)
+    assert (told.status, told.headers["connection"]) == (413, "close")
+    headers["content-length"] = "9" * 5_000
+    assert (await edge.exchange("POST", "/v1/jobs", headers, [], never)).status == 413
+
+
+async def test_an_undeclared_length_is_counted():
+    edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=5_000))
+    told = await edge.call("POST", "/v1/jobs", chunks=[b"\x00" * 1_000] * 6)
+    assert told.status == 413
+    told = await edge.call("POST", "/v1/workers", chunks=[b"\x00" * 600] * 2)
+    assert told.status == 413
+
+
+async def test_long_targets_and_many_headers(edge):
+    assert (await edge.call("POST", "/v1/jobs?" + "x" * 5_000, {"name": "a"})).status == 414
+    assert (await edge.call("GET", "/v1/jobs/" + "x" * 5_000)).status == 414
+    many = {f"x-{n}": "1" for n in range(101)}
+    assert (await edge.call("POST", "/v1/jobs", {"name": "a"}, headers=many)).status == 431
+    assert (await edge.call("POST", "/v1/jobs?" + "a&" * 100, {"name": "a"})).status == 400
+    assert edge.journal.frames == []
+
+
+# ------------------------------------------------------------ not now
+
+
+@pytest.mark.parametrize(("full", "status"), [(True, 507), (False, 503)])
+async def test_a_refusing_journal(edge, full, status):
+    edge.journal.refuse = JournalRefused("no space left on /var/lib/jqd", full=full)
+    told = await edge.call("POST", "/v1/jobs", {"name": "a"})
+    assert told.status == status
+    assert told.headers["retry-after"] == "1"
+    assert "no space left" in told.body["detail"]
+
+
+@pytest.mark.parametrize(("full", "status"), [(True, 507), (False, 503)])
+async def test_a_sync_that_fails_acknowledges_nothing(edge, full, status):
+    edge.journal.hold = trio.Event()
+    told = []
+
+    async def push():
+        told.append(await edge.call("POST", "/v1/jobs", [{"name": "a"}]))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(push)
+        await edge.journal.waiting.wait()
+        edge.journal.refuse = JournalRefused("the disk did not take it", full=full)
+        edge.journal.hold.set()
+    assert told[0].status == status
+    assert "job_ids" not in told[0].body
+    assert edge.control.acknowledged == []
+
+
+async def test_draining_refuses_before_anything_is_written(edge):
+    edge.control.not_pushing = "this daemon is shutting down"
+    told = await edge.call("POST", "/v1/jobs", b"whatever")
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert edge.journal.frames == []
+
+
+# ------------------------------------------------------------ clients that go
+
+
+async def test_a_cut_body_is_never_journaled(edge):
+    whole = pack([{"name": "a", "argument": "x" * 40}])
+    for cut in range(len(whole) + 1):
+        # Every prefix arrives, even the whole body, but the end of the request does not.
+        gone = trio.Event()
+        gone.set()
+        messages = [{"type": "http.request", "body": whole[:cut], "more_body": True}]
+        told = await edge.exchange("POST", "/v1/jobs", {"content-type": MSGPACK}, messages, gone)
+        assert told.status == 0
+    assert edge.journal.frames == []
+
+
+@pytest.mark.parametrize("said", [-1, 1, 1000])
+async def test_a_lie_about_the_length(edge, said):
+    body = pack([{"name": "a"}])
+    headers = {"content-type": MSGPACK, "content-length": str(len(body) + said)}
+    messages = [{"type": "http.request", "body": body, "more_body": False}]
+    assert (await edge.exchange("POST", "/v1/jobs", headers, messages, trio.Event())).status == 400
+    assert edge.journal.frames == []
+
+
+async def test_a_stalled_body_ends(edge, autojump_clock):
+    messages = [{"type": "http.request", "body": b"\x81", "more_body": True}]
+    begun_s = trio.current_time()
+    told = await edge.exchange("POST", "/v1/jobs", {"content-type": MSGPACK}, messages, trio.Event())
+    assert (told.status, told.headers["connection"]) == (408, "close")
+    assert trio.current_time() - begun_s == pytest.approx(30.0)
+    assert edge.journal.frames == []
+
+
+async def test_a_pusher_that_leaves_during_the_sync_changes_nothing(edge):
+    edge.journal.hold = trio.Event()
+    with trio.CancelScope() as scope:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(edge.call, "POST", "/v1/jobs", {"name": "a"})
+            await edge.journal.waiting.wait()
+            scope.cancel()
+            edge.journal.hold.set()
+    # Its job was written: it is durable, logged as acknowledged, and known as waiting.
+    assert edge.journal.synced == edge.journal.end
+    ((ids, _),) = edge.control.acknowledged
+    assert (await edge.call("GET", f"/v1/jobs/{ids[0]}")).body["state"] == "waiting"
+
+
+async def test_the_frames_of_many_pushers_never_mix(edge):
+    ids: list[list[str]] = []
+
+    async def push(name: str, number: int) -> None:
+        ids.append((await edge.call("POST", "/v1/jobs", [{"name": name}] * number)).body["job_ids"])
+
+    async with trio.open_nursery() as nursery:
+        for number in range(1, 30):
+            nursery.start_soon(push, f"n{number}", number)
+    jobs = edge.journal.jobs()
+    assert sorted(job_id for group in ids for job_id in group) == [job.id for job in jobs]
+    for group in ids:
+        assert {job.jobtype for job in jobs if job.id in group} == {f"n{len(group)}"}
+    assert all(lane is Lane.JOBS for lane, _, _ in edge.journal.frames)

@@ -1,0 +1,143 @@
+import math
+from typing import Any
+
+import msgspec
+import pytest
+
+from jqd.api.schema import (
+    DELAY_S_MAX,
+    FAULTS_MAX,
+    FIELDS,
+    eligible_at_ms,
+    explain,
+    faults,
+    is_good,
+)
+from jqd.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
+from jqd.record import PushedJob
+
+MIB = 1 << 20
+NOW_MS = 1_800_000_000_000
+
+
+def job(**fields: Any) -> PushedJob:
+    return PushedJob(**{"name": "mail", **fields})
+
+
+GOOD: list[dict[str, Any]] = [
+    {},
+    {"name": "x" * 128},
+    {"name": "\u30e1\u30fc\u30eb \u9001\u4fe1"},
+    {"priority": -(2**31)},
+    {"priority": 2**31 - 1},
+    {"max_retry": 0},
+    {"max_retry": MAX_RETRY_MAX},
+    {"timeout": 0.001},
+    {"timeout": TIMEOUT_S_MAX},
+    {"delay": 0.0},
+    {"delay": DELAY_S_MAX},
+    {"run_at": 0},
+    {"run_at": 1.5e9},
+    {"run_at": "2030-01-31T08:00:00Z"},
+    {"run_at": "2030-01-31T08:00:00.5+09:00"},
+    {"tags": ("a",) * 32},
+    {"tags": ("a" * 128,)},
+    {"argument": msgspec.Raw(b"x" * MIB)},
+]
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "/name"),
+    ({"name": "x" * 129}, "/name"),
+    ({"name": "a\nb"}, "/name"),
+    ({"name": "a\x00"}, "/name"),
+    ({"name": "a\u202eb"}, "/name"),
+    ({"priority": 2**31}, "/priority"),
+    ({"priority": -(2**31) - 1}, "/priority"),
+    ({"max_retry": -1}, "/max_retry"),
+    ({"max_retry": MAX_RETRY_MAX + 1}, "/max_retry"),
+    ({"timeout": 0.0}, "/timeout"),
+    ({"timeout": -1.0}, "/timeout"),
+    ({"timeout": math.nan}, "/timeout"),
+    ({"timeout": math.inf}, "/timeout"),
+    ({"timeout": TIMEOUT_S_MAX + 1}, "/timeout"),
+    ({"delay": -0.001}, "/delay"),
+    ({"delay": math.nan}, "/delay"),
+    ({"delay": math.inf}, "/delay"),
+    ({"delay": 1.0, "run_at": 1.0}, "/delay"),
+    ({"run_at": -1.0}, "/run_at"),
+    ({"run_at": math.nan}, "/run_at"),
+    ({"run_at": math.inf}, "/run_at"),
+    ({"run_at": 1e18}, "/run_at"),
+    ({"run_at": "tomorrow"}, "/run_at"),
+    ({"run_at": "2030-01-31T08:00:00"}, "/run_at"),
+    ({"tags": ("a",) * 33}, "/tags"),
+    ({"tags": ("a", "")}, "/tags/1"),
+    ({"tags": ("a" * 129,)}, "/tags/0"),
+    ({"tags": ("a\tb",)}, "/tags/0"),
+    ({"argument": msgspec.Raw(b"x" * (MIB + 1))}, "/argument"),
+    ({"job_id": "mine"}, "/job_id"),
+    ({"replace": True}, "/replace"),
+]
+
+
+@pytest.mark.parametrize("fields", GOOD, ids=str)
+def test_good_jobs_pass(fields):
+    assert faults(job(**fields), MIB) == []
+    assert is_good(job(**fields), MIB)
+
+
+@pytest.mark.parametrize(("fields", "pointer"), BAD, ids=lambda part: str(part)[:60])
+def test_bad_fields_are_named(fields, pointer):
+    found = faults(job(**fields), MIB)
+    assert [where for where, _ in found] == [pointer]
+    assert found[0][1]
+    assert not is_good(job(**fields), MIB)
+
+
+def test_what_is_told_of_one_job_is_bounded():
+    assert len(faults(job(tags=("",) * 32, name="", priority=2**40), MIB)) == FAULTS_MAX
+    assert len(faults(job(tags=("",) * 1_000_000), MIB)) == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "at_ms"),
+    [
+        ({}, 0),
+        ({"delay": 0.0}, 0),
+        ({"delay": 1.25}, NOW_MS + 1250),
+        ({"run_at": 1_900_000_000}, 1_900_000_000_000),
+        ({"run_at": 1_900_000_000.25}, 1_900_000_000_250),
+        ({"run_at": "2030-03-17T17:46:40Z"}, 1_900_000_000_000),
+        ({"run_at": "2030-03-18T02:46:40.250+09:00"}, 1_900_000_000_250),
+        ({"run_at": "0001-01-01T00:00:00+14:00"}, 0),
+        ({"run_at": 0}, 0),
+    ],
+    ids=str,
+)
+def test_dates_are_resolved_once(fields, at_ms):
+    assert eligible_at_ms(job(**fields), NOW_MS) == at_ms
+
+
+@pytest.mark.parametrize(
+    ("told", "pointer", "part"),
+    [
+        ({"name": "a", "prioritty": 1}, "/prioritty", "did you mean 'priority'?"),
+        ({"name": "a", "a/b~c": 1}, "/a~1b~0c", "there are name, argument"),
+        ({"name": "a", "then": {}}, "/then", "not supported yet"),
+        ({}, "/name", "name is required"),
+        ({"name": 3}, "/name", "Expected `str`, got `int`"),
+        ({"name": "a", "tags": ["b", 3]}, "/tags/1", "Expected `str`"),
+        ({"name": "a", "priority": "high"}, "/priority", "Expected `int`"),
+        ({"name": "a", "priority": True}, "/priority", "Expected `int`"),
+        ([], "", "Expected `object`, got `array`"),
+        ({"name": "a", "x" * 100_000: 1}, "/" + "x" * 64, "there is no field"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_a_decoder_is_put_into_words(told, pointer, part):
+    with pytest.raises(msgspec.ValidationError) as caught:
+        msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=PushedJob)
+    where, detail = explain(str(caught.value), FIELDS)
+    assert where == pointer
+    assert part in detail
+    assert len(detail) < 400

@@ -1,0 +1,155 @@
+"""Workers, health and counters through ASGI."""
+
+from typing import Any
+
+import pytest
+
+from tests.api.fakes import JSON, MSGPACK, Edge
+
+CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs"}
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+async def test_a_worker_registers_is_listed_and_leaves(edge):
+    card = {**CARD, "jobs": ["mail"], "batch": 4, "priority_min": -5, "priority_max": 5}
+    told = await edge.call("POST", "/v1/workers", card)
+    assert told.status == 201
+    worker_id = told.body["worker_id"]
+    listed = await edge.call("GET", "/v1/workers", accept=JSON)
+    (row,) = listed.body["workers"]
+    assert row == {
+        **card,
+        "worker_id": worker_id,
+        "ttl": None,
+        "protocol": "native",
+        "registered_at": "2027-01-15T08:00:00.000Z",
+    }
+    assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
+    assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 404
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+
+
+async def test_a_ttl_is_repeated_with_the_id(edge):
+    told = await edge.call("POST", "/v1/workers", {**CARD, "ttl": 10}, kind=JSON)
+    worker_id = told.body["worker_id"]
+    edge.clock.advance(8)
+    told = await edge.call("POST", "/v1/workers", {**CARD, "ttl": 10, "worker_id": worker_id})
+    assert (told.status, told.body["worker_id"]) == (201, worker_id)
+    edge.clock.advance(8)
+    assert [worker.id for worker in edge.workers.list()] == [worker_id]
+    edge.clock.advance(3)
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+
+
+async def test_a_worker_without_url_pulls(edge):
+    assert (await edge.call("POST", "/v1/workers", {"name": "w", "max_jobs": 1})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("card", "pointer"),
+    [
+        ({"name": "w"}, "/max_jobs"),
+        ({"max_jobs": 1}, "/name"),
+        ({**CARD, "max_jobs": 0}, "/max_jobs"),
+        ({**CARD, "max_jobs": "many"}, "/max_jobs"),
+        ({**CARD, "url": "file:///etc/passwd"}, "/url"),
+        ({**CARD, "url": "http://user:secret@host/"}, "/url"),
+        ({**CARD, "jobs": "mail"}, "/jobs"),
+        ({**CARD, "jobs": [1]}, "/jobs/0"),
+        ({**CARD, "ttl": 0}, "/ttl"),
+        ({**CARD, "priority_min": 2, "priority_max": 1}, "/priority_max"),
+        ({**CARD, "maxjobs": 3}, "/maxjobs"),
+        ([], ""),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", [MSGPACK, JSON])
+async def test_what_is_wrong_with_a_card_is_named(edge, card, pointer, kind):
+    told = await edge.call("POST", "/v1/workers", card, kind=kind)
+    assert told.status == 422
+    assert [error["pointer"] for error in told.body.get("errors", [{"pointer": ""}])] == [pointer]
+    assert edge.workers.list() == []
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"\xc1", MSGPACK, 400),
+        (b"", MSGPACK, 400),
+        (b"{", JSON, 400),
+        (b"\x91" * 100_000, MSGPACK, 400),
+        (b"[" * 100_000, JSON, 400),
+        (b"{}", "text/plain", 415),
+        (b"{}", None, 415),
+        (b"\x00" * (1 << 20) + b"\x00", MSGPACK, 413),
+    ],
+    ids=lambda part: repr(part)[:20],
+)
+async def test_what_cannot_be_read(edge, body, kind, status):
+    assert (await edge.call("POST", "/v1/workers", body, kind=kind)).status == status
+
+
+# ------------------------------------------------------------ health
+
+
+async def test_ready_in_both_halves(edge):
+    assert (await edge.call("GET", "/livez")).body == {"live": True}
+    told = await edge.call("GET", "/readyz")
+    ready = {"ready": True, "reason": None}
+    assert (told.status, told.body) == (200, {"status": "ready", "push": ready, "run": ready, "warnings": []})
+    assert (await edge.call("GET", "/readyz/push")).status == 200
+    assert (await edge.call("GET", "/readyz/run")).status == 200
+
+
+async def test_without_the_store_it_is_still_ready_for_pushes(edge):
+    edge.control.not_running = "the store does not answer"
+    told = await edge.call("GET", "/readyz")
+    assert (told.status, told.body["status"]) == (200, "degraded")
+    assert told.body["run"] == {"ready": False, "reason": "the store does not answer"}
+    assert (await edge.call("GET", "/readyz/push")).status == 200
+    assert (await edge.call("GET", "/readyz/run")).status == 503
+
+
+async def test_not_ready_for_pushes_is_not_ready(edge):
+    edge.control.not_pushing = "draining"
+    told = await edge.call("GET", "/readyz", accept=MSGPACK)
+    assert (told.status, told.body["status"]) == (503, "not ready")
+    assert told.body["push"]["reason"] == "draining"
+    assert (await edge.call("GET", "/readyz/push")).status == 503
+    assert (await edge.call("GET", "/readyz/run")).status == 200
+
+
+async def test_warnings_are_shown(edge):
+    edge.control.warned = ["segment 7 is damaged"]
+    told = await edge.call("GET", "/readyz")
+    assert (told.status, told.body["status"], told.body["warnings"]) == (200, "degraded", ["segment 7 is damaged"])
+
+
+async def test_stats_with_and_without_the_store(edge):
+    told = await edge.call("GET", "/v1/stats")
+    assert told.status == 200
+    assert (told.body["daemon"], told.body["store"]["waiting"], told.body["store"]["dead"]) == ("fake", 1, 5)
+    edge.store.away = True
+    told = await edge.call("GET", "/v1/stats")
+    assert (told.status, told.body["store"]) == (200, None)
+    assert "does not answer" in told.body["store_error"]
+
+
+# ------------------------------------------------------------ other paths
+
+
+@pytest.mark.parametrize("accept", [JSON, MSGPACK])
+async def test_no_such_path(edge, accept):
+    told = await edge.call("GET", "/v1/nothing", accept=accept)
+    assert (told.status, told.body["status"], told.body["title"]) == (404, 404, "Not Found")
+
+
+async def test_a_wrong_method_names_the_right_ones(edge):
+    for method, path in [("PUT", "/v1/workers"), ("PATCH", "/job"), ("GET", "/v1/jobs")]:
+        told = await edge.call(method, path)
+        assert told.status == 405
+        assert "POST" in told.headers["allow"]
