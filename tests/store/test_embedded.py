@@ -110,6 +110,7 @@ async def test_a_long_path_gets_a_short_socket(directory: Path) -> None:
 async def test_a_dead_server_is_started_again(directory: Path) -> None:
     async with open_embedded(directory) as url:
         with redis.Redis.from_url(url) as client:
+            client.config_set("appendfsync", "always")  # under everysec even the write may wait for a sync under way
             client.set("kept", "yes")
         first = pid_of(url)
         with structlog.testing.capture_logs() as logs:

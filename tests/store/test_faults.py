@@ -133,7 +133,10 @@ async def expect_away(store: RedisStore) -> None:
         await store.stats()
 
 
-async def test_a_killed_server_loses_nothing_it_had_synced(fresh_valkey: Valkey, config: StoreConfig) -> None:
+async def test_a_killed_server_loses_nothing_it_had_synced(
+    fresh_valkey: Valkey, client: "redis.Redis", config: StoreConfig
+) -> None:
+    client.config_set("appendfsync", "always")  # under everysec even the write may wait for a sync under way
     async with open_store(config) as store:
         before = await store.identity()
         owner = await store.reserve_sysid("one", previous_epoch_dead=True)
