@@ -187,6 +187,7 @@ class Daemon:
                     await working.start(loop)
                 async with trio.open_nursery() as dispatching:
                     await dispatching.start(self.dispatch.run)
+                    await dispatching.start(self.dispatch.run_hints)
                     await listening.start(partial(serve_http, self.api, listener, stopped=http_closed.wait))
                     log.info("daemon.ready", url=url, sysid=self.membership.sysid, data_dir=str(self.config.data_dir))
                     ready(url)

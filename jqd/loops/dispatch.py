@@ -77,6 +77,13 @@ class Dispatch:
                 if not claimed:
                     await self._idle()
 
+    async def run_hints(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Wake for every slot that frees, until cancelled."""
+        task_status.started()
+        while True:
+            await self._runner.wait_free()
+            self.wake()
+
     async def _idle(self) -> None:
         with trio.move_on_after(IDLE_S):
             await self._hint.wait()
