@@ -435,6 +435,9 @@ async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
         held = hold(1)
         house.run(held)
         (parcel,) = house.runner._early
+        done = house.runner.done(parcel.worker.id, held[0].job.id, Report())
+        assert done is DoneAnswer.UNKNOWN, "nobody can have done what was not sent"
+        assert house.runner.running(held[0].job.id) is None
         start(parcel)
         await house.stopped(1)
 

@@ -146,6 +146,9 @@ def test_unreachable_for_long_is_forgotten() -> None:
     workers.unreachable(worker.id)
     assert workers.get(worker.id) is not None
     clock.advance(1)
+    workers.register(name="w", url="http://h/")
+    workers.unreachable(worker.id)
+    clock.advance(UNREACHABLE_S)
     assert workers.get(worker.id) is not None, "time alone forgets nobody"
     workers.unreachable(worker.id)
     assert workers.get(worker.id) is None
