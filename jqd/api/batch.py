@@ -14,7 +14,7 @@ from jqd.api.config import ApiConfig
 from jqd.api.message import DECODE_ERRORS, JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES, Request, unsupported
 from jqd.api.nesting import NESTING_MAX, nests_deeper
 from jqd.api.problems import Problem
-from jqd.api.schema import DETAIL_LENGTH_MAX, FIELDS, explain, faults, is_good
+from jqd.api.schema import DETAIL_LENGTH_MAX, FIELDS, explain, faults, longest_if_good
 from jqd.record import PushedJob
 
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
@@ -72,11 +72,12 @@ def parse_array(data: bytes, single: bool, config: ApiConfig) -> Batch:
         # Something is wrong: find out what, and with which job.
         return _item_by_item(data, single, config)
     _check_size(len(jobs), config)
-    if any(len(job.argument) > NESTING_MAX for job in jobs) and nests_deeper(data, LEVELS_MAX):
+    longest = longest_if_good(jobs, config.job_bytes_max)
+    if longest is None:
+        return _item_by_item(data, single, config)
+    if longest > NESTING_MAX and nests_deeper(data, LEVELS_MAX):
         raise Problem(400, TOO_DEEP)
-    if all(is_good(job, config.job_bytes_max) for job in jobs):
-        return Batch(single, len(jobs), data, jobs)
-    return _item_by_item(data, single, config)
+    return Batch(single, len(jobs), data, jobs)
 
 
 def _begins_array(body: bytes) -> bool:

@@ -38,21 +38,31 @@ _MISSING = re.compile(r"missing required field `(.*?)`")
 _WHERE = re.compile(r" - at `\$(.*)`$")
 
 
-def is_good(job: PushedJob, bytes_max: int) -> bool:
-    """The quick look: whether `faults` would find nothing."""
-    return (
-        0 < len(job.name) <= NAME_LENGTH_MAX
-        and job.name.isprintable()
-        and PRIORITY_MIN <= job.priority <= PRIORITY_MAX
-        and 0 <= job.max_retry <= MAX_RETRY_MAX
-        and 0 < job.timeout <= TIMEOUT_S_MAX
-        and job.run_at is None
-        and job.delay is None
-        and job.job_id is None
-        and not job.tags
-        and not job.replace
-        and len(job.argument) <= bytes_max
-    ) or not faults(job, bytes_max)
+def longest_if_good(jobs: Sequence[PushedJob], bytes_max: int) -> int | None:
+    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument."""
+    longest = 0
+    for job in jobs:
+        name, size = job.name, len(job.argument)
+        if size > longest:
+            longest = size
+        # One chain of comparisons, no calls: this runs for every job that is ever pushed.
+        if (
+            0 < len(name) <= NAME_LENGTH_MAX
+            and name.isprintable()
+            and PRIORITY_MIN <= job.priority <= PRIORITY_MAX
+            and 0 <= job.max_retry <= MAX_RETRY_MAX
+            and 0 < job.timeout <= TIMEOUT_S_MAX
+            and size <= bytes_max
+            and job.run_at is None
+            and job.delay is None
+            and job.job_id is None
+            and not job.tags
+            and not job.replace
+        ):
+            continue
+        if faults(job, bytes_max):
+            return None
+    return longest
 
 
 def faults(job: PushedJob, bytes_max: int) -> list[Fault]:
