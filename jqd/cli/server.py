@@ -190,7 +190,8 @@ def _start_example_worker(url: str) -> subprocess.Popen[bytes]:
         libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
     args = [sys.executable, "-m", "jqd", "worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "warning"]
-    return subprocess.Popen(args, preexec_fn=die_with_parent, env=child_environment())
+    # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
+    return subprocess.Popen(args, preexec_fn=die_with_parent, env=child_environment(), start_new_session=True)
 
 
 def _welcome(url: str, settings: Config) -> str:

@@ -70,6 +70,7 @@ class Dispatch:
             except StaleOwner as error:
                 self._log.error("dispatch.stale", error=str(error))
                 self._membership.burnt()
+                self._runner.stop_work()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
             else:

@@ -97,6 +97,7 @@ class _Server:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             pass_fds=[self._lock_fd],
+            start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
         )
         with trio.move_on_after(START_S):
             while process.poll() is None:

@@ -33,6 +33,7 @@ class Process:
             cwd=ROOT,
             env={**os.environ, **(env or {})},
             text=True,
+            start_new_session=True,
         )
         self._lines: queue.Queue[str | None] = queue.Queue()
         threading.Thread(target=self._read, daemon=True).start()
@@ -61,6 +62,11 @@ class Process:
         """SIGTERM; returns the exit code."""
         if self.child.poll() is None:
             self.child.send_signal(signal.SIGTERM)
+        return self.child.wait(timeout=timeout_s)
+
+    def interrupt(self, timeout_s: float = 30.0) -> int:
+        """What Ctrl-C does: SIGINT to the whole group in the foreground. Returns the exit code."""
+        os.killpg(self.child.pid, signal.SIGINT)
         return self.child.wait(timeout=timeout_s)
 
     def __enter__(self) -> Self:
