@@ -12,7 +12,7 @@ from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
 from jqd.api import jobs, lightjq, status, workers
-from jqd.api.intake import Disconnected, Receive, Send, head_of, read_request, replay, send_response
+from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
@@ -52,6 +52,7 @@ class Api:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._room = Room(parts.config.bodies_bytes_max)
         self._log = get_logger("api")
         self._quart = self._build()
 
@@ -60,10 +61,14 @@ class Api:
         if scope["type"] != "http":
             await self._quart(scope, receive, send)
             return
+        with self._room.part() as take:
+            await self._serve(scope, receive, send, take)
+
+    async def _serve(self, scope: Any, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
         config = self._parts.config
         bytes_max = config.array_bytes_max if scope["path"] in ANY_SIZE else config.job_bytes_max
         try:
-            request = await read_request(scope, receive, bytes_max=bytes_max, within_s=config.request_s)
+            request = await read_request(scope, receive, take, bytes_max=bytes_max, within_s=config.request_s)
         except Disconnected:
             self._log.info("api.disconnected", path=scope["path"])
             return

@@ -9,6 +9,7 @@ class ApiConfig:
 
     job_bytes_max: int = 1 << 20  # one job: a script call of the store must stay near 1 MiB
     array_bytes_max: int = 16 << 20  # a whole request: half a journal frame, so that conversion from JSON still fits
+    bodies_bytes_max: int = 256 << 20  # of all requests at once: many large pushes must not eat the machine's memory
     array_jobs_max: int = 10_000  # some 10 ms of work in one piece
     request_s: float = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
     wait_s_max: float = 60.0  # a long poll: below the idle time of common load balancers
@@ -17,7 +18,7 @@ class ApiConfig:
     store_s: float = 10.0  # how long ack=store waits for the store before it answers what it has: fsync
 
     def __post_init__(self) -> None:
-        if not 0 < self.job_bytes_max <= self.array_bytes_max:
-            raise ValueError(f"job_bytes_max must be above 0 and at most array_bytes_max; got {self}")
+        if not 0 < self.job_bytes_max <= self.array_bytes_max <= self.bodies_bytes_max:
+            raise ValueError(f"needed is 0 < job_bytes_max <= array_bytes_max <= bodies_bytes_max; got {self}")
         if min(self.array_jobs_max, self.request_s, self.wait_s_max, self.poll_s, self.cancel_s, self.store_s) <= 0:
             raise ValueError(f"every limit must be above 0; got {self}")

@@ -3,14 +3,15 @@
 A body that stalls, drips, is too large, lies about its length or is cut off ends here, and never reaches a component.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import trio
 
 from jqd.api.message import Request, Response
-from jqd.api.problems import Problem
+from jqd.api.problems import RETRY_AFTER_S, Problem
 
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
@@ -25,19 +26,49 @@ class Disconnected(Exception):
     """The client went away before its request was whole: nobody is left to answer."""
 
 
+class Room:
+    """The memory that bodies of requests may take, all together."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+
+    @contextmanager
+    def part(self) -> Iterator[Callable[[int], None]]:
+        """One request's part: call it with the bytes that came. It raises Problem 503 when there is no room."""
+        mine = 0
+
+        def take(size: int) -> None:
+            nonlocal mine
+            if self.bytes + size > self._bytes_max:
+                raise Problem(503, "too many bodies are being read already; try again", retry_after_s=RETRY_AFTER_S)
+            mine += size
+            self.bytes += size
+
+        try:
+            yield take
+        finally:
+            self.bytes -= mine
+
+
 def head_of(scope: Any) -> Request:
     """What an ASGI http scope says; the body is still to be read."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
     return Request(scope["method"], scope["path"], scope["query_string"], headers, b"")
 
 
-async def read_request(scope: Any, receive: Receive, *, bytes_max: int, within_s: float) -> Request:
-    """The whole request. Raises Problem 400, 408, 413, 414, 415, 431, or Disconnected: a cut body is no body."""
+async def read_request(
+    scope: Any, receive: Receive, take: Callable[[int], None], *, bytes_max: int, within_s: float
+) -> Request:
+    """The whole request; `take` is told of every piece. A cut body is no body.
+
+    Raises Problem 400, 408, 413, 414, 415, 431, 503, or Disconnected.
+    """
     request = head_of(scope)
     check_head(request, scope["headers"], len(scope["path"]) + len(scope["query_string"]), bytes_max)
     body: bytes | None = None
     with trio.move_on_after(within_s):
-        body = await _read_body(receive, bytes_max)
+        body = await _read_body(receive, take, bytes_max)
     if body is None:
         raise Problem(408, f"the request was not complete after {within_s:g} s; nothing was taken")
     declared = request.headers.get("content-length")
@@ -83,7 +114,7 @@ async def send_response(send: Send, response: Response) -> None:
     await send({"type": "http.response.body", "body": response.body})
 
 
-async def _read_body(receive: Receive, bytes_max: int) -> bytes:
+async def _read_body(receive: Receive, take: Callable[[int], None], bytes_max: int) -> bytes:
     chunks: list[bytes] = []
     size = 0
     while True:
@@ -94,6 +125,7 @@ async def _read_body(receive: Receive, bytes_max: int) -> bytes:
         size += len(chunk)
         if size > bytes_max:
             raise _too_large(bytes_max)
+        take(len(chunk))
         chunks.append(chunk)
         if not message.get("more_body"):
             return b"".join(chunks)

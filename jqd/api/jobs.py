@@ -90,7 +90,7 @@ async def cancel(parts: Parts, job_id: str) -> State:
 async def find(parts: Parts, job_id: str) -> JobView | Coming:
     """The job, or that it is on its way to the store. Raises Problem 404, StoreAway, StoreRefused."""
     ids = parse_id(job_id)
-    if ids is None or _never_given(parts, ids, job_id):
+    if ids is None:
         raise not_found(job_id)
     # Of what this daemon journaled and has not applied yet it knows more than the store, and without it.
     awaited = parts.taken.awaits(job_id, parts.journal.read_point(Lane.JOBS))
@@ -102,7 +102,7 @@ async def find(parts: Parts, job_id: str) -> JobView | Coming:
         raise
     if isinstance(view, JobView):
         return view
-    if awaited or isinstance(view, OnItsWay):
+    if awaited or (isinstance(view, OnItsWay) and not _never_given(parts, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
 

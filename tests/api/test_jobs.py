@@ -148,6 +148,12 @@ async def test_a_job_of_another_daemon_may_be_on_its_way(edge):
     assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 503
 
 
+async def test_what_the_store_has_is_there_whatever_the_clocks_say(edge):
+    job_id = edge.add(State.WAITING, id=foreign_id(edge))
+    edge.clock.set_wall_ms(edge.clock.wall_ms() - 3_600_000)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 200
+
+
 async def test_a_store_that_refuses_is_503_too(edge, monkeypatch):
     async def refuse(job_id: str) -> None:
         raise StoreRefused("WRONGTYPE")

@@ -64,6 +64,21 @@ async def test_an_undeclared_length_is_counted():
     assert told.status == 413
 
 
+async def test_all_bodies_together_are_bounded():
+    edge = Edge(ApiConfig(job_bytes_max=1_000, array_bytes_max=1_000, bodies_bytes_max=1_500))
+    edge.journal.hold = trio.Event()
+    body = pack([{"name": "a", "argument": b"x" * 900}])
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(edge.call, "POST", "/v1/jobs", body)
+        await edge.journal.waiting.wait()
+        told = await edge.call("POST", "/v1/jobs", body)
+        assert (told.status, told.headers["retry-after"]) == (503, "1")
+        assert (await edge.call("GET", "/livez")).status == 200
+        edge.journal.hold.set()
+    assert (await edge.call("POST", "/v1/jobs", body)).status == 201, "there is room again"
+    assert len(edge.journal.jobs()) == 2
+
+
 async def test_long_targets_and_many_headers(edge):
     assert (await edge.call("POST", "/v1/jobs?" + "x" * 5_000, {"name": "a"})).status == 414
     assert (await edge.call("GET", "/v1/jobs/" + "x" * 5_000)).status == 414
