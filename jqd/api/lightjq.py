@@ -14,6 +14,7 @@ from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_an
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
+from jqd.api.schema import explain
 from jqd.errors import StoreAway
 from jqd.job import NIL, State
 from jqd.runner import DoneAnswer, Report
@@ -166,7 +167,9 @@ def _read(request: Request, kind: Any) -> Any:
         value = read_value(request)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
     except DECODE_ERRORS as error:
-        raise Problem(400, f"the body is not what this call takes: {error}") from error
+        pointer, detail = explain(str(error), getattr(kind, "__struct_fields__", ()))
+        errors = [{"pointer": pointer, "detail": detail}]
+        raise Problem(400, f"the body is not what this call takes: {detail}", errors=errors) from error
 
 
 def _worker_id(request: Request) -> str:

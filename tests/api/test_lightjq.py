@@ -88,6 +88,11 @@ async def test_what_cannot_be_read_is_400(edge, body, kind):
     assert edge.journal.frames == []
 
 
+async def test_a_missing_argument_is_named(edge):
+    told = await edge.call("POST", "/job", {"name": "mail"})
+    assert told.body["errors"] == [{"pointer": "/argument", "detail": "argument is required"}]
+
+
 async def test_it_says_when_nothing_can_be_taken(edge):
     edge.journal.refuse = JournalRefused("full", full=True)
     assert (await edge.call("POST", "/job", {"name": "a", "argument": 1})).status == 507
