@@ -1,6 +1,6 @@
 """Errors of the edge: RFC 9457 problem details, and the one table from an error to its status."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
 from jqd.errors import JournalRefused, JqdError, StoreAway, StoreRefused, WorkerRefused
@@ -16,7 +16,7 @@ class Problem(JqdError):
         status: int,
         detail: str,
         *,
-        errors: Sequence[dict[str, object]] = (),
+        errors: Sequence[Mapping[str, object]] = (),
         retry_after_s: int | None = None,
     ) -> None:
         super().__init__(detail)
