@@ -1,6 +1,16 @@
+from collections.abc import Iterator
+
 import pytest
+import structlog
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Ids must be the same in every process; those that would hold a memory address are not."""
     return argname if " object at 0x" in repr(val) else None
+
+
+@pytest.fixture(autouse=True)
+def log_as_ever() -> Iterator[None]:
+    """A command run inside a test sets the log up for its own streams, which end with the test."""
+    yield
+    structlog.reset_defaults()
