@@ -108,7 +108,9 @@ def load(
     origins: dict[tuple[str, ...], str] = {}
     for setting in settings:
         _put(merged, setting, origins)
-    data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default))
+    # Absolute from here on: what we start (the store's server) stands elsewhere.
+    data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default)).expanduser().absolute()
+    merged["data_dir"] = str(data_dir)
     merged.setdefault("journal", {}).setdefault("directory", str(data_dir / "journal"))
     merged.setdefault("store", {}).setdefault("url", "")  # none named: one of our own in the data directory
     config = _build(Config, merged, (), origins)

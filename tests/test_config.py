@@ -11,8 +11,8 @@ from jqd.errors import ConfigError
 
 def test_defaults_lie_in_the_data_directory() -> None:
     config = load(environ={})
-    assert config.data_dir == Path(".jqd")
-    assert config.journal.directory == Path(".jqd/journal")
+    assert config.data_dir == Path.cwd() / ".jqd"
+    assert config.journal.directory == config.data_dir / "journal"
     assert config.store.url == ""
 
 

@@ -60,6 +60,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
     server does not start: the message carries its last words.
     """
     binary = _binary()
+    directory = directory.absolute()  # the server stands in it, so a relative path would mean another place there
     _prepare(directory)
     lock = await _lock(directory)
     try:

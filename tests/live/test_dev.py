@@ -2,9 +2,26 @@
 
 import re
 import subprocess
+import sys
 
 from jqd.client import Client
 from tests.live.harness import Process, short_directory
+
+
+def test_dev_works_where_the_user_stands_without_any_option() -> None:
+    code = "import sys; from jqd.cli import run; sys.exit(run(['dev', '--bind', '127.0.0.1:0']))"
+    with short_directory() as base:
+        child = subprocess.Popen(
+            [sys.executable, "-c", code], cwd=base, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            assert child.stdout is not None
+            assert "is ready at" in child.stdout.readline()
+            assert (base / ".jqd" / "journal").is_dir()
+        finally:
+            child.terminate()
+            _, told = child.communicate(timeout=60)
+        assert child.returncode == 0, told
 
 
 def test_dev_prints_a_push_line_that_works_and_ctrl_c_stops_everything() -> None:
