@@ -39,13 +39,12 @@ async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, none any more, or (see state) none yet."""
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
     view = await wait_final(parts, job_id, request.seconds("wait", 0.0, parts.config.wait_s_max))
     result = view.result if isinstance(view, JobView) else None
     if result is not None and request.flag("consume"):
         await parts.store.drop_result(job_id)
-    body = {"job_id": job_id, "state": view.state.value, "result": Raw(result or NIL)}
-    return answer(200, body, request.answer_language())
+    return answer(200, {"result": Raw(result or NIL)}, request.answer_language())
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:

@@ -250,7 +250,7 @@ async def test_a_client_that_leaves_is_waited_for_no_more(edge, autojump_clock):
 async def test_a_result_can_be_taken_once(edge):
     job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack([1, 2]))
     path = f"/v1/jobs/{job_id}/result"
-    assert (await edge.call("GET", path)).body == {"job_id": job_id, "state": "succeeded", "result": [1, 2]}
+    assert (await edge.call("GET", path)).body == {"result": [1, 2]}
     assert (await edge.call("GET", f"{path}?consume=0")).body["result"] == [1, 2]
     assert edge.store.dropped == []
     assert (await edge.call("GET", f"{path}?consume=1")).body["result"] == [1, 2]
@@ -258,10 +258,10 @@ async def test_a_result_can_be_taken_once(edge):
     assert (await edge.call("GET", path)).body["result"] is None
 
 
-async def test_no_result_yet_is_told_from_none_any_more(edge):
+async def test_no_result_yet_is_nil_and_no_such_job_is_404(edge):
     job_id = edge.add(State.RUNNING, keep_result=True)
-    assert (await edge.call("GET", f"/v1/jobs/{job_id}/result")).body["state"] == "running"
-    assert (await edge.call("GET", f"/v1/jobs/{await pushed(edge)}/result")).body["state"] == "waiting"
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}/result")).body == {"result": None}
+    assert (await edge.call("GET", f"/v1/jobs/{await pushed(edge)}/result")).body == {"result": None}
     assert (await edge.call("GET", f"/v1/jobs/{NEVER[0]}/result")).status == 404
     assert (await edge.call("GET", f"/v1/jobs/{'0' * 26}/result")).status == 404
 
