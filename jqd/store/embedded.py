@@ -172,7 +172,7 @@ def _binary() -> Path:
 
 
 def _prepare(directory: Path) -> Path:
-    """Make it, for us only. Absolute from here on: the server stands in it, where a relative path means another place."""
+    """Make it, for us only. Absolute from here on: the server stands in it, where a relative path means elsewhere."""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         directory.chmod(0o700)
