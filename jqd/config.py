@@ -6,10 +6,12 @@ only fills them. A key nobody knows is an error that names it, where it came fro
 
 import dataclasses
 import difflib
+import ipaddress
+import math
 import os
 import re
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Union, get_args, get_origin, get_type_hints
@@ -30,7 +32,11 @@ SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
 OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
 OTHERS_PREFIX = "JQD_TEST_"
-LOOPBACK = ("127.", "localhost:", "[::1]:")
+PORT_MAX = 65_535
+# How messages call the types a setting may have.
+KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path"}
+# How commands spell the settings that have a flag, for messages; others are spelled after their key.
+FLAGS = {"http.bind": "--bind", "store.url": "--store", "drain_s": "--drain", "log.level": "--log-level"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +44,11 @@ class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
+
+    def __post_init__(self) -> None:
+        host, _, port = self.bind.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > PORT_MAX:
+            raise ValueError(f"bind is host:port, for example 127.0.0.1:7420 or [::1]:7420, not {self.bind!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +89,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.drain_s <= 86_400:
             raise ValueError(f"drain_s is 1 second to 1 day, not {self.drain_s}")
-        if not self.http.bind.startswith(LOOPBACK) and not self.insecure:
+        if not _is_loopback(self.http.bind) and not self.insecure:
             raise ValueError(
                 f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
                 "there. Bind to 127.0.0.1 behind a proxy that does, or say --insecure"
@@ -95,15 +106,24 @@ class Setting:
 
 
 def load(
-    *, file: Path | None = None, environ: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
 ) -> Config:
-    """Fill a Config. `flags`: dotted key → value, None for a flag that was not given. Raises ConfigError."""
+    """Fill a Config. `flags`: dotted key → value, None for a flag that was not given. Raises ConfigError.
+
+    `defaults`: dotted key → value, for a command whose defaults differ; anything said elsewhere wins over them.
+    """
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
-    settings = [*_from_file(path), *_from_environment(env)]
+    settings = [Setting(tuple(key.split(".")), value, "default") for key, value in (defaults or {}).items()]
+    settings += [*_from_file(path), *_from_environment(env)]
     for key, value in (flags or {}).items():
         if value is not None:
-            settings.append(Setting(tuple(key.split(".")), value, f"--{key.split('.')[-1].replace('_', '-')}"))
+            flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
+            settings.append(Setting(tuple(key.split(".")), value, flag))
     merged: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
     for setting in settings:
@@ -127,6 +147,20 @@ def environment(name: str) -> str | None:
 def child_environment() -> dict[str, str]:
     """What a child process of ours is started with."""
     return dict(os.environ)
+
+
+def seconds(text: str) -> float:
+    """A duration as people write it (90, 30s, 5m, 2h, 1d) in seconds. Raises ValueError."""
+    return _number(text, "text_s")
+
+
+def _is_loopback(bind: str) -> bool:
+    """Whether only this machine reaches host:port. A name other than localhost may mean anything, so it does not."""
+    host = bind.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _from_file(path: Path | None) -> Iterator[Setting]:
@@ -157,29 +191,46 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
 
 def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...], str]) -> None:
     *sections, key = setting.path
-    place, known = merged, Config
+    place, known = merged, get_type_hints(Config)
     for section in sections:
-        known = _section(known, section, setting)
+        if not dataclasses.is_dataclass(known.get(section)):
+            raise ConfigError(_unknown(setting))
+        known = get_type_hints(known[section])
         place = place.setdefault(section, {})
-    hints = get_type_hints(known)
-    if key not in hints or dataclasses.is_dataclass(hints[key]):
-        raise ConfigError(_unknown(setting, key, list(hints)))
+    if key not in known or dataclasses.is_dataclass(known[key]):
+        raise ConfigError(_unknown(setting))
     place[key] = setting.value
     origins[setting.path] = setting.origin
 
 
-def _section(known: Any, name: str, setting: Setting) -> Any:
-    hints = get_type_hints(known)
-    sections = [key for key, hint in hints.items() if dataclasses.is_dataclass(hint)]
-    if name not in sections:
-        raise ConfigError(_unknown(setting, name, sections))
-    return hints[name]
+def _unknown(setting: Setting) -> str:
+    """What is wrong, where it stands, and what was probably meant, spelled as that place spells it."""
+    given, known = ".".join(setting.path), list(_paths(Config))
+    if any(path.startswith(f"{given}.") for path in known):
+        meant = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"
+        return f"{setting.origin}: {given!r} {meant}"
+    # The same word in another section is likelier than a similar one in this.
+    same = [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
+    close = same or difflib.get_close_matches(given, known, n=1) or _close_words(setting.path[-1], known)
+    if not close:
+        return f"{setting.origin}: unknown setting {given!r}; docs and `jqd serve --help` name what there is"
+    from_environment = setting.origin.startswith(PREFIX)
+    spelled = [PREFIX + path.upper().replace(".", "__") if from_environment else path for path in close]
+    return f"{setting.origin}: unknown setting {given!r}; did you mean {' or '.join(map(repr, spelled))}?"
 
 
-def _unknown(setting: Setting, key: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(key, names, n=1)
-    meant = f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(names)}"
-    return f"{setting.origin}: unknown setting {'.'.join(setting.path)!r}{meant}"
+def _paths(kind: Any, above: str = "") -> Iterator[str]:
+    """Every setting there is, dotted."""
+    for name, hint in get_type_hints(kind).items():
+        if dataclasses.is_dataclass(hint):
+            yield from _paths(hint, f"{above}{name}.")
+        else:
+            yield f"{above}{name}"
+
+
+def _close_words(word: str, known: Iterable[str]) -> list[str]:
+    words = {path.rpartition(".")[2]: path for path in known}
+    return [words[name] for name in difflib.get_close_matches(word, words, n=1)]
 
 
 def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> Any:
@@ -193,8 +244,20 @@ def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins:
             built[name] = _convert(hints[name], value, place, origins.get(place, "default"))
     try:
         return kind(**built)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{'.'.join(path) or 'configuration'}: {error}") from error
+    except (ValueError, TypeError, ConfigError) as error:
+        section, message = ".".join(path), str(error)
+        prefix = "" if message.startswith(section) else f"{section}: "
+        raise ConfigError(f"{prefix}{message}{_said_by(path, message, origins)}") from error
+
+
+def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
+    """Where the values come from that a component refuses: those its message names."""
+    named = [
+        f"{'.'.join(place)} from {origin}"
+        for place, origin in origins.items()
+        if place[: len(path)] == path and place[-1] in message
+    ]
+    return f" ({', '.join(named)})" if named else ""
 
 
 def _convert(hint: Any, value: Any, path: tuple[str, ...], origin: str) -> Any:
@@ -210,15 +273,16 @@ def _convert(hint: Any, value: Any, path: tuple[str, ...], origin: str) -> Any:
             return Path(str(value)).expanduser()
         if hint in (int, float):
             number = _number(value, name)
+            if not 0 <= number < math.inf:
+                raise ValueError("it is 0 or more, and finite")
             if hint is int and number != int(number):
-                raise ValueError("not a whole number")
+                raise ValueError("it has a fraction")
             return hint(number)
         if not isinstance(value, str):
-            raise ValueError("not a text")
+            raise ValueError("write it in quotes")
         return value
     except (ValueError, OverflowError) as error:
-        wanted = getattr(hint, "__name__", str(hint))
-        raise ConfigError(f"{origin}: {'.'.join(path)} = {value!r} is no {wanted}: {error}") from error
+        raise ConfigError(f"{origin}: {'.'.join(path)} = {value!r} is no {KINDS[hint]}: {error}") from error
 
 
 def _bool(value: Any) -> bool:
@@ -239,7 +303,7 @@ def _number(value: Any, name: str) -> float:
         return value
     match = re.fullmatch(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))
     if match is None:
-        raise ValueError("not a number")
+        raise ValueError("write one like 90, 1.5, 30s, 5m or 64MiB")
     number, unit = float(match.group(1).replace("_", "")), match.group(2)
     if not unit:
         return number

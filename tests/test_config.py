@@ -1,11 +1,14 @@
 """Settings: which source wins, and what is said of a wrong one."""
 
+import contextlib
 import dataclasses
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from jqd.config import Config, load
+from jqd.config import DURATION_S, Config, load, seconds
 from jqd.errors import ConfigError
 
 
@@ -52,20 +55,28 @@ def test_durations_and_truth_values_are_read(name: str, value: str, wanted: obje
 @pytest.mark.parametrize(
     ("name", "value", "parts"),
     [
-        ("JQD_STORE__URI", "x", ["JQD_STORE__URI", "store.uri", "'url'"]),
-        ("JQD_STORR__URL", "x", ["storr.url", "'store'"]),
-        ("JQD_DRAIN", "x", ["'drain'", "'drain_s'"]),
-        ("JQD_STORE", "redis://x", ["unknown setting 'store'"]),
+        ("JQD_STORE__URI", "x", ["JQD_STORE__URI", "store.uri", "did you mean 'JQD_STORE__URL'"]),
+        ("JQD_STORR__URL", "x", ["storr.url", "did you mean 'JQD_STORE__URL'"]),
+        ("JQD_STORE_URL", "x", ["store_url", "did you mean 'JQD_STORE__URL'"]),
+        ("JQD_BIND", "x", ["JQD_BIND", "did you mean 'JQD_HTTP__BIND'"]),
+        ("JQD_DRAIN", "x", ["'drain'", "did you mean 'JQD_DRAIN_S'"]),
+        ("JQD_DATA_DIR__X", "x", ["data_dir.x", "did you mean 'JQD_DATA_DIR'"]),
+        ("JQD_STORE", "redis://x", ["'store' is a section", "store.url"]),
         ("JQD_DRAIN_S", "soon", ["JQD_DRAIN_S", "drain_s", "soon"]),
         ("JQD_DRAIN_S", "5 parsecs", ["unknown unit 'parsecs'", "ms, s, m, h, d"]),
         ("JQD_DRAIN_S", "0", ["drain_s is 1 second to 1 day"]),
         ("JQD_INSECURE", "perhaps", ["JQD_INSECURE", "true or false"]),
-        ("JQD_STORE__CONNECTIONS_MAX", "1.5", ["whole number"]),
-        ("JQD_LOG__LEVEL", "loud", ["log", "debug, info, warning or error"]),
-        ("JQD_LOG__FORM", "pretty", ["console or json"]),
-        ("JQD_LEASE__LEASE_S", "1", ["lease", "renew_s"]),
-        ("JQD_STORE__TIMEOUT_S", "0", ["timeout_s"]),
-        ("JQD_HTTP__BIND", "0.0.0.0:7420", ["--insecure", "0.0.0.0:7420"]),
+        ("JQD_STORE__CONNECTIONS_MAX", "1.5", ["JQD_STORE__CONNECTIONS_MAX", "whole number"]),
+        ("JQD_API__POLL_S", "-1", ["JQD_API__POLL_S", "0 or more"]),
+        ("JQD_RETRY__CAP_S", "1e999", ["JQD_RETRY__CAP_S", "finite"]),
+        ("JQD_LOG__LEVEL", "loud", ["debug, info, warning or error", "log.level from JQD_LOG__LEVEL"]),
+        ("JQD_LOG__FORM", "pretty", ["console or json", "from JQD_LOG__FORM"]),
+        ("JQD_LEASE__LEASE_S", "1", ["lease", "renew_s", "from JQD_LEASE__LEASE_S"]),
+        ("JQD_STORE__TIMEOUT_S", "0", ["timeout_s", "from JQD_STORE__TIMEOUT_S"]),
+        ("JQD_HTTP__BIND", "0.0.0.0:7420", ["--insecure", "0.0.0.0:7420", "from JQD_HTTP__BIND"]),
+        ("JQD_HTTP__BIND", "127.example.org:7420", ["--insecure"]),
+        ("JQD_HTTP__BIND", "7420", ["host:port"]),
+        ("JQD_HTTP__BIND", "127.0.0.1:99999", ["host:port"]),
         ("JQD_XYZ__ABC__DEF", "1", ["unknown setting 'xyz.abc.def'"]),
     ],
 )
@@ -78,7 +89,17 @@ def test_a_wrong_setting_is_named_with_its_origin_and_what_was_meant(name: str, 
 
 @pytest.mark.parametrize(
     ("text", "part"),
-    [("drain_s = [1]", "drain_s"), ("bind = 5", "bind"), ("x =", "no TOML"), ("drain_s = true", "truth")],
+    [
+        ("drain_s = [1]", "drain_s"),
+        ("bind = 5", "did you mean 'http.bind'"),
+        ("x =", "no TOML"),
+        ("drain_s = true", "truth"),
+        ("[log]\njob_log = 5", "in quotes"),
+        ("[store]\nurl = []", "store.url"),
+        ("store = 5", "is a section"),
+        ("[nonsense]\nx = 1", "nonsense.x"),
+        ("drain_s = inf", "finite"),
+    ],
 )
 def test_a_wrong_file_is_named(text: str, part: str, tmp_path: Path) -> None:
     file = tmp_path / "jqd.toml"
@@ -95,8 +116,29 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_flag_of_the_wrong_kind_is_named() -> None:
-    with pytest.raises(ConfigError, match="--level"):
+    with pytest.raises(ConfigError, match=r"--log-level: log\.level"):
         load(environ={}, flags={"log.level": 7})
+
+
+@pytest.mark.parametrize("bind", ["127.0.0.1:0", "127.9.9.9:1", "localhost:7420", "[::1]:7420"])
+def test_this_machine_needs_no_insistence(bind: str) -> None:
+    assert load(environ={"JQD_HTTP__BIND": bind}).http.bind == bind
+
+
+def test_a_command_may_have_defaults_of_its_own() -> None:
+    assert load(environ={}, defaults={"log.level": "warning"}).log.level == "warning"
+    assert load(environ={"JQD_LOG__LEVEL": "error"}, defaults={"log.level": "warning"}).log.level == "error"
+
+
+@given(st.sampled_from(sorted(DURATION_S)), st.integers(0, 10_000))
+def test_a_duration_with_a_unit_is_that_many_seconds(unit: str, number: int) -> None:
+    assert seconds(f"{number}{unit}") == pytest.approx(number * DURATION_S[unit])
+
+
+@given(st.dictionaries(st.from_regex(r"JQD_[A-Z_]{0,12}", fullmatch=True), st.text(max_size=8), max_size=3))
+def test_whatever_the_environment_holds_is_read_or_refused(environ: dict[str, str]) -> None:
+    with contextlib.suppress(ConfigError):  # any other error would be a traceback for whoever made a typing mistake
+        load(environ=environ | {"JQD_CONFIG": ""})
 
 
 def test_other_addresses_are_allowed_to_those_who_insist() -> None:
