@@ -1,5 +1,6 @@
 """The command line as a whole: the commands, and what becomes of their errors."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -7,15 +8,18 @@ import cyclopts
 
 from jqd import __version__
 from jqd.cli import jobs, server
-from jqd.cli.exits import Exit, exit_of
-from jqd.client import JqdClientError
+from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.errors import JqdError
+
+# Options that may also stand before the command, with the value that follows: jqd -o json status.
+GLOBALS = ("-o", "--output", "--url", "--token")
 
 app = cyclopts.App(
     name="jqd",
     help="A durable job queue: push jobs over HTTP, run them on HTTP workers.",
     version=__version__,
     backend="trio",
+    suppress_keyboard_interrupt=False,  # `run` says what it means
 )
 app.command(server.serve)
 app.command(server.dev)
@@ -30,7 +34,8 @@ def run(argv: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     try:
         # Commands return their code; our own errors say themselves what they mean.
-        code = app(list(argv), exit_on_error=False, result_action="return_value")
+        code = app(_ordered(argv), exit_on_error=False, result_action="return_value")
+        sys.stdout.flush()  # whoever reads it may be gone, and that is said here, not at exit
     except cyclopts.CycloptsError:
         return Exit.USAGE  # cyclopts has said on stderr what is wrong with the words
     except BaseExceptionGroup as group:
@@ -38,22 +43,44 @@ def run(argv: Sequence[str]) -> int:
     except JqdError as error:
         return _end(error)
     except KeyboardInterrupt:
-        return Exit.FAILED
+        return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return _end_of_output()
     return code if isinstance(code, int) else Exit.DONE
+
+
+def _ordered(argv: Sequence[str]) -> list[str]:
+    """Global options that stand before the command put behind it. Raises Usage for words that are no text."""
+    for word in argv:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            raise Usage(f"{os.fsencode(word)!r} is no UTF-8 text, and jqd takes nothing else") from error
+    words, before = list(argv), 0
+    while before < len(words) and words[before].partition("=")[0] in GLOBALS:
+        before += 1 if "=" in words[before] else 2
+    return [*words[before : before + 1], *words[:before], *words[before + 1 :]]
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
     """Nurseries wrap what they end with; one weather in there is the message, a bug is raised as it is."""
-    ours, others = group.split(JqdError)
+    ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group
     found: BaseException = ours
     while isinstance(found, BaseExceptionGroup):
         found = found.exceptions[0]
-    assert isinstance(found, JqdError)
-    return _end(found)
+    return _end(found) if isinstance(found, JqdError) else Exit.INTERRUPTED
 
 
 def _end(error: JqdError) -> int:
     print(f"jqd: {error}", file=sys.stderr)
-    return exit_of(error) if isinstance(error, JqdClientError) else Exit.FAILED
+    return exit_of(error)
+
+
+def _end_of_output() -> int:
+    """The reader of stdout is gone (`| head`). What was asked for is done or not; there is nobody left to tell."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())  # or Python would complain when it flushes at exit
+    os.close(nowhere)
+    return Exit.FAILED

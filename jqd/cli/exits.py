@@ -1,8 +1,9 @@
-"""Exit codes (`interfaces.md` 1), and which error ends with which."""
+"""Exit codes, and which error ends with which."""
 
 import enum
 
-from jqd.client import JqdClientError, NotFound, TimedOut, Unreachable
+from jqd.client import NotFound, PartlyPushed, TimedOut, Unreachable
+from jqd.errors import ConfigError, JqdError
 
 
 class Exit(enum.IntEnum):
@@ -14,15 +15,25 @@ class Exit(enum.IntEnum):
     NOT_FOUND = 3
     UNREACHABLE = 4
     TIMED_OUT = 5
+    INTERRUPTED = 130
+    """By Ctrl-C, as shells say it. A daemon or a worker that Ctrl-C stopped in order is DONE."""
 
 
-def exit_of(error: JqdClientError) -> Exit:
-    """The code for what a daemon answered, or did not."""
+class Usage(ConfigError):
+    """The words of the command, or a setting, cannot mean anything. Nothing was done; the user mends them."""
+
+
+def exit_of(error: JqdError) -> Exit:
+    """The code for what a command met."""
     match error:
+        case Usage():
+            return Exit.USAGE
         case NotFound():
             return Exit.NOT_FOUND
         case Unreachable():
             return Exit.UNREACHABLE
         case TimedOut():
             return Exit.TIMED_OUT
+        case PartlyPushed() if isinstance(error.__cause__, JqdError):
+            return exit_of(error.__cause__)  # why the rest was not pushed
     return Exit.FAILED

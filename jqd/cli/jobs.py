@@ -1,24 +1,24 @@
 """Commands that ask a daemon: push, get, cancel, status."""
 
-import json
+import re
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.progress import Progress
 
-from jqd.cli.exits import Exit
+from jqd.cli.argument import argument as read_argument
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.lines import push_lines
 from jqd.cli.render import Output, show
 from jqd.client import URL_DEFAULT, Cancel, Client, JobInfo, TimedOut
-from jqd.config import DURATION_S, environment
-from jqd.errors import ConfigError
+from jqd.config import environment, seconds
+from jqd.errors import ConfigError, JqdError
 
-LINES_PER_PUSH = 1_000  # jobs in one array: large enough that the sync no longer shows
-WAIT_S = 3_600.0  # `--wait` without a number
+WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
 
 
 @Parameter(name="*")
@@ -34,8 +34,12 @@ class Common:
     """Bearer token; else JQD_TOKEN."""
 
     def client(self) -> Client:
-        """A client for that daemon."""
-        return Client(self.url or environment("JQD_URL") or URL_DEFAULT, token=self.token or environment("JQD_TOKEN"))
+        """A client for that daemon. Raises Usage for a URL that is none."""
+        url = self.url or environment("JQD_URL") or URL_DEFAULT
+        try:
+            return Client(url, token=self.token or environment("JQD_TOKEN"))
+        except ConfigError as error:
+            raise Usage(str(error)) from error
 
 
 def push(
@@ -50,7 +54,7 @@ def push(
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     max_retry: int | None = None,
-    timeout: float | None = None,
+    timeout: str | None = None,
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     wait: Annotated[bool, Parameter(negative="")] = False,
     common: Common | None = None,
@@ -62,9 +66,9 @@ def push(
     name
         The jobtype.
     argument
-        JSON if it reads as JSON, else a string; - reads it from stdin, @FILE from a file.
+        JSON if it reads as JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
     lines
-        Push a job for every non-empty line of this file (- for stdin); each line is an argument.
+        Push a job for every line of this file that is not blank (- for stdin); each line is an argument.
     priority
         Smaller runs first.
     run_at
@@ -78,38 +82,42 @@ def push(
     max_retry
         Attempts after the first.
     timeout
-        Seconds one attempt may take.
+        Time one attempt may take: 90, 30s, 5m, 2h.
     keep_result
         Keep what the worker returns.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     """
     common = common or Common()
+    if lines is not None and argument is not None:
+        raise Usage("give either an argument or --lines, not both")
+    if lines is not None and id_ is not None:
+        raise Usage("--id names one job; it cannot be given with --lines")
     options: dict[str, Any] = {
         "priority": priority,
-        "run_at": run_at,
-        "delay": _delay(in_),
+        "run_at": _run_at(run_at),
+        "delay": _duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
         "max_retry": max_retry,
-        "timeout": timeout,
+        "timeout": _duration(timeout, "--timeout"),
         "keep_result": keep_result if keep_result is not None else (True if wait else None),
     }
-    if lines is not None:
-        if argument is not None:
-            raise ConfigError("give either an argument or --lines, not both")
-        return _push_lines(common, name, lines, options, wait=wait)
+    options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
-        job_id = client.push(name, _argument(argument), **options)
+        if lines is not None:
+            return _push_lines(client, name, lines, options, wait=wait, output=common.output)
+        job_id = client.push(name, read_argument(argument), **options)
         if not wait:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
-        info = client.get(job_id, wait=WAIT_S)
-        show(info, common.output)
-        return _end(info)
+        with _known([job_id]):
+            info = client.get(job_id, wait=WAIT_S)
+    show(info, common.output)
+    return _ended(info)
 
 
-def get(job_id: str, /, *, wait: float = 0.0, common: Common | None = None) -> int:
+def get(job_id: str, /, *, wait: str = "0", common: Common | None = None) -> int:
     """Show a job.
 
     Parameters
@@ -117,13 +125,14 @@ def get(job_id: str, /, *, wait: float = 0.0, common: Common | None = None) -> i
     job_id
         The job's id.
     wait
-        Seconds to wait for its end; ends with 5 when it has not ended by then.
+        Time to wait for its end: 90, 30s, 5m; ends with 5 when it has not ended by then.
     """
     common = common or Common()
+    wait_s = _duration(wait, "--wait")
     with common.client() as client:
-        info = client.get(job_id, wait=wait or None)
+        info = client.get(_id(job_id), wait=wait_s or None)
     show(info, common.output)
-    return Exit.TIMED_OUT if wait and not info.ended else Exit.DONE
+    return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
 
 
 def cancel(job_id: str, /, *, common: Common | None = None) -> int:
@@ -136,7 +145,7 @@ def cancel(job_id: str, /, *, common: Common | None = None) -> int:
     """
     common = common or Common()
     with common.client() as client:
-        done = client.cancel(job_id)
+        done = client.cancel(_id(job_id))
     show({"job_id": job_id, "cancel": done.value}, common.output)
     return Exit.FAILED if done is Cancel.TOO_LATE else Exit.DONE
 
@@ -150,74 +159,52 @@ def status(*, common: Common | None = None) -> int:
     return Exit.DONE if ready["ready"] else Exit.FAILED
 
 
-def _push_lines(common: Common, name: str, path: Path, options: dict[str, Any], *, wait: bool) -> int:
-    given = {key: value for key, value in options.items() if value is not None}
-    if "job_id" in given:
-        raise ConfigError("--id names one job; it cannot be given with --lines")
-    arguments = [_argument_text(line) for line in _read(path).splitlines() if line.strip()]
-    job_ids: list[str] = []
-    console = Console(stderr=True)
-    with common.client() as client, Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
-        task = bar.add_task(f"pushing {name}", total=len(arguments))
-        for chunk in _chunks(arguments):
-            job_ids += client.push_many([{"name": name, "argument": argument, **given} for argument in chunk])
-            bar.advance(task, len(chunk))
-        if not wait:
-            _show_ids(job_ids, common.output)
-            return Exit.DONE
-        infos = client.wait(job_ids, timeout=WAIT_S)
-    show(infos, common.output)
-    return max((_end(info) for info in infos), default=Exit.DONE)
+def _push_lines(client: Client, name: str, path: Path, options: dict[str, Any], *, wait: bool, output: Output) -> int:
+    pushed = push_lines(client, name, path, options)
+    if not wait or pushed.stopped is not None:
+        pushed.show(output)
+        return pushed.exit
+    with _known(pushed.job_ids):
+        infos = client.wait(pushed.job_ids, timeout=WAIT_S)
+    show(infos, output)
+    return max([pushed.exit, *map(_ended, infos)])
 
 
-def _show_ids(job_ids: list[str], output: Output) -> None:
-    if output == "json":
-        show({"job_ids": job_ids}, output)
-    elif output == "jsonl":
-        show([{"job_id": job_id} for job_id in job_ids], output)
-    else:
-        show(job_ids, output)
+@contextmanager
+def _known(job_ids: list[str]) -> Iterator[None]:
+    """Whatever ends the wait, the jobs were pushed, and their ids are told."""
+    try:
+        yield
+    except (JqdError, KeyboardInterrupt):
+        print(f"jqd: pushed and not waited for any longer: {' '.join(job_ids)}", file=sys.stderr)
+        raise
 
 
-def _chunks(items: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(items), LINES_PER_PUSH):
-        yield items[start : start + LINES_PER_PUSH]
-
-
-def _end(info: JobInfo) -> Exit:
+def _ended(info: JobInfo) -> Exit:
+    """The code for how a job stands that was waited for. Raises TimedOut when it has not ended."""
     if not info.ended:
-        raise TimedOut(f"job {info.job_id} has not ended yet", pending=[info.job_id])
+        raise TimedOut(f"job {info.job_id} is still {info.state}; look again with: jqd get", pending=[info.job_id])
     return Exit.DONE if info.succeeded else Exit.FAILED
 
 
-def _argument(given: str | None) -> Any:
-    if given is None:
-        return None
-    if given == "-" or given.startswith("@"):
-        return _argument_text(_read(Path(given.removeprefix("@"))))
-    return _argument_text(given)
-
-
-def _argument_text(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text  # not JSON: then it means itself
-
-
-def _read(path: Path) -> str:
-    try:
-        return sys.stdin.read() if str(path) == "-" else path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-
-
-def _delay(text: str | None) -> float | None:
+def _duration(text: str | None, flag: str) -> float | None:
     if text is None:
         return None
-    number = text.rstrip("smhd")
-    unit = text[len(number) :] or "s"
     try:
-        return float(number) * DURATION_S[unit]
-    except (ValueError, KeyError):
-        raise ConfigError(f"--in {text} is no duration; write 90, 30s, 5m, 2h or 1d") from None
+        given = seconds(text)
+    except ValueError:
+        given = -1.0
+    if given < 0:
+        raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d")
+    return given
+
+
+def _run_at(text: str | None) -> str | float | None:
+    """Unix seconds are told from ISO 8601 by their length: 20300131 is a date. What it means the daemon says."""
+    return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text
+
+
+def _id(job_id: str) -> str:
+    if not job_id:
+        raise Usage("the id of the job is empty")
+    return job_id

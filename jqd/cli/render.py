@@ -1,59 +1,118 @@
-"""How answers look: a table for people, JSON or JSON lines for programs."""
+"""How answers look: aligned lines for people, JSON or JSON lines for programs.
 
+What JSON cannot say is written in words, as the daemon's own JSON has it: bytes `{"$bytes": base64}`, extension values
+`{"$ext": [code, base64]}`, numbers that are none `{"$float": "nan"}`.
+"""
+
+import base64
 import json
-from collections.abc import Mapping
+import math
+import sys
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any, Literal
 
 import msgspec
 from rich.console import Console
-from rich.table import Table
+from rich.text import Text
 
 Output = Literal["table", "json", "jsonl"]
+
+USERS = ("result", "error")  # values of users' own making: shown as they are, as JSON
+# A worker's message must not command the terminal it is shown on: control characters but newline and tab.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def show(value: Any, output: Output) -> None:
     """Print one answer to stdout."""
-    if isinstance(value, msgspec.Struct):
-        value = msgspec.structs.asdict(value)
+    value = plain(value)
     if output == "table":
         _table(value)
     elif output == "jsonl" and isinstance(value, list):
         for item in value:
-            print(_json(item))
+            _line(json.dumps(item, ensure_ascii=False))
     else:
-        print(_json(value, indent=1 if output == "json" else None))
+        _line(json.dumps(value, ensure_ascii=False, indent=1 if output == "json" else None))
 
 
-def _json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, default=_plain, ensure_ascii=False, indent=indent)
+def plain(value: Any) -> Any:
+    """What a client answers as values that JSON can say."""
+    match value:
+        case msgspec.Struct():
+            return plain(msgspec.structs.asdict(value))
+        case Mapping():
+            return {_key(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case datetime():
+            return value.isoformat(timespec="milliseconds")
+        case bytes():
+            return {"$bytes": base64.b64encode(value).decode("ascii")}
+        case msgspec.msgpack.Ext():
+            return {"$ext": [value.code, base64.b64encode(value.data).decode("ascii")]}
+        case float() if not math.isfinite(value):
+            return {"$float": repr(value)}
+    return value
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return value.hex()
-    if isinstance(value, msgspec.Struct):
-        return msgspec.structs.asdict(value)
-    return str(value)
+def _key(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(plain(key))
+
+
+def _line(text: str) -> None:
+    sys.stdout.write(text + "\n")
 
 
 def _table(value: Any) -> None:
-    console = Console(soft_wrap=True)
-    if isinstance(value, Mapping):
-        table = Table(show_header=False, box=None, pad_edge=False)
-        for name, item in value.items():
-            if item not in (None, "", [], ()):
-                table.add_row(f"[bold]{name}[/bold]", _cell(item))
-        console.print(table)
+    if isinstance(value, list) and any(isinstance(item, (dict, list)) for item in value):
+        for index, item in enumerate(value):
+            if index:
+                _line("")
+            _table(item)
     elif isinstance(value, list):
         for item in value:
-            _table(item)
+            _line(_inline(item))
+    elif isinstance(value, dict):
+        _rows(value)
     else:
-        console.print(_cell(value), markup=False, highlight=False)
+        _line(_inline(value))
 
 
-def _cell(value: Any) -> str:
-    text = value if isinstance(value, str) else _json(value)
-    return text.replace("[", "\\[")
+def _rows(value: dict[str, Any]) -> None:
+    """A name and its value on each line; further lines of a value stand below its first."""
+    console = Console(highlight=False, soft_wrap=True)
+    told = {name: item for name, item in value.items() if _worth(name, item)}
+    width = max((len(name) for name in told), default=0) + 2
+    for name, item in told.items():
+        first, *more = [line.translate(_CONTROLS) for line in _lines(name, item)] or [""]
+        console.print(Text.assemble((name.translate(_CONTROLS).ljust(width), "bold"), first))
+        for line in more:
+            _line(" " * width + line)
+
+
+def _worth(name: str, item: Any) -> bool:
+    """Whether there is something to show. Of what users gave, emptiness is a value too."""
+    return item is not None and (name in USERS or item not in ("", [], {}))
+
+
+def _lines(name: str, item: Any) -> Iterator[str]:
+    if isinstance(item, str):
+        yield from item.rstrip("\n").split("\n")
+    elif name in USERS:
+        yield json.dumps(item, ensure_ascii=False)
+    elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
+        for part in item:
+            yield _inline(part)
+    else:
+        yield _inline(item)
+
+
+def _inline(item: Any, name: str = "") -> str:
+    """A value on one line. Of a text with several lines the last: that is where a traceback says what it was."""
+    if isinstance(item, dict) and name not in USERS:
+        return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
+    if isinstance(item, str):
+        return item.strip("\n").rpartition("\n")[2].translate(_CONTROLS)
+    if isinstance(item, float):
+        return f"{item:.6g}"
+    return json.dumps(item, ensure_ascii=False).translate(_CONTROLS)

@@ -1,18 +1,23 @@
 """Commands that stay: serve, dev, worker."""
 
 import ctypes
+import errno
+import os
 import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from jqd import log
-from jqd.cli.exits import Exit
+from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT
-from jqd.config import Config, child_environment, environment, load
+from jqd.config import Config, child_environment, environment, load, seconds
 from jqd.daemon import serve as serve_daemon
 from jqd.errors import ConfigError
 from jqd.worker import load_app
@@ -20,6 +25,7 @@ from jqd.worker import serve as serve_worker
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 WORKER_STOP_S = 35.0  # a worker drains for 30 s by default
+NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
 
 async def serve(
@@ -28,7 +34,7 @@ async def serve(
     bind: str | None = None,
     data_dir: Path | None = None,
     store: str | None = None,
-    drain: float | None = None,
+    drain: str | None = None,
     log_level: str | None = None,
     insecure: Annotated[bool | None, Parameter(negative="")] = None,
 ) -> int:
@@ -39,7 +45,7 @@ async def serve(
     Parameters
     ----------
     config
-        TOML file with settings.
+        TOML file with settings; else JQD_CONFIG.
     bind
         HOST:PORT to listen on; port 0 takes any free one. Default 127.0.0.1:7420.
     data_dir
@@ -47,14 +53,15 @@ async def serve(
     store
         redis://, rediss:// or unix:// URL of a server that exists.
     drain
-        Seconds a stop may take.
+        Time a stop may take: 25, 30s, 2m.
     log_level
         debug, info, warning or error.
     insecure
         Listen on another address than loopback although nobody is asked who they are.
     """
     settings = _load(config, bind, data_dir, store, drain, log_level, insecure)
-    await serve_daemon(settings, ready=lambda url: print(f"jqd is ready at {url}", flush=True))
+    with _usable(settings.data_dir):
+        await serve_daemon(settings, ready=lambda url: print(f"jqd is ready at {url}", flush=True))
     return Exit.DONE
 
 
@@ -70,7 +77,7 @@ async def dev(
     Parameters
     ----------
     config
-        TOML file with settings.
+        TOML file with settings; else JQD_CONFIG.
     bind
         HOST:PORT to listen on. Default 127.0.0.1:7420.
     data_dir
@@ -78,21 +85,16 @@ async def dev(
     log_level
         debug, info, warning or error. Default warning: this is a terminal to read.
     """
-    settings = _load(config, bind, data_dir, None, None, log_level or "warning", None)
+    settings = _load(config, bind, data_dir, None, None, log_level, None, level_default="warning")
     if settings.store.url:
-        raise ConfigError("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
-    workers: list[subprocess.Popen[bytes]] = []
+        raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
+    with _usable(settings.data_dir), _example_worker() as start:
 
-    def ready(url: str) -> None:
-        workers.append(_start_example_worker(url))
-        print(_welcome(url, settings), flush=True)
+        def ready(url: str) -> None:
+            start(url)
+            print(_welcome(url, settings), flush=True)
 
-    try:
         await serve_daemon(settings, ready=ready)
-    finally:
-        for worker in workers:
-            worker.terminate()
-            worker.wait(timeout=WORKER_STOP_S)
     return Exit.DONE
 
 
@@ -107,7 +109,7 @@ async def worker(
     advertise: str | None = None,
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
     priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
-    drain: float = 30.0,
+    drain: str = "30s",
     log_level: str = "info",
 ) -> int:
     """Serve the jobs of a Python module over HTTP, registered at one daemon or several.
@@ -119,7 +121,7 @@ async def worker(
     bind
         HOST:PORT to listen on; port 0 takes any free one.
     daemon
-        URL of a daemon to register at; may be given several times.
+        URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
         Jobs at work at once.
     name
@@ -131,25 +133,28 @@ async def worker(
     priority_max
         Take only jobs of this priority number or smaller.
     drain
-        Seconds that jobs in hand may take to end after SIGTERM.
+        Time that jobs in hand may take to end after SIGTERM: 90, 30s, 5m.
     log_level
         debug, info, warning or error.
     """
     _log(log_level, "auto")
-    if "" not in sys.path:
-        sys.path.insert(0, "")  # the module is looked for where the user stands
-    await serve_worker(
-        load_app(target),
-        bind=bind,
-        daemons=daemon or [environment("JQD_URL") or URL_DEFAULT],
-        concurrency=concurrency,
-        name=name,
-        advertise=advertise,
-        priority_min=priority_min,
-        priority_max=priority_max,
-        token=environment("JQD_TOKEN"),
-        drain_s=drain,
-    )
+    try:
+        drain_s = seconds(drain)
+    except ValueError:
+        raise Usage(f"--drain {drain} is no duration; write 90, 30s or 5m") from None
+    with _bindable(bind):
+        await serve_worker(
+            load_app(target),  # looks in the current directory first
+            bind=bind,
+            daemons=daemon or [environment("JQD_URL") or URL_DEFAULT],
+            concurrency=concurrency,
+            name=name,
+            advertise=advertise,
+            priority_min=priority_min,
+            priority_max=priority_max,
+            token=environment("JQD_TOKEN"),
+            drain_s=drain_s,
+        )
     return Exit.DONE
 
 
@@ -158,9 +163,11 @@ def _load(
     bind: str | None,
     data_dir: Path | None,
     store: str | None,
-    drain: float | None,
+    drain: str | None,
     log_level: str | None,
     insecure: bool | None,
+    *,
+    level_default: str | None = None,
 ) -> Config:
     flags: dict[str, Any] = {
         "http.bind": bind,
@@ -170,7 +177,11 @@ def _load(
         "log.level": log_level,
         "insecure": insecure,
     }
-    settings = load(file=config, flags=flags)
+    defaults = {"log.level": level_default} if level_default is not None else {}
+    try:
+        settings = load(file=config, flags=flags, defaults=defaults)
+    except ConfigError as error:
+        raise Usage(str(error)) from error
     _log(settings.log.level, settings.log.form)
     return settings
 
@@ -179,19 +190,65 @@ def _log(level: str, form: Any) -> None:
     try:
         log.configure(level=level, form=form)
     except ValueError as error:
-        raise ConfigError(str(error)) from error
+        raise Usage(str(error)) from error
 
 
-def _start_example_worker(url: str) -> subprocess.Popen[bytes]:
-    libc = ctypes.CDLL(None, use_errno=True)
+@contextmanager
+def _usable(data_dir: Path) -> Iterator[None]:
+    """Have the data directory, or say in one line why not."""
+    try:
+        data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"the data directory {data_dir} cannot be made: {error.strerror}; choose another with --data-dir"
+        ) from error
+    yield
+
+
+@contextmanager
+def _bindable(bind: str) -> Iterator[None]:
+    """Say in one line that a worker cannot listen where it was told to."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NOT_OURS and not isinstance(error, socket.gaierror):
+            raise
+        raise ConfigError(
+            f"a worker cannot listen on {bind}: {os.strerror(error.errno) if error.errno in NOT_OURS else error}; "
+            "choose another address with --bind HOST:PORT, port 0 for any free one"
+        ) from error
+
+
+@contextmanager
+def _example_worker() -> Iterator[Callable[[str], None]]:
+    """Yields what starts the example worker for a URL; ends it with the block, and with us if we are killed."""
+    children: list[subprocess.Popen[bytes]] = []
+    parent = os.getpid()
+    prctl = ctypes.CDLL(None).prctl if sys.platform == "linux" else None  # found before the fork, called after it
 
     def die_with_parent() -> None:
-        # The example must not outlive a daemon that was killed.
-        libc.prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if prctl is not None:
+            prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+        if os.getppid() != parent:
+            os._exit(1)  # it died before it could be noticed
 
-    args = [sys.executable, "-m", "jqd", "worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "warning"]
-    # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
-    return subprocess.Popen(args, preexec_fn=die_with_parent, env=child_environment(), start_new_session=True)
+    def start(url: str) -> None:
+        # Its warnings would be about this daemon stopping before it; what jobs raise stands in the jobs.
+        args = [sys.executable, "-m", "jqd", "worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error"]
+        # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
+        child = subprocess.Popen(args, preexec_fn=die_with_parent, env=child_environment(), start_new_session=True)
+        children.append(child)
+
+    try:
+        yield start
+    finally:
+        for child in children:
+            child.terminate()
+            try:
+                child.wait(timeout=WORKER_STOP_S)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
 
 
 def _welcome(url: str, settings: Config) -> str:

@@ -47,8 +47,6 @@ def test_an_argument_comes_from_stdin_or_a_file(
     assert (told["result"], told["priority"]) == (-7, -5)
     assert run(["push", "echo", "--wait", "--url", url, "-o", "json"]) == 0
     assert json.loads(out(capsys))["result"] is None
-    assert run(["push", "echo", "@/does/not/exist", "--url", url]) == 1
-    assert "cannot be read" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["table", "json", "jsonl"])
@@ -106,15 +104,32 @@ def test_the_environment_names_the_daemon(
         (["push", "x", "--priority", "much"], 2, ""),
         (["get"], 2, ""),
         (["fly"], 2, ""),
-        (["push", "x", "--in", "soon", "--url", ABSENT], 1, "--in soon is no duration"),
-        (["push", "x", "1", "--lines", "f", "--url", ABSENT], 1, "not both"),
-        (["push", "x", "--lines", "f", "--id", "1", "--url", ABSENT], 1, "--id names one job"),
+        (["push", "x", "--lines", __file__, "--url", ABSENT], 4, "no daemon answers"),
+        (["push", "x", "--in", "soon", "--url", ABSENT], 2, "--in soon is no duration"),
+        (["push", "x", "--in=-5", "--url", ABSENT], 2, "--in -5 is no duration"),
+        (["push", "x", "--timeout=1 parsec", "--url", ABSENT], 2, "--timeout 1 parsec is no duration"),
+        (["push", "x", "1", "--lines", "f", "--url", ABSENT], 2, "not both"),
+        (["push", "x", "--lines", "f", "--id", "1", "--url", ABSENT], 2, "--id names one job"),
+        (["push", "x", "--lines", "/does/not/exist", "--url", ABSENT], 2, "/does/not/exist cannot be read"),
+        (["push", "x", "@/does/not/exist", "--url", ABSENT], 2, "/does/not/exist cannot be read"),
+        (["push", "x", "9" * 30, "--url", ABSENT], 2, "cannot be sent as MessagePack"),
+        (["push", "x", "no \udcff text", "--url", ABSENT], 2, "no UTF-8 text"),
+        (["push", "x", "--url", "nonsense"], 2, "no daemon's URL"),
+        (["get", "", "--url", ABSENT], 2, "empty"),
+        (["cancel", "", "--url", ABSENT], 2, "empty"),
+        (["--url", ABSENT, "-o", "json", "status"], 4, "no daemon answers"),
+        ([f"--url={ABSENT}", "status"], 4, "no daemon answers"),
+        (["--url", ABSENT], 2, ""),
         (["worker", "no_such_module", "--daemon", ABSENT], 1, "no_such_module"),
-        (["worker", "jqd.worker.demo", "--log-level", "loud"], 1, "unknown log level"),
-        (["serve", "--bind", "127.0.0.1:http"], 1, "host:port"),
-        (["serve", "--bind", "0.0.0.0:1"], 1, "--insecure"),
-        (["serve", "--config", "/does/not/exist.toml"], 1, "cannot be read"),
-        (["dev", "--config", "/does/not/exist.toml"], 1, "cannot be read"),
+        (["worker", "jqd.worker.demo", "--log-level", "loud"], 2, "unknown log level"),
+        (["worker", "jqd.worker.demo", "--drain", "soon"], 2, "--drain soon is no duration"),
+        (["worker", "jqd.worker.demo", "--bind", "192.0.2.1:0", "--daemon", ABSENT], 1, "cannot listen on 192.0.2.1:0"),
+        (["serve", "--bind", "127.0.0.1:http"], 2, "host:port"),
+        (["serve", "--bind", "0.0.0.0:1"], 2, "--insecure"),
+        (["serve", "--drain", "soon"], 2, "--drain: drain_s"),
+        (["serve", "--config", "/does/not/exist.toml"], 2, "cannot be read"),
+        (["serve", "--data-dir", "/dev/null/x"], 1, "the data directory /dev/null/x cannot be made"),
+        (["dev", "--config", "/does/not/exist.toml"], 2, "cannot be read"),
     ],
 )
 def test_what_cannot_be_done_has_a_code_and_a_sentence(
@@ -129,8 +144,8 @@ def test_what_cannot_be_done_has_a_code_and_a_sentence(
 def test_an_unknown_job_is_not_found_and_a_bad_one_is_named(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["get", "nonsense", "--url", url]) == 3
     assert run(["cancel", "01M7Y8XHSQ0000E1ERMGKRAG0T", "--url", url]) == 3
-    assert run(["push", "x", "--timeout", "-1", "--url", url]) == 1
-    assert "timeout" in capsys.readouterr().err
+    assert run(["push", "x", "--max-retry", "-1", "--url", url]) == 1
+    assert "max_retry" in capsys.readouterr().err
 
 
 def test_help_and_version_are_there(capsys: pytest.CaptureFixture[str]) -> None:

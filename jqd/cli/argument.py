@@ -1,0 +1,73 @@
+"""What a job is given, from the command line, stdin or a file: JSON when it is JSON, else the text itself."""
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from jqd.cli.exits import Usage
+
+STDIN = "-"
+# A script of one line that holds this much is a mistake: a daemon takes jobs of a megabyte.
+LINE_CHARACTERS_MAX = 64 << 20
+
+
+def argument(given: str | None) -> Any:
+    """ARG as `jqd push` takes it: a value, `-` for stdin, `@FILE`. Raises Usage for what no job can be given."""
+    if given is None:
+        return None
+    if given == STDIN or given.startswith("@"):
+        path = Path(given.removeprefix("@"))
+        with _reading(path) as file:
+            return value(file.read().removesuffix("\n").removesuffix("\r"), str(path))
+    return value(given, "the argument")
+
+
+def value(text: str, where: str) -> Any:
+    """JSON as what it means, any other text as itself. Raises Usage when MessagePack cannot carry it."""
+    try:
+        meant: Any = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        meant = text
+    try:
+        msgspec.msgpack.encode(meant)
+    except (OverflowError, UnicodeEncodeError, RecursionError) as error:
+        raise Usage(f"{where} cannot be sent as MessagePack: {error}") from error
+    return meant
+
+
+def arguments(path: Path) -> Iterator[tuple[int, Any, int]]:
+    """(line number, value, bytes read so far) of every line that is not empty. Only LF ends a line, or CR LF."""
+    with _reading(path) as file:
+        read_bytes = 0
+        for number, line in enumerate(iter(lambda: file.readline(LINE_CHARACTERS_MAX), ""), 1):
+            read_bytes += len(line.encode(errors="replace"))
+            if len(line) >= LINE_CHARACTERS_MAX:
+                raise Usage(
+                    f"{path} line {number} is longer than {LINE_CHARACTERS_MAX} characters; is it a job a line?"
+                )
+            text = line.removesuffix("\n").removesuffix("\r")
+            if text.strip():
+                yield number, value(text, f"{path} line {number}"), read_bytes
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[TextIO]:
+    """A file, or stdin, as UTF-8 text; what cannot be read is said with its name."""
+    try:
+        if str(path) != STDIN:
+            with path.open(encoding="utf-8", newline="\n") as file:
+                yield file
+        elif isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(encoding="utf-8", errors="strict", newline="\n")
+            yield sys.stdin
+        else:
+            yield sys.stdin
+    except OSError as error:
+        raise Usage(f"{path} cannot be read: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise Usage(f"{path} is no UTF-8 text ({error}); other bytes are sent with jqd.client") from error

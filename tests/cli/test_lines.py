@@ -1,0 +1,126 @@
+"""`--lines`: what becomes of each line when a daemon refuses some, or goes away in between."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from jqd.cli.exits import Exit
+from jqd.cli.lines import LINES_PER_PUSH, push_lines
+from jqd.client import Client
+
+Answer = Callable[[list[dict[str, Any]], int], httpx2.Response]
+
+
+def client(answer: Answer) -> Client:
+    """A client whose daemon answers the n-th array of jobs with `answer(jobs, n)`."""
+    seen = 0
+
+    def handle(request: httpx2.Request) -> httpx2.Response:
+        nonlocal seen
+        seen += 1
+        return answer(msgspec.msgpack.decode(request.content), seen)
+
+    return Client(transport=httpx2.MockTransport(handle))
+
+
+def told(status: int, body: Any) -> httpx2.Response:
+    return httpx2.Response(
+        status, content=msgspec.msgpack.encode(body), headers={"content-type": "application/msgpack"}
+    )
+
+
+def taken(jobs: list[dict[str, Any]], _: int) -> httpx2.Response:
+    return told(201, {"job_ids": [f"id{job.get('argument')}" for job in jobs]})
+
+
+def lines_of(tmp_path: Path, count: int) -> Path:
+    file = tmp_path / "lines"
+    file.write_text("".join(f"{n}\n\n" for n in range(count)))
+    return file
+
+
+def test_a_long_file_goes_in_arrays_with_the_options_of_every_job(tmp_path: Path) -> None:
+    sizes = []
+
+    def answer(jobs: list[dict[str, Any]], n: int) -> httpx2.Response:
+        sizes.append(len(jobs))
+        assert all(job["name"] == "t" and job["priority"] == 5 for job in jobs)
+        return taken(jobs, n)
+
+    pushed = push_lines(client(answer), "t", lines_of(tmp_path, 2 * LINES_PER_PUSH + 1), {"priority": 5})
+    assert sizes == [LINES_PER_PUSH, LINES_PER_PUSH, 1]
+    assert pushed.job_ids == [f"id{n}" for n in range(2 * LINES_PER_PUSH + 1)]
+    assert pushed.exit is Exit.DONE
+
+
+def test_an_empty_file_pushes_nothing(tmp_path: Path) -> None:
+    pushed = push_lines(client(lambda *_: pytest.fail("asked")), "t", lines_of(tmp_path, 0), {})
+    assert (pushed.job_ids, pushed.exit) == ([], Exit.DONE)
+
+
+def test_refused_lines_are_named_and_the_others_pushed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(jobs: list[dict[str, Any]], n: int) -> httpx2.Response:
+        if n > 1:
+            return taken(jobs, n)
+        ids = ["a", None, *(["b"] * (len(jobs) - 2))]
+        return told(207, {"job_ids": ids, "errors": [{"index": 1, "pointer": "/1/argument", "detail": "too large"}]})
+
+    pushed = push_lines(client(answer), "t", lines_of(tmp_path, LINES_PER_PUSH + 5), {})
+    assert len(pushed.job_ids) == LINES_PER_PUSH + 4
+    assert [number for number, _ in pushed.refused] == [3]
+    assert pushed.exit is Exit.FAILED
+    err = capsys.readouterr().err
+    assert "line 3 was refused: /argument too large" in err
+
+
+def test_only_the_first_of_many_refusals_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(jobs: list[dict[str, Any]], _: int) -> httpx2.Response:
+        errors = [{"index": n, "pointer": f"/{n}/name", "detail": "wrong"} for n in range(len(jobs))]
+        return told(207, {"job_ids": [None] * len(jobs), "errors": errors})
+
+    pushed = push_lines(client(answer), "t", lines_of(tmp_path, 50), {})
+    assert (pushed.job_ids, len(pushed.refused), pushed.exit) == ([], 50, Exit.FAILED)
+    err = capsys.readouterr().err
+    assert err.count("was refused") == 20
+    assert "and 30 lines more" in err
+
+
+def test_a_daemon_that_goes_away_leaves_no_pushed_job_unsaid(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def answer(jobs: list[dict[str, Any]], n: int) -> httpx2.Response:
+        if n > 1:
+            raise httpx2.ReadError("gone")
+        return taken(jobs, n)
+
+    pushed = push_lines(client(answer), "t", lines_of(tmp_path, 3 * LINES_PER_PUSH), {})
+    assert len(pushed.job_ids) == LINES_PER_PUSH
+    assert pushed.exit is Exit.UNREACHABLE
+    pushed.show("jsonl")
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == LINES_PER_PUSH
+    assert f"{LINES_PER_PUSH} jobs were pushed, all lines up to {2 * LINES_PER_PUSH - 1}" in err
+
+
+def test_a_refusal_of_everything_stops(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pushed = push_lines(
+        client(lambda *_: told(422, {"title": "no", "errors": [{"pointer": "/priority", "detail": "wrong"}]})),
+        "t",
+        lines_of(tmp_path, 5),
+        {},
+    )
+    assert (pushed.job_ids, pushed.exit) == ([], Exit.FAILED)
+    assert "priority" in capsys.readouterr().err
+
+
+def test_a_line_that_cannot_be_sent_stops_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "lines"
+    file.write_text("1\n" * LINES_PER_PUSH + "9" * 30 + "\n")
+    pushed = push_lines(client(taken), "t", file, {})
+    assert len(pushed.job_ids) == LINES_PER_PUSH
+    assert pushed.exit is Exit.USAGE
+    assert f"line {LINES_PER_PUSH + 1} cannot be sent" in capsys.readouterr().err

@@ -1,0 +1,105 @@
+"""How answers look."""
+
+import json
+import math
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.cli.render import show
+from jqd.client import JobInfo
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.integers() | st.binary(), inner, max_size=4)
+    ),
+    max_leaves=10,
+)
+
+
+def shown(value: object, output: str, capsys: pytest.CaptureFixture[str]) -> str:
+    show(value, output)  # type: ignore[arg-type]
+    return capsys.readouterr().out
+
+
+def test_json_says_in_words_what_it_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    given_ = {
+        "at": datetime(2030, 1, 31, tzinfo=UTC),
+        "bytes": b"\xff",
+        "nan": math.nan,
+        "ext": msgspec.msgpack.Ext(5, b"\x01"),
+        7: (1, {b"k": math.inf}),
+    }
+    assert json.loads(shown(given_, "json", capsys), parse_constant=pytest.fail) == {
+        "at": "2030-01-31T00:00:00.000+00:00",
+        "bytes": {"$bytes": "/w=="},
+        "nan": {"$float": "nan"},
+        "ext": {"$ext": [5, "AQ=="]},
+        "7": [1, {'{"$bytes": "aw=="}': {"$float": "inf"}}],
+    }
+
+
+def test_json_lines_are_one_item_each(capsys: pytest.CaptureFixture[str]) -> None:
+    assert shown([{"a": "x\ny"}, 2], "jsonl", capsys) == '{"a": "x\\ny"}\n2\n'
+    assert shown({"a": 1}, "jsonl", capsys) == '{"a": 1}\n'
+
+
+def test_a_table_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = "Traceback (most recent call last):\n  File …\nValueError: x"
+    told = shown(
+        JobInfo(
+            job_id="1",
+            name="t",
+            state="failed",
+            created_at=datetime(2030, 1, 31, tzinfo=UTC),
+            error={"code": 5},
+            message=trace,
+            history=[{"attempt": 1, "status": 500, "message": trace, "worker": None}],
+        ),
+        "table",
+        capsys,
+    )
+    assert told.splitlines() == [
+        "job_id      1",
+        "name        t",
+        "state       failed",
+        "priority    0",
+        "attempts    0",
+        "max_retry   0",
+        "created_at  2030-01-31T00:00:00.000+00:00",
+        'error       {"code": 5}',
+        "message     Traceback (most recent call last):",
+        "              File …",
+        "            ValueError: x",
+        "history     attempt 1  status 500  message ValueError: x",
+    ]
+
+
+def test_a_table_neither_wraps_nor_hides(capsys: pytest.CaptureFixture[str]) -> None:
+    long = "word " * 60 + "end"
+    assert shown({"message": long}, "table", capsys) == f"message  {long}\n"
+    assert (
+        shown({"result": [], "tags": [], "ready": False, "n": 0}, "table", capsys)
+        == "result  []\nready   false\nn       0\n"
+    )
+    assert shown([{"a": 1}, {"a": 2.50000001}], "table", capsys) == "a  1\n\na  2.5\n"
+    assert shown("[bold]x[/bold] :smile:", "table", capsys) == "[bold]x[/bold] :smile:\n"
+    assert shown({"message": "[bold]x[/bold] :smile:"}, "table", capsys) == "message  [bold]x[/bold] :smile:\n"
+
+
+def test_a_job_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = "\x1b]0;owned\x07\x9b31m\r\x08red"
+    for value in (evil, {"message": evil}, {"error": [evil]}, {"history": [{"message": evil}]}, [evil], {evil: 1}):
+        told = shown(value, "table", capsys)
+        assert not set(told) & {"\x1b", "\x07", "\x9b", "\r", "\x08"}
+        assert "red" in told
+
+
+@given(VALUES)
+def test_every_value_can_be_shown(value: object) -> None:
+    for output in ("table", "json", "jsonl"):
+        show(value, output)
