@@ -1,8 +1,12 @@
-"""Read points: one per lane, with the range that is reserved at the moment. Pure but for the clock."""
+"""Read points: one per lane, with the range that is reserved at the moment. Pure.
+
+read_point ──reserve──▶ reserved ──finish──▶ read_point moves to its end
+    ▲                      │
+    └──── cancel, seek, deadline: given back, whether or not it was read
+"""
 
 from dataclasses import dataclass, field
 
-from jqd.clock import Clock
 from jqd.record import Lane
 
 
@@ -39,22 +43,27 @@ class Cursor:
 
     lane: Lane
     read_point: int
-    last_end: int
-    """End of the lane's last frame, as far as known: beyond it there is nothing to walk over."""
     reserved: Reservation | None = field(default=None)
 
+    def is_empty(self, last_end: int, durable: int) -> bool:
+        """Whether nothing of the lane is unread. Passes over what then belongs to other lanes, without a look.
+
+        `last_end`: the end of the lane's last durable frame, or a bound for it. `durable`: the end of all.
+        """
+        if last_end > self.read_point:
+            return False
+        if self.reserved is None:
+            self.read_point = max(self.read_point, durable)
+        return True
+
     def reserve(
-        self, durable: int, records_max: int, bytes_max: int, timeout_s: float, clock: Clock
+        self, last_end: int, durable: int, *, records_max: int, bytes_max: int, now_s: float, timeout_s: float
     ) -> Reservation | None:
         """The next range, or None when nothing is left. A reservation past its deadline is given back first."""
-        now_s = clock.mono_s()
-        if self.reserved is not None:
-            if now_s < self.reserved.deadline_s:
-                raise RuntimeError(f"lane {self.lane.name} is reserved already; rsync or read_cancel comes first")
-            self.reserved = None
-        if min(self.last_end, durable) <= self.read_point:
-            # Other lanes' frames only: pass over them without a look.
-            self.read_point = max(self.read_point, durable)
+        if self.reserved is not None and now_s < self.reserved.deadline_s:
+            raise RuntimeError(f"lane {self.lane.name} is reserved already; rsync or read_cancel comes first")
+        self.reserved = None
+        if self.is_empty(last_end, durable):
             return None
         self.reserved = Reservation(self.lane, self.read_point, durable, records_max, bytes_max, now_s + timeout_s)
         return self.reserved

@@ -3,53 +3,136 @@
 Raises OSError as the system does. Nothing here retries or judges; that is the journal's business.
 """
 
+import contextlib
 import errno
 import fcntl
 import os
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
 from jqd.errors import JournalLocked
 
+OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+
 
 class Files(Protocol):
-    """What the journal asks of a disk."""
+    """What the journal asks of the disk under its one directory. All but `open_directory` after it; any may raise."""
 
-    def make_directory(self, path: Path) -> None: ...
-    def lock(self, path: Path) -> int: ...
-    def create(self, path: Path) -> int: ...
-    def open(self, path: Path) -> int: ...
-    def close(self, fd: int) -> None: ...
-    def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int: ...
-    def read(self, fd: int, size: int, offset: int) -> bytes: ...
-    def sync(self, fd: int) -> None: ...
-    def sync_directory(self, path: Path) -> None: ...
-    def size(self, path: Path) -> int: ...
-    def links(self, fd: int) -> int: ...
-    def names(self, path: Path) -> list[str]: ...
-    def rename(self, old: Path, new: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
-    def truncate(self, path: Path, size: int) -> None: ...
-    def free_bytes(self, path: Path) -> int: ...
+    def open_directory(self, path: Path) -> None:
+        """Make the directory if need be, durably and for the owner only, and hold it."""
+        ...
 
-
-class OsFiles:
-    """The machine's own disk."""
-
-    def __init__(self) -> None:
-        # One descriptor is kept back, so that a process that ran out of them can still open the next segment.
-        self._spare = self._open_spare()
-
-    def make_directory(self, path: Path) -> None:
-        """Make it, for the owner only, and make its name durable."""
-        if not path.is_dir():
-            path.mkdir(mode=0o700, parents=True)
-            self.sync_directory(path.parent)
+    def release(self) -> None:
+        """Let go of what `open_directory` holds."""
+        ...
 
     def lock(self, path: Path) -> int:
         """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming who has it."""
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        ...
+
+    def create(self, path: Path) -> int:
+        """A new, empty file to append to; what stood there is gone."""
+        ...
+
+    def open(self, path: Path, *, write: bool = False) -> int:
+        """An existing file, to read, or to cut and sync."""
+        ...
+
+    def close(self, fd: int) -> None:
+        """Close a descriptor."""
+        ...
+
+    def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """Append; returns the bytes taken, which may be fewer than given."""
+        ...
+
+    def overwrite(self, fd: int, data: bytes, offset: int) -> None:
+        """Put a few bytes in place of others."""
+        ...
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes at `offset`; none at the end of the file."""
+        ...
+
+    def sync(self, fd: int) -> None:
+        """Data and length to the disk."""
+        ...
+
+    def sync_directory(self) -> None:
+        """Names made, changed or removed in the directory to the disk."""
+        ...
+
+    def size(self, path: Path) -> int:
+        """Bytes of the file."""
+        ...
+
+    def in_place(self, fd: int, path: Path) -> bool:
+        """Whether `path` still names the open file: nobody deleted or replaced it, or its directory."""
+        ...
+
+    def names(self, path: Path) -> list[str]:
+        """Names in the directory, in no order."""
+        ...
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Give the file another name, in place of what had it."""
+        ...
+
+    def link(self, old: Path, new: Path) -> None:
+        """Give the file a second name."""
+        ...
+
+    def unlink(self, path: Path) -> None:
+        """Remove the name."""
+        ...
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut the file."""
+        ...
+
+    def free_bytes(self, path: Path) -> int:
+        """Bytes a user like us may still write there."""
+        ...
+
+
+class OsFiles:
+    """The machine's own disk, for one directory. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._directory: int | None = None
+        # One descriptor is kept back, so that a process that ran out of them can still begin the next segment.
+        self._spare: int | None = None
+        self._opening = threading.Lock()
+
+    def open_directory(self, path: Path) -> None:
+        """See Files."""
+        made = []
+        for part in (path, *path.parents):
+            if part.exists():
+                break
+            made.append(part)
+        for part in reversed(made):
+            part.mkdir(mode=0o700)
+            parent = os.open(part.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
+        self._directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._spare = os.dup(self._directory)
+
+    def release(self) -> None:
+        """See Files."""
+        for fd in (self._directory, self._spare):
+            if fd is not None:
+                os.close(fd)
+        self._directory = self._spare = None
+
+    def lock(self, path: Path) -> int:
+        """See Files."""
+        fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -59,94 +142,99 @@ class OsFiles:
                 f"{path.parent} is in use by another daemon (process {holder}); "
                 "stop it, or choose another directory with --data-dir"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+        except BaseException:
+            os.close(fd)
+            raise
+        # The process id is for people. A full disk may refuse it, and the lock holds all the same.
+        with contextlib.suppress(OSError):
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         return fd
 
     def create(self, path: Path) -> int:
-        """A new file to append to; it must not exist."""
-        return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND)
+        """See Files."""
+        return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
-    def open(self, path: Path) -> int:
-        """An existing file to read."""
-        return self._open(path, os.O_RDONLY)
+    def open(self, path: Path, *, write: bool = False) -> int:
+        """See Files."""
+        return self._open(path, os.O_RDWR if write else os.O_RDONLY)
 
     def close(self, fd: int) -> None:
-        """Close a descriptor."""
-        os.close(fd)
+        """See Files."""
+        with self._opening:
+            if self._spare is None and self._directory is not None:
+                # The spare is out: this one takes its place in one step, before any other thread can have it.
+                os.dup2(self._directory, fd, inheritable=False)
+                self._spare = fd
+            else:
+                os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Append; may write less than asked."""
+        """See Files."""
         return os.writev(fd, buffers)
 
+    def overwrite(self, fd: int, data: bytes, offset: int) -> None:
+        """See Files."""
+        if os.pwrite(fd, data, offset) != len(data):
+            raise OSError(errno.EIO, "a short write in the midst of a file")
+
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes at `offset`; less at the end of the file."""
+        """See Files."""
         return os.pread(fd, size, offset)
 
     def sync(self, fd: int) -> None:
-        """Data and length to the disk."""
+        """See Files."""
         os.fdatasync(fd)
 
-    def sync_directory(self, path: Path) -> None:
-        """Names made, changed or removed in `path` to the disk."""
-        fd = self._open(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    def sync_directory(self) -> None:
+        """See Files."""
+        assert self._directory is not None, "open_directory comes first"
+        os.fsync(self._directory)
 
     def size(self, path: Path) -> int:
-        """Bytes of the file."""
+        """See Files."""
         return path.stat().st_size
 
-    def links(self, fd: int) -> int:
-        """Names the open file has; 0 when somebody deleted it under us."""
-        return os.fstat(fd).st_nlink
+    def in_place(self, fd: int, path: Path) -> bool:
+        """See Files."""
+        try:
+            return os.path.samestat(os.fstat(fd), path.stat())
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def names(self, path: Path) -> list[str]:
-        """Names in the directory, in no order."""
+        """See Files."""
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """Move within the directory."""
-        old.rename(new)
+        """See Files."""
+        old.replace(new)
+
+    def link(self, old: Path, new: Path) -> None:
+        """See Files."""
+        new.hardlink_to(old)
 
     def unlink(self, path: Path) -> None:
-        """Remove the name."""
+        """See Files."""
         path.unlink()
 
-    def truncate(self, path: Path, size: int) -> None:
-        """Cut the file and sync it."""
-        fd = self._open(path, os.O_WRONLY)
-        try:
-            os.ftruncate(fd, size)
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+    def truncate(self, fd: int, size: int) -> None:
+        """See Files."""
+        os.ftruncate(fd, size)
 
     def free_bytes(self, path: Path) -> int:
-        """Bytes a user like us may still write there."""
+        """See Files."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
 
     def _open(self, path: Path, flags: int) -> int:
         flags |= os.O_CLOEXEC | os.O_NOFOLLOW
-        try:
-            return os.open(path, flags, 0o600)
-        except OSError as error:
-            if error.errno != errno.EMFILE or self._spare is None:
-                raise
-            os.close(self._spare)
-            self._spare = None
+        with self._opening:
             try:
                 return os.open(path, flags, 0o600)
-            finally:
-                self._spare = self._open_spare()
-
-    @staticmethod
-    def _open_spare() -> int | None:
-        try:
-            return os.open("/", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            # None left for a spare: the next opening takes its chance like anybody's.
-            return None
+            except OSError as error:
+                if error.errno not in OUT_OF_DESCRIPTORS or self._spare is None:
+                    raise
+            os.close(self._spare)
+            self._spare = None
+            return os.open(path, flags, 0o600)

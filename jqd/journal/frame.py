@@ -1,17 +1,20 @@
-"""Bytes of a segment: its header, its frames, and how to tell them from anything else. Pure.
+"""Bytes of a segment: its head, its frames, and how to tell them from anything else. Pure.
 
-    segment header, 80 bytes, little endian
-    ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────┬───────────┬────────────┐
-    │magic 8 │vers. 2│ 0 2 │crc 4│ journal 16 │ segment 16 │first 8│previous 8│first seq 8│created ms 8│
-    └────────┴───────┴─────┴─────┴────────────┴────────────┴───────┴──────────┴───────────┴────────────┘
-    frame header, 40 bytes, then the body
-    ┌───────┬──────────┬─────────┬──────────┬──────────┬─────┬────────┬──────┬───────┬───┐
-    │magic 4│head crc 4│ length 4│body crc 4│ records 4│seq 8│at ms 8 │kind 1│flags 1│0 2│ body …
-    └───────┴──────────┴─────────┴──────────┴──────────┴─────┴────────┴──────┴───────┴───┘
+    segment head: two copies of the same 80 bytes, each alone in a page of 4,096, then the frames
+    ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────────┬───────────┬────────────┐
+    │magic 8 │vers. 2│ 0 2 │crc 4│ journal 16 │ segment 16 │first 8│previous end 8│first seq 8│created ms 8│
+    └────────┴───────┴─────┴─────┴────────────┴────────────┴───────┴──────────────┴───────────┴────────────┘
+    frame header, 44 bytes, then the body; all little endian
+    ┌───────┬──────────┬────────┬──────────┬─────────┬──────┬─────┬───────┬──────┬───────┬───┐
+    │magic 4│head crc 4│length 4│body crc 4│records 4│back 4│seq 8│at ms 8│kind 1│flags 1│0 2│ body …
+    └───────┴──────────┴────────┴──────────┴─────────┴──────┴─────┴───────┴──────┴───────┴───┘
 
-The header has a checksum of its own, so that a reader who passes over frames of other lanes can believe their lengths
-without reading their bodies. Both sums are seeded by the segment's random id, so neither a payload that holds a whole
-frame nor a frame of another segment is ever taken for one of this.
+A frame header has a checksum of its own, so that a reader who passes over frames of other lanes can believe their
+lengths without reading their bodies. Both sums are seeded by the segment's random id and the frame's position, so
+neither a payload that holds a whole frame, nor a frame of another segment, nor one copied to another place of its own
+segment is ever taken for what belongs there. The head stands twice, because without it no frame can be checked: one
+bad sector must not cost a segment. `back` leads to where the frame's commit began: all before that was on disk when the
+frame was written, which tells damage from what a power cut tore.
 """
 
 import struct
@@ -19,16 +22,20 @@ import zlib
 from typing import NamedTuple
 
 from jqd.errors import JournalVersion
+from jqd.record import Lane
 
 SEGMENT_MAGIC = b"jqd-log\n"
 VERSION = 1
 FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quick first look when searching
 
-_SEGMENT = struct.Struct("<8sHHI16s16sQQQQ")
-_FRAME = struct.Struct("<4sIIIIQQBBH")
-SEGMENT_HEADER_BYTES = _SEGMENT.size
+_HEADER = struct.Struct("<8sHHI16s16sQQQQ")
+_FRAME = struct.Struct("<4sIIIIIQQBBH")
+HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
+HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
 _SUMMED_FROM = 8  # of a frame header: what stands behind its magic and its own sum
+TORN_KIND = 0  # bytes that a power cut tore inside a commit, sealed as a frame: nobody reads them
+_KINDS = frozenset({TORN_KIND, *Lane})
 
 
 class SegmentHeader(NamedTuple):
@@ -50,51 +57,74 @@ class FrameHeader(NamedTuple):
     length: int
     body_crc: int
     records: int
+    back: int
+    """Bytes from where its commit began to this frame."""
     seq: int
     at_ms: int
     kind: int
 
 
-def pack_segment_header(header: SegmentHeader) -> bytes:
-    """The 80 bytes at the start of a segment file."""
+def pack_head(header: SegmentHeader) -> bytes:
+    """The HEAD_BYTES at the start of a segment file."""
     rest = header[2:]
-    zeroed = _SEGMENT.pack(SEGMENT_MAGIC, VERSION, 0, 0, header.journal_id, header.segment_id, *rest)
-    return _SEGMENT.pack(SEGMENT_MAGIC, VERSION, 0, zlib.crc32(zeroed), header.journal_id, header.segment_id, *rest)
+    zeroed = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, 0, header.journal_id, header.segment_id, *rest)
+    copy = _HEADER.pack(SEGMENT_MAGIC, VERSION, 0, zlib.crc32(zeroed), header.journal_id, header.segment_id, *rest)
+    return copy.ljust(HEADER_COPY_BYTES, b"\0") * 2
 
 
-def unpack_segment_header(data: bytes, name: str) -> SegmentHeader | None:
-    """The header, or None when these bytes are none. Raises JournalVersion for a newer format."""
-    if len(data) < SEGMENT_HEADER_BYTES or not data.startswith(SEGMENT_MAGIC):
-        return None
-    _, version, _, crc, journal_id, segment_id, *rest = _SEGMENT.unpack_from(data)
-    if version > VERSION:
+def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
+    """The header from whichever copy is good, or None. Raises JournalVersion when a newer format speaks instead."""
+    newer = 0
+    for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
+        copy = data[at : at + _HEADER.size]
+        if len(copy) < _HEADER.size or not copy.startswith(SEGMENT_MAGIC):
+            continue
+        _, version, _, crc, journal_id, segment_id, *rest = _HEADER.unpack(copy)
+        if version == VERSION and zlib.crc32(copy[:12] + bytes(4) + copy[16:]) == crc:
+            return SegmentHeader(journal_id, segment_id, *rest)
+        newer = max(newer, version)
+    if newer > VERSION:
         raise JournalVersion(
-            f"{name} has format version {version}; this jqd reads up to {VERSION}. It was left as it is: "
+            f"{name} has format version {newer}; this jqd reads up to {VERSION}. It was left as it is: "
             "run the version that wrote it, or a newer one"
         )
-    header = SegmentHeader(journal_id, segment_id, *rest)
-    return header if zlib.crc32(data[:12] + bytes(4) + data[16:SEGMENT_HEADER_BYTES]) == crc else None
+    return None
 
 
-def pack_frame_header(segment_id: bytes, *, kind: int, records: int, seq: int, at_ms: int, body: bytes) -> bytes:
-    """The 40 bytes before `body`."""
-    seed = zlib.crc32(segment_id)
-    blank = _FRAME.pack(FRAME_MAGIC, 0, len(body), zlib.crc32(body, seed), records, seq, at_ms, kind, 0, 0)
+def _seed(segment_id: bytes, position: int) -> int:
+    return zlib.crc32(position.to_bytes(8, "little"), zlib.crc32(segment_id))
+
+
+def pack_frame_header(
+    segment_id: bytes, position: int, *, kind: int, records: int, back: int, seq: int, at_ms: int, body: bytes
+) -> bytes:
+    """The FRAME_HEADER_BYTES before `body`, for a frame that begins at `position`."""
+    seed = _seed(segment_id, position)
+    blank = _FRAME.pack(FRAME_MAGIC, 0, len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind, 0, 0)
     return blank[:4] + zlib.crc32(blank[_SUMMED_FROM:], seed).to_bytes(4, "little") + blank[_SUMMED_FROM:]
 
 
-def unpack_frame_header(segment_id: bytes, data: bytes, offset: int) -> FrameHeader | None:
-    """The header at `offset`, or None when no good one of this segment stands there."""
+def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:
+    """The header in `data` at `offset`, or None when no good one of this segment and position stands there.
+
+    Raises JournalVersion when it is good but of a kind we do not know.
+    """
     if len(data) - offset < FRAME_HEADER_BYTES:
         return None
-    magic, crc, length, body_crc, records, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
-    if magic != FRAME_MAGIC or flags or zero or not 1 <= records <= length:
+    magic, crc, length, body_crc, records, back, seq, at_ms, kind, flags, zero = _FRAME.unpack_from(data, offset)
+    if magic != FRAME_MAGIC:
         return None
-    if zlib.crc32(data[offset + _SUMMED_FROM : offset + FRAME_HEADER_BYTES], zlib.crc32(segment_id)) != crc:
+    summed = data[offset + _SUMMED_FROM : offset + FRAME_HEADER_BYTES]
+    if zlib.crc32(summed, _seed(segment_id, position)) != crc or not 1 <= records <= length:
         return None
-    return FrameHeader(length, body_crc, records, seq, at_ms, kind)
+    if flags or zero or kind not in _KINDS:
+        raise JournalVersion(
+            f"the frame at position {position} is of kind {kind} with flags {flags:#x}, which this jqd does not know. "
+            "Nothing was changed: run the version that wrote it, or a newer one"
+        )
+    return FrameHeader(length, body_crc, records, back, seq, at_ms, kind)
 
 
-def body_holds(segment_id: bytes, header: FrameHeader, body: bytes) -> bool:
-    """Whether `body` is what was written under `header`."""
-    return len(body) == header.length and zlib.crc32(body, zlib.crc32(segment_id)) == header.body_crc
+def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: bytes) -> bool:
+    """Whether `body` is what was written under `header` at `position`."""
+    return len(body) == header.length and zlib.crc32(body, _seed(segment_id, position)) == header.body_crc

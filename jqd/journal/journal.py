@@ -6,29 +6,31 @@
 all who wait, and while it runs the next one gathers. Idea of the method names: seed miniq-queue.
 """
 
+import errno
 import os
-from collections import deque
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
 
 from jqd.clock import Clock
-from jqd.errors import JournalDamaged, JournalRefused
+from jqd.errors import JournalDamaged, JournalLocked, JournalRefused
 from jqd.jobid import SALT_BITS, IdSource, journal_number
+from jqd.journal.commit import Commits
 from jqd.journal.cursor import Cursor, Reservation, Slice
 from jqd.journal.files import Files, OsFiles
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.reader import Reader
 from jqd.journal.recover import Recovered, recover
-from jqd.journal.writer import Pending, Writer
+from jqd.journal.segment import Segment
+from jqd.journal.writer import FULL, Writer
 from jqd.log import get_logger
 from jqd.record import Lane
 
 MIB = 1 << 20
-RESUME_EVERY_S = 0.5  # after a refusal a new segment is tried this often
+LOCK = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +43,15 @@ class JournalConfig:
     commit_bytes_max: int = 8 * MIB  # one write and sync: a few ms on an ordinary disk
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
     reserve_timeout_s: float = 30.0  # a reader that is gone gives its range back after this
+    retry_s: float = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
-        if not 0 < self.frame_bytes_max <= self.pending_bytes_max:
-            raise ValueError(f"frame_bytes_max must be above 0 and at most pending_bytes_max; got {self}")
-        if min(self.segment_bytes, self.commit_bytes_max, self.reserve_timeout_s) <= 0:
-            raise ValueError(f"segment_bytes, commit_bytes_max and reserve_timeout_s must be above 0; got {self}")
+        if not 0 < self.frame_bytes_max <= self.pending_bytes_max - FRAME_HEADER_BYTES:
+            raise ValueError(f"frame_bytes_max must be above 0 and such a frame fit into pending_bytes_max; got {self}")
+        if min(self.segment_bytes, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s) <= 0:
+            raise ValueError(f"segment_bytes, commit_bytes_max and the times must be above 0; got {self}")
         if min(self.retention_s, self.retention_bytes) < 0:
             raise ValueError(f"a retention cannot be negative; got {self}")
 
@@ -68,44 +71,30 @@ class JournalStats:
     commit_ms_max: float
     commit_ms_mean: float
     frames_per_commit_mean: float
+    bytes_per_commit_mean: float
+    refusals: int
     refusing: str | None
     damaged: list[str] = field(default_factory=list)
+    """One sentence for each place that cannot be read; health is degraded while there is any."""
 
 
 class Journal:
     """Made by `open_journal` only."""
 
     def __init__(
-        self, config: JournalConfig, clock: Clock, files: Files, writer: Writer, found: Recovered, salt: int
+        self, config: JournalConfig, clock: Clock, files: Files, commits: Commits, found: Recovered, salt: int
     ) -> None:
         assert found.journal_id is not None
-        assert writer.segment is not None
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self._config = config
         self._clock = clock
-        self._files = files
-        self._writer = writer
-        self._segments = [*found.segments, writer.segment]
+        self._commits = commits
         self._damaged = found.damaged
-        self.end = writer.segment.first
-        """Position up to which everything is on disk."""
-        self._written = self.end
-        self._next_seq = found.next_seq
-        self._last_at_ms = found.last_at_ms
-        self._pending: deque[Pending] = deque()
-        self._pending_bytes = 0
-        self._void: list[tuple[int, int, JournalRefused]] = []  # positions that were given out and then refused
-        self._refusal: JournalRefused | None = None
-        self._work = trio.Event()
-        self._committed = trio.Event()
-        # What an earlier life wrote may hold frames of every lane; what this one writes is known exactly.
-        self._cursors = {lane: Cursor(lane, self.start, self.end) for lane in Lane}
+        self._unreadable: dict[Lane, str] = {}
+        self._cursors = {lane: Cursor(lane, self.start) for lane in Lane}
         self._readers = {lane: Reader(files) for lane in Lane}
-        self._write_limiter = trio.CapacityLimiter(1)
         self._read_limiter = trio.CapacityLimiter(len(Lane))
-        self._commits = self._frames = 0
-        self._commit_ms_last = self._commit_ms_max = self._commit_ms_total = 0.0
         self._log = get_logger("journal")
 
     # ------------------------------------------------------------ writing
@@ -113,37 +102,38 @@ class Journal:
     @property
     def refusing(self) -> str | None:
         """Why nothing can be written now, or None."""
-        return str(self._refusal) if self._refusal else None
+        refusal = self._commits.refusal
+        return refusal.why if refusal else None
 
     @property
     def refusing_full(self) -> bool:
         """Whether it refuses because the disk is full."""
-        return self._refusal is not None and self._refusal.full
+        refusal = self._commits.refusal
+        return refusal is not None and refusal.full
+
+    @property
+    def end(self) -> int:
+        """Position up to which everything is on disk."""
+        return self._commits.end
 
     def write(self, lane: Lane, records: int, body: bytes) -> int:
         """Append one frame of `records` records; returns the position after it. Not durable before `wsync`.
 
-        Raises JournalRefused while the disk refuses or too much waits for it already.
+        No disk call and no wait. Raises JournalRefused while the disk refuses or too much waits for it already.
         """
-        if self._refusal is not None:
-            raise JournalRefused(str(self._refusal), full=self._refusal.full)
         if not 1 <= records <= len(body) <= self._config.frame_bytes_max:
             raise ValueError(f"a frame takes 1 to {self._config.frame_bytes_max} bytes and no more records than bytes")
-        size = FRAME_HEADER_BYTES + len(body)
-        if self._pending_bytes + size > self._config.pending_bytes_max:
+        if (refusal := self._commits.refusal) is not None:
+            raise refusal.error()
+        pending = self._commits.pending_bytes
+        if pending + FRAME_HEADER_BYTES + len(body) > self._config.pending_bytes_max:
             raise JournalRefused(
-                f"{self._pending_bytes} bytes wait for the disk already (limit {self._config.pending_bytes_max}); "
+                f"{pending} bytes wait for the disk already (limit {self._config.pending_bytes_max}); "
                 "nothing of this was accepted, try again in a moment",
                 full=False,
             )
-        # Dates in the journal never decrease, and never fall behind the ids: a later life starts after them.
-        self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, self.ids.last_ms)
-        start, self._written = self._written, self._written + size
-        self._pending.append(Pending(start, self._written, self._next_seq, self._last_at_ms, lane, records, body))
-        self._next_seq += 1
-        self._pending_bytes += size
-        self._work.set()
-        return self._written
+        # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
+        return self._commits.add(lane, records, body, after_ms=self.ids.last_ms)
 
     async def wsync(self, position: int | None = None) -> None:
         """Return once everything up to `position` (all that was written so far) is on disk.
@@ -151,127 +141,62 @@ class Journal:
         Raises JournalRefused when it did not get there: it must not be acknowledged. A cancelled waiter cancels
         nothing but its waiting.
         """
-        wanted = self._written if position is None else position
-        while True:
-            for start, end, why in self._void:
-                if start < wanted <= end:
-                    raise JournalRefused(str(why), full=why.full)
-            if wanted <= self.end:
-                return
-            await self._committed.wait()
-
-    async def run_commits(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Commit until cancelled; then once more what is pending."""
-        task_status.started()
-        try:
-            while True:
-                await self._work.wait()
-                self._work = trio.Event()
-                while self._pending:
-                    await self._commit_once()
-                if self._refusal is not None:
-                    await self._resume()
-        finally:
-            with trio.CancelScope(shield=True):
-                while self._pending and self._refusal is None:
-                    await self._commit_once()
-
-    async def _commit_once(self) -> None:
-        batch: list[Pending] = []
-        size = 0
-        while self._pending and (not batch or size + len(self._pending[0].body) <= self._config.commit_bytes_max):
-            batch.append(self._pending.popleft())
-            size += len(batch[-1].body)
-        began_s = self._clock.mono_s()
-        try:
-            # Once taken from the queue a batch is seen through: a stop in between would drop it unheard.
-            with trio.CancelScope(shield=True):
-                await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._write_limiter)
-        except JournalRefused as error:
-            self._refuse(error, first_seq=batch[0].seq)
-            return
-        assert self._writer.segment is not None
-        if self._segments[-1] is not self._writer.segment:
-            self._segments.append(self._writer.segment)
-        for frame in batch:
-            self._pending_bytes -= frame.end - frame.start
-            self._cursors[Lane(frame.kind)].last_end = frame.end
-        self.end = batch[-1].end
-        ms = (self._clock.mono_s() - began_s) * 1000
-        self._commits += 1
-        self._frames += len(batch)
-        self._commit_ms_last, self._commit_ms_max = ms, max(ms, self._commit_ms_max)
-        self._commit_ms_total += ms
-        self._ring()
-
-    def _commit_in_thread(self, batch: list[Pending]) -> None:
-        segment = self._writer.segment
-        assert segment is not None
-        if segment.end - segment.first >= self._config.segment_bytes:
-            self._writer.begin(
-                first=segment.end, previous_end=segment.end, first_seq=batch[0].seq, at_ms=batch[0].at_ms
-            )
-        self._writer.commit(batch)
-
-    def _refuse(self, error: JournalRefused, *, first_seq: int) -> None:
-        """All that is not on disk is refused: its positions become void and are never given out again."""
-        self._log.error("journal.refusing", error=str(error), full=error.full, frames=len(self._pending))
-        self._refusal = error
-        if self._written > self.end:
-            self._void.append((self.end, self._written, error))
-        self._next_seq = first_seq
-        self._pending.clear()
-        self._pending_bytes = 0
-        self._ring()
-
-    async def _resume(self) -> None:
-        """A new segment, as soon as the disk gives one."""
-        while True:
-            try:
-                await trio.to_thread.run_sync(self._begin_in_thread, limiter=self._write_limiter)
-            except JournalRefused as error:
-                self._refusal = error
-                await trio.sleep(RESUME_EVERY_S)
-            else:
-                break
-        assert self._writer.segment is not None
-        self._segments = [s for s in self._segments if s.path != self._writer.segment.path]
-        self._segments.append(self._writer.segment)
-        self.end = self._written
-        self._refusal = None
-        self._log.warning("journal.resumed", segment=self._writer.segment.path.name)
-        self._ring()
-
-    def _begin_in_thread(self) -> None:
-        self._writer.begin(first=self._written, previous_end=self.end, first_seq=self._next_seq, at_ms=self._last_at_ms)
-
-    def _ring(self) -> None:
-        self._committed.set()
-        self._committed = trio.Event()
+        await self._commits.wait(self._commits.written if position is None else position)
 
     # ------------------------------------------------------------ reading
 
     @property
     def start(self) -> int:
         """The oldest position that is still here."""
-        return self._segments[0].first
+        segments = self._commits.segments
+        return segments[0].first if segments else self.end
 
     def read_point(self, lane: Lane) -> int:
         """Up to where the lane was read and rsync'd."""
         return self._cursors[lane].read_point
 
     def read_reserve(self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB) -> Reservation | None:
-        """Reserve what is durable and unread, or None. No I/O. One reservation per lane at a time."""
+        """Reserve what is durable and unread, or None. No I/O. One reservation per lane at a time.
+
+        At most `records_max` records, and no further frame once `bytes_max` bytes are reached.
+        """
         return self._cursors[lane].reserve(
-            self.end, records_max, bytes_max, self._config.reserve_timeout_s, self._clock
+            self._commits.last_end[lane],
+            self.end,
+            records_max=records_max,
+            bytes_max=bytes_max,
+            now_s=self._clock.mono_s(),
+            timeout_s=self._config.reserve_timeout_s,
         )
 
     async def read(self, token: Reservation) -> list[Slice]:
-        """The reserved records, every checksum verified; lowers token.end to what was given. May be empty."""
-        segments = list(self._segments)
-        return await trio.to_thread.run_sync(
-            self._readers[token.lane].read, token, segments, limiter=self._read_limiter
+        """The reserved records, every checksum verified; lowers token.end to what was given. May be empty.
+
+        Damage is reported in `stats` and passed over; a disk that cannot be read is reported and waited for.
+        Raises JournalVersion for a frame that a newer jqd wrote.
+        """
+        while True:
+            segments = list(self._commits.segments)
+            try:
+                slices = await trio.to_thread.run_sync(
+                    self._readers[token.lane].read, token, segments, limiter=self._read_limiter
+                )
+            except OSError as error:
+                self._note_unreadable(token.lane, error)
+                await trio.sleep(self._config.retry_s)
+            else:
+                self._unreadable.pop(token.lane, None)
+                return slices
+
+    def _note_unreadable(self, lane: Lane, error: OSError) -> None:
+        name = errno.errorcode.get(error.errno or 0, "unknown")
+        sentence = (
+            f"lane {lane.name.lower()} cannot be read in {self._config.directory}: {error} ({name}). "
+            "Nothing is passed over; it goes on when the disk does"
         )
+        if self._unreadable.get(lane) != sentence:
+            self._log.error("journal.unreadable", why=sentence)
+        self._unreadable[lane] = sentence
 
     def read_cancel(self, token: Reservation) -> None:
         """Give the range back, whether or not it was read."""
@@ -299,58 +224,61 @@ class Journal:
     async def wait_readable(self, lane: Lane) -> None:
         """Return when `read_reserve` may give something."""
         cursor = self._cursors[lane]
-        while min(cursor.last_end, self.end) <= cursor.read_point:
-            cursor.read_point = max(cursor.read_point, self.end)
-            await self._committed.wait()
+        while cursor.is_empty(self._commits.last_end[lane], self.end):
+            await self._commits.wait_moved()
 
     # ------------------------------------------------------------ space
 
     def trim(self, position: int) -> int:
-        """Delete the oldest segments that end at or before `position` and are past retention; returns bytes freed."""
-        freed = 0
-        total = self._bytes()
-        while len(self._segments) > 1 and self._segments[0].end <= position:
-            oldest, following = self._segments[0], self._segments[1]
-            age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
+        """Delete the oldest segments that end at or before `position` and are past retention, in the background.
+
+        Returns the bytes of frames they hold.
+        """
+        segments = self._commits.segments
+        total, freed = self._bytes(), 0
+        doomed: list[Segment] = []
+        while len(segments) > 1 and segments[0].end <= position:
+            age_s = (self._clock.wall_ms() - segments[1].header.created_at_ms) / 1000
             if age_s < self._config.retention_s and total - freed <= self._config.retention_bytes:
                 break
-            try:
-                self._files.unlink(oldest.path)
-            except OSError as error:
-                self._log.error("journal.trim_failed", segment=oldest.path.name, error=str(error))
-                break
-            freed += oldest.end - oldest.first
-            del self._segments[0]
+            freed += segments[0].size
+            doomed.append(segments.pop(0))
+        if doomed:
+            self._commits.delete(doomed)
         return freed
 
     def _bytes(self) -> int:
-        return sum(segment.end - segment.first for segment in self._segments)
+        return sum(segment.size for segment in self._commits.segments)
 
     def stats(self) -> JournalStats:
         """A snapshot."""
-        commits = max(1, self._commits)
-        read_damage = [sentence for reader in self._readers.values() for sentence in reader.damaged]
+        figures = self._commits.figures
+        commits = max(1, figures.commits)
+        damaged = [*self._damaged, *self._unreadable.values()]
+        for reader in self._readers.values():
+            damaged += reader.damaged
         return JournalStats(
             journal_id=self.journal_id,
             bytes=self._bytes(),
-            segments=len(self._segments),
-            written=self._written,
+            segments=len(self._commits.segments),
+            written=self._commits.written,
             synced=self.end,
-            pending_bytes=self._pending_bytes,
-            commits=self._commits,
-            commit_ms_last=self._commit_ms_last,
-            commit_ms_max=self._commit_ms_max,
-            commit_ms_mean=self._commit_ms_total / commits,
-            frames_per_commit_mean=self._frames / commits,
+            pending_bytes=self._commits.pending_bytes,
+            commits=figures.commits,
+            commit_ms_last=figures.ms_last,
+            commit_ms_max=figures.ms_max,
+            commit_ms_mean=figures.ms_total / commits,
+            frames_per_commit_mean=figures.frames / commits,
+            bytes_per_commit_mean=figures.bytes / commits,
+            refusals=figures.refusals,
             refusing=self.refusing,
-            damaged=self._damaged + read_damage,
+            damaged=damaged,
         )
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Let go of what was open to read."""
         for reader in self._readers.values():
             reader.close()
-        self._writer.close()
 
 
 @asynccontextmanager
@@ -361,34 +289,84 @@ async def open_journal(
     files: Files | None = None,
     random_bytes: Callable[[int], bytes] = os.urandom,
 ) -> AsyncIterator[Journal]:
-    """Lock the directory, recover what an earlier life left, open a new segment, commit until the block ends.
+    """Lock the directory, recover what an earlier life left, begin a new segment, commit until the block ends.
 
-    Raises JournalLocked, JournalVersion, JournalRefused (the disk gives no new segment), OSError.
+    A disk that gives no new segment now, a full one for example, starts a journal that refuses and resumes by itself.
+    Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
     """
-    disk = files or OsFiles()
-    disk.make_directory(config.directory)
-    lock = disk.lock(config.directory / "lock")
-    try:
-        found = await trio.to_thread.run_sync(recover, disk, config.directory)
-        if found.journal_id is None:
-            found.journal_id = random_bytes(16)
-        writer = Writer(disk, config.directory, found.journal_id, random_bytes=random_bytes)
-        if found.segments and found.segments[-1].end == found.segments[-1].first:
-            disk.unlink(found.segments.pop().path)  # an earlier life took nothing
-        writer.begin(
-            first=found.end,
-            previous_end=found.end,
-            first_seq=found.next_seq,
-            at_ms=max(clock.wall_ms(), found.last_at_ms),
+    with _held(config, files or OsFiles()) as (disk, lock):
+        found = await trio.to_thread.run_sync(_recover, disk, config)
+        found.journal_id = found.journal_id or random_bytes(16)
+        writer = Writer(disk, config.directory, found.journal_id, lock=lock, random_bytes=random_bytes)
+        commits = Commits(
+            disk,
+            writer,
+            found,
+            segment_bytes=config.segment_bytes,
+            commit_bytes=config.commit_bytes_max,
+            retry_s=config.retry_s,
+            clock=clock,
         )
         salt = int.from_bytes(random_bytes(3), "big") & (1 << SALT_BITS) - 1
-        journal = Journal(config, clock, disk, writer, found, salt)
         try:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(journal.run_commits)
-                yield journal
-                nursery.cancel_scope.cancel()
+            await trio.to_thread.run_sync(commits.begin)
+            journal = Journal(config, clock, disk, commits, found, salt)
+            try:
+                async with _at_work(commits):
+                    yield journal
+            finally:
+                journal.close()
         finally:
-            journal.close()
+            writer.close()
+
+
+@contextmanager
+def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int, Path]]]:
+    """The directory made and locked. A few short calls before anything is served: not worth a thread."""
+    path = config.directory / LOCK
+    try:
+        disk.open_directory(config.directory)
+        fd = disk.lock(path)
+    except OSError as error:
+        disk.release()
+        raise _unusable(config, error) from error
+    except JournalLocked:
+        disk.release()
+        raise
+    try:
+        yield disk, (fd, path)
     finally:
-        disk.close(lock)
+        # The lock ends with the descriptor, whatever the closing says.
+        with suppress(OSError):
+            disk.close(fd)
+        disk.release()
+
+
+@asynccontextmanager
+async def _at_work(commits: Commits) -> AsyncIterator[None]:
+    """The commit task, for the time of the block. An error of the block leaves as it came, not wrapped in a group."""
+    failed: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(commits.run)
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001  raised again below, outside the nursery
+            failed = error
+        nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+
+
+def _recover(disk: Files, config: JournalConfig) -> Recovered:
+    try:
+        return recover(disk, config.directory)
+    except OSError as error:
+        raise _unusable(config, error) from error
+
+
+def _unusable(config: JournalConfig, error: OSError) -> JournalRefused:
+    return JournalRefused(
+        f"the journal in {config.directory} cannot be opened: {error}. Nothing was changed; "
+        "mend the directory or its disk, or choose another with --data-dir",
+        full=error.errno in FULL,
+    )

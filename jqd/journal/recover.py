@@ -1,17 +1,40 @@
-"""Start-up: find the segments, look at their headers, cut the torn tail, name the damage. Never guesses.
+"""Start-up: find the segments, believe what their sums prove, cut the torn tail, name the damage. Never guesses.
 
-every segment but the newest   its header only: what it holds was synced before the next was begun; readers
-                               check each frame's sum and report damage where they meet it
-the newest                     every frame: a bad one with no good one after it is a torn tail, which is
-                               copied aside (.torn) and cut; any other is damage, which stays where it is
+    look    every head; every frame of the newest segment       changes nothing, so what is refused stays untouched
+    mend    quarantine, cut or seal what is torn, drop what is   none of it is needed: a failing disk stops no start
+            empty
+
+Older segments are not read through: each was synced before the next was begun, whose head says where it ends.
+Readers verify every frame again anyway and report damage where they meet it. Memory: one window, one body.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
+from jqd.errors import JournalDamaged
 from jqd.journal.files import Files
-from jqd.journal.frame import SEGMENT_HEADER_BYTES, SegmentHeader, unpack_segment_header
-from jqd.journal.segment import SUFFIX, Frame, Gap, Segment, Walker
+from jqd.journal.frame import (
+    FRAME_HEADER_BYTES,
+    HEAD_BYTES,
+    TORN_KIND,
+    SegmentHeader,
+    pack_frame_header,
+    unpack_head,
+)
+from jqd.journal.segment import (
+    DAMAGED,
+    NEW,
+    SUFFIX,
+    TORN,
+    Gap,
+    Segment,
+    Walker,
+    first_of,
+    name_of,
+    quarantine,
+)
 from jqd.log import get_logger
 
 COPY_BYTES = 1 << 20
@@ -24,6 +47,9 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
     end: int = 0
+    """Where the next segment begins: after all positions that may have been given out."""
+    accepted_end: int = 0
+    """Where what was accepted ends; the next segment's head repeats it."""
     next_seq: int = 1
     last_at_ms: int = 0
     damaged: list[str] = field(default_factory=list)
@@ -31,99 +57,215 @@ class Recovered:
 
 
 def recover(files: Files, directory: Path) -> Recovered:
-    """Read the directory. Raises JournalVersion for a segment of a newer format, and OSError."""
-    log = get_logger("journal")
-    result = Recovered()
-    names = sorted(name for name in files.names(directory) if name.endswith(SUFFIX))
+    """Read the directory and mend it.
+
+    Raises JournalVersion for a segment of a newer format, JournalDamaged for files of two journals, OSError when it
+    cannot be read. After any of these the directory is as it was.
+    """
+    names = sorted(files.names(directory))
+    found = Recovered()
+    headless = _look_at_heads(files, directory, names, found)
+    lost_end = found.end
+    _bound_by_next(found)
+    scan = _scan_newest(files, found)
+
+    for path in headless:
+        _set_aside(files, path)
+        found.damaged.append(f"{path.name}: both copies of its head are damaged; kept as {path.stem}{DAMAGED}")
     for name in names:
+        if name.endswith(DAMAGED):
+            found.damaged.append(f"{name}: kept since damage was found; look at it, then move it away")
+        elif name.endswith(NEW):
+            _try(files.unlink, directory / name)  # a segment that was being made: nothing was ever accepted in it
+    if found.segments:
+        _mend_newest(files, found, scan)
+    for segment in [segment for segment in found.segments if not segment.size]:
+        found.segments.remove(segment)
+        if segment.first != found.end:  # else the next segment takes its place
+            _try(files.unlink, segment.path)
+    found.accepted_end = max(lost_end, found.segments[-1].end) if found.segments else found.end
+    for sentence in found.damaged:
+        get_logger("journal").error("journal.damaged", place=sentence)
+    return found
+
+
+# ---------------------------------------------------------------- look
+
+
+def _look_at_heads(files: Files, directory: Path, names: list[str], found: Recovered) -> list[Path]:
+    """Fill in the segments and where they can end at most; returns the files whose head is lost."""
+    headless = []
+    for name in names:
+        first = first_of(name)
+        if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
+            continue  # none of ours, or the second name of one that is
         path = directory / name
-        header = _read_header(files, path)
+        frames_bytes = max(0, files.size(path) - HEAD_BYTES)
+        header = None if name.endswith(DAMAGED) else _read_head(files, path)
         if header is None:
-            _set_aside(files, path, newest=name == names[-1], result=result)
+            # Positions it may hold were perhaps given to the store: they are never given out again.
+            found.end = max(found.end, first + frames_bytes)
+            if name.endswith(SUFFIX):
+                headless.append(path)
             continue
-        size = files.size(path)
-        result.segments.append(Segment(path, header, header.first + size - SEGMENT_HEADER_BYTES))
-    _close_gaps(result)
-    if result.segments:
-        last = result.segments[-1]
-        result.journal_id = last.header.journal_id
-        result.next_seq = last.header.first_seq
-        result.last_at_ms = last.header.created_at_ms
-        _scan_newest(files, last, result)
-        result.end = last.end
-    for sentence in result.damaged:
-        log.error("journal.damaged", place=sentence)
-    return result
+        if header.first != first or header.journal_id != (found.journal_id or header.journal_id):
+            raise JournalDamaged(
+                f"{path} does not belong where it lies: it was renamed, or comes from another journal. "
+                "Nothing was changed; move it out of the directory and start again"
+            )
+        found.journal_id = header.journal_id
+        found.segments.append(Segment(path, header, first + frames_bytes))
+    return headless
 
 
-def _read_header(files: Files, path: Path) -> SegmentHeader | None:
+def _read_head(files: Files, path: Path) -> SegmentHeader | None:
     fd = files.open(path)
     try:
-        return unpack_segment_header(files.read(fd, SEGMENT_HEADER_BYTES, 0), path.name)
+        data = b""
+        while len(data) < HEAD_BYTES and (part := files.read(fd, HEAD_BYTES - len(data), len(data))):
+            data += part
+        return unpack_head(data, path.name)
     finally:
         files.close(fd)
 
 
-def _set_aside(files: Files, path: Path, *, newest: bool, result: Recovered) -> None:
-    """A file without a good header. The newest may be a creation that was cut short: it can hold no accepted frame."""
-    if newest and files.size(path) <= SEGMENT_HEADER_BYTES:
-        files.rename(path, path.with_suffix(".torn"))
-    else:
-        files.rename(path, path.with_suffix(".damaged"))
-        result.damaged.append(f"{path.name}: its header is damaged; the file was kept as {path.stem}.damaged")
-    files.sync_directory(path.parent)
-
-
-def _close_gaps(result: Recovered) -> None:
+def _bound_by_next(found: Recovered) -> None:
     """A segment is valid up to where the next one says that the accepted part ends."""
-    for segment, following in zip(result.segments, result.segments[1:], strict=False):
-        accepted = following.header.previous_end
+    for segment, following in zip(found.segments, found.segments[1:], strict=False):
+        accepted = max(segment.first, following.header.previous_end)
         if segment.end < accepted:
-            result.damaged.append(
+            found.damaged.append(
                 f"{segment.path.name}: {accepted - segment.end} bytes before position {accepted} are missing"
             )
         segment.end = min(segment.end, accepted)
 
 
-def _scan_newest(files: Files, segment: Segment, result: Recovered) -> None:
+class Scan(NamedTuple):
+    """The gaps of the newest segment before its last good frame."""
+
+    damage: list[Gap]
+    """What a later frame says was on disk once."""
+    torn: list[Gap]
+    """What may have been lost with a commit that never ended: nothing in it was acknowledged."""
+
+
+def _scan_newest(files: Files, found: Recovered) -> Scan:
+    """Walk the newest segment: its end is that of its last good frame."""
+    scan = Scan([], [])
+    if not found.segments:
+        return scan
+    segment = found.segments[-1]
+    found.next_seq = segment.header.first_seq
+    found.last_at_ms = segment.header.created_at_ms
+    doubtful, good_end, synced = list[Gap](), segment.first, segment.first
     fd = files.open(segment.path)
-    good_end, gaps = segment.first, list[Gap]()
     try:
         for piece in Walker(files, fd, segment.header).frames(segment.first, segment.end, check=True):
-            match piece:
-                case Frame(_, end, header):
-                    for gap in gaps:  # something good follows: this is no torn tail
-                        segment.damaged.append((gap.start, gap.end))
-                        sentence = f"{segment.path.name}: no good frame from position {gap.start} to {gap.end}"
-                        result.damaged.append(sentence)
-                    gaps.clear()
-                    good_end = end
-                    result.next_seq = header.seq + 1
-                    result.last_at_ms = max(result.last_at_ms, header.at_ms)
-                case Gap():
-                    gaps.append(piece)
-        if good_end < segment.end:
-            _cut_tail(files, fd, segment, good_end)
+            if isinstance(piece, Gap):
+                doubtful.append(piece)
+                continue
+            good_end = piece.end
+            if piece.header.kind != TORN_KIND:
+                synced = max(synced, piece.start - piece.header.back)
+                found.next_seq = piece.header.seq + 1
+                found.last_at_ms = max(found.last_at_ms, piece.header.at_ms)
     finally:
         files.close(fd)
-
-
-def _cut_tail(files: Files, fd: int, segment: Segment, good_end: int) -> None:
-    """Nothing in it was acknowledged: its sync never came back. Kept aside all the same, for whoever wants to look."""
-    offset = SEGMENT_HEADER_BYTES + good_end - segment.first
-    aside = segment.path.with_name(f"{segment.path.stem}-{good_end}.torn")
-    if aside.name in files.names(segment.path.parent):
-        files.unlink(aside)
-    out = files.create(aside)
-    try:
-        while part := files.read(fd, COPY_BYTES, offset):
-            offset += len(part)
-            while part:
-                part = part[files.write(out, [part]) :]
-        files.sync(out)
-    finally:
-        files.close(out)
-    files.sync_directory(segment.path.parent)
-    files.truncate(segment.path, SEGMENT_HEADER_BYTES + good_end - segment.first)
-    get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=good_end, kept=aside.name)
+    for gap in doubtful:
+        if gap.start < synced:
+            scan.damage.append(gap)
+        elif gap.end < good_end:
+            scan.torn.append(gap)
     segment.end = good_end
+    found.end = max(found.end, good_end)
+    return scan
+
+
+# ---------------------------------------------------------------- mend
+
+
+def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
+    segment = found.segments[-1]
+    for gap in scan.damage:
+        sentence = quarantine(files, segment, gap)
+        assert sentence is not None, "a fresh segment knows no damage"
+        found.damaged.append(sentence)
+    try:
+        if files.size(segment.path) > HEAD_BYTES + segment.size:
+            _cut_tail(files, segment)
+        if segment.size:
+            fd = files.open(segment.path, write=True)
+            try:
+                for gap in scan.torn:
+                    _seal(files, fd, segment, gap)
+                # A killed daemon may leave good frames that were never synced; from here on they count as durable.
+                files.sync(fd)
+            finally:
+                files.close(fd)
+    except OSError as error:
+        # The next segment's head says where this one ends, so a tail that stays does no harm.
+        get_logger("journal").error("journal.mend_failed", segment=segment.path.name, error=str(error))
+
+
+def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
+    """Make a frame of what is torn between good frames, lest readers take it for damage. Its bytes stay but for 44."""
+    offset = HEAD_BYTES + gap.start - segment.first
+    size = gap.end - gap.start - FRAME_HEADER_BYTES
+    if size < 1:
+        return  # no frame of ours was ever that short: leave it to readers to complain
+    body = b""
+    while len(body) < size and (part := files.read(fd, size - len(body), offset + FRAME_HEADER_BYTES + len(body))):
+        body += part
+    header = pack_frame_header(
+        segment.header.segment_id, gap.start, kind=TORN_KIND, records=1, back=0, seq=0, at_ms=0, body=body
+    )
+    files.overwrite(fd, header, offset)
+    get_logger("journal").warning("journal.torn_inside", segment=segment.path.name, start=gap.start, end=gap.end)
+
+
+def _cut_tail(files: Files, segment: Segment) -> None:
+    """Nothing in it was acknowledged: its sync never came back. Kept aside all the same, for whoever wants to look."""
+    size = HEAD_BYTES + segment.size
+    aside = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
+    if not segment.size:
+        files.rename(segment.path, aside)  # needs no space, and its place is wanted
+        files.sync_directory()
+    else:
+        _copy(files, segment.path, aside, size)
+        fd = files.open(segment.path, write=True)
+        try:
+            files.truncate(fd, size)
+        finally:
+            files.close(fd)
+    get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=segment.end, kept=aside.name)
+
+
+def _copy(files: Files, source: Path, target: Path, offset: int) -> None:
+    """What stands in `source` from byte `offset` on, durably to `target`."""
+    fd = files.open(source)
+    try:
+        out = files.create(target)
+        try:
+            while part := files.read(fd, COPY_BYTES, offset):
+                offset += len(part)
+                while part:
+                    part = part[files.write(out, [part]) :]
+            files.sync(out)
+        finally:
+            files.close(out)
+    finally:
+        files.close(fd)
+    files.sync_directory()
+
+
+def _set_aside(files: Files, path: Path) -> None:
+    _try(files.rename, path, path.with_suffix(DAMAGED))
+    _try(files.sync_directory)
+
+
+def _try(call: Callable[..., None], *arguments: Path) -> None:
+    """Tidying that may fail: what it would tidy is harmless where it lies."""
+    try:
+        call(*arguments)
+    except OSError as error:
+        get_logger("journal").error("journal.mend_failed", error=str(error))

@@ -1,5 +1,6 @@
 """Segments on disk: their names, and walking their frames. Used by recovery and by readers alike."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,33 +10,42 @@ from jqd.journal.files import Files
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
-    SEGMENT_HEADER_BYTES,
+    HEAD_BYTES,
     FrameHeader,
     SegmentHeader,
     body_holds,
     unpack_frame_header,
 )
+from jqd.log import get_logger
 
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"
+DAMAGED = ".damaged"
+TORN = ".torn"
+NEW = ".new"
+
+_NAME = re.compile(r"(\d{20})\.(?:jqd|damaged)")
 
 
 @dataclass(slots=True)
 class Segment:
-    """One append-only file. Position p lies at byte SEGMENT_HEADER_BYTES + p - first."""
+    """One append-only file. Position p lies at byte HEAD_BYTES + p - first."""
 
     path: Path
     header: SegmentHeader
     end: int
     """Position after its last accepted frame."""
-    last_at_ms: int = 0
-    damaged: list[tuple[int, int]] = field(default_factory=list)
-    """Ranges of positions that hold no good frame."""
+    damaged: list["Gap"] = field(default_factory=list)
 
     @property
     def first(self) -> int:
         """Position of its first frame."""
         return self.header.first
+
+    @property
+    def size(self) -> int:
+        """Bytes of accepted frames."""
+        return self.end - self.first
 
 
 class Frame(NamedTuple):
@@ -47,7 +57,7 @@ class Frame(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A range without a good frame: damage, or a torn tail when nothing good follows."""
+    """A range of positions without a good frame: damage, or a torn tail when nothing good follows."""
 
     start: int
     end: int
@@ -58,74 +68,115 @@ def name_of(first: int) -> str:
     return f"{first:020d}{SUFFIX}"
 
 
-class Walker:
-    """Walks the frames of one segment from a position on, reading ahead in windows."""
+def first_of(name: str) -> int | None:
+    """The position a segment's name (good or damaged) speaks of, None when it is no segment."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
-    def __init__(self, files: Files, fd: int, segment_header: SegmentHeader) -> None:
+
+def quarantine(files: Files, segment: Segment, gap: Gap) -> str | None:
+    """Note damage in `segment` and keep its bytes from deletion under a second name; good frames are still read.
+
+    Returns a sentence that says where, or None when this gap was noted before.
+    """
+    if gap in segment.damaged:
+        return None
+    segment.damaged.append(gap)
+    kept = segment.path.with_suffix(DAMAGED)
+    log = get_logger("journal")
+    try:
+        files.link(segment.path, kept)
+        files.sync_directory()
+    except FileExistsError:
+        log.debug("journal.quarantined_before", kept=kept.name)
+    except OSError as error:
+        log.error("journal.quarantine_failed", segment=segment.path.name, error=str(error))
+    sentence = (
+        f"{segment.path.name}: no good frame from position {gap.start} to {gap.end} "
+        f"(byte {HEAD_BYTES + gap.start - segment.first} on); kept as {kept.name}"
+    )
+    log.error("journal.damaged", place=sentence)
+    return sentence
+
+
+class Walker:
+    """Walks the frames of one segment from a position on, reading ahead in windows. Memory: one window, one body."""
+
+    def __init__(self, files: Files, fd: int, header: SegmentHeader) -> None:
         self._files = files
         self._fd = fd
-        self._header = segment_header
+        self._id = header.segment_id
+        self._first = header.first
         self._window = b""
         self._window_at = 0  # file offset of the window
-
-    def frame_at(self, position: int, end: int) -> FrameHeader | None:
-        """The frame header at `position`, None when there is none that could end by `end`."""
-        data, offset = self._bytes(position, FRAME_HEADER_BYTES)
-        header = unpack_frame_header(self._header.segment_id, data, offset)
-        if header is None or position + FRAME_HEADER_BYTES + header.length > end:
-            return None
-        return header
-
-    def body(self, frame: Frame) -> bytes | None:
-        """The body, or None when its checksum does not hold."""
-        length = frame.header.length
-        data, offset = self._bytes(frame.start + FRAME_HEADER_BYTES, length)
-        body = bytes(memoryview(data)[offset : offset + length])
-        return body if body_holds(self._header.segment_id, frame.header, body) else None
-
-    def next_good(self, position: int, end: int) -> int | None:
-        """The first position after `position` where a whole good frame of this segment stands, None if none does."""
-        at = position + 1
-        while at < end:
-            data, offset = self._bytes(at, min(WINDOW_BYTES, end - at))
-            found = data.find(FRAME_MAGIC, offset)
-            if found < 0:
-                at += max(1, len(data) - offset - len(FRAME_MAGIC) + 1)
-                continue
-            at += found - offset
-            header = self.frame_at(at, end)
-            if header and self.body(Frame(at, at + FRAME_HEADER_BYTES + header.length, header)) is not None:
-                return at
-            at += 1
-        return None
 
     def frames(self, position: int, end: int, *, check: bool) -> Iterator[Frame | Gap]:
         """Frames from `position` (where one begins) to `end`, and the gaps between good ones.
 
         With `check` bodies are verified too; without, only headers, which is how a reader passes over other lanes'
-        frames.
+        frames. Raises OSError, and JournalVersion for a frame of an unknown kind.
         """
         while position < end:
-            header = self.frame_at(position, end)
-            if header is not None:
-                frame = Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
-                good_body = not check or self.body(frame) is not None
-                yield frame if good_body else Gap(frame.start, frame.end)
+            frame = self.frame_at(position, end)
+            if frame is None:
+                good = self._next_good(position, end)
+                yield Gap(position, good)
+                position = good
+            else:
+                yield frame if not check or self.body(frame) is not None else Gap(frame.start, frame.end)
                 position = frame.end
-                continue
-            good = self.next_good(position, end)
-            yield Gap(position, end if good is None else good)
-            position = end if good is None else good
 
-    def _bytes(self, position: int, size: int) -> tuple[bytes, int]:
-        """At least `size` bytes from `position` on (less at the end of the file), and where they begin."""
-        offset = SEGMENT_HEADER_BYTES + position - self._header.first
-        inside = offset - self._window_at
+    def frame_at(self, position: int, end: int) -> Frame | None:
+        """The frame whose good header stands at `position`, None when there is none that could end by `end`."""
+        data, offset = self._look(position, FRAME_HEADER_BYTES)
+        header = unpack_frame_header(self._id, position, data, offset)
+        if header is None or position + FRAME_HEADER_BYTES + header.length > end:
+            return None
+        return Frame(position, position + FRAME_HEADER_BYTES + header.length, header)
+
+    def body(self, frame: Frame) -> bytes | None:
+        """The body, or None when its checksum does not hold."""
+        length = frame.header.length
+        at = frame.start + FRAME_HEADER_BYTES
+        if length > WINDOW_BYTES:
+            body = self._read(at, length)
+        else:
+            data, offset = self._look(at, length)
+            body = data[offset : offset + length]
+        return body if body_holds(self._id, frame.start, frame.header, body) else None
+
+    def _next_good(self, position: int, end: int) -> int:
+        """The first position after `position` where a whole good frame of this segment stands; `end` if none does."""
+        at = position + 1
+        while at < end:
+            data, offset = self._look(at, FRAME_HEADER_BYTES)
+            if len(data) - offset < FRAME_HEADER_BYTES:
+                break
+            found = data.find(FRAME_MAGIC, offset)
+            if found < 0:
+                at += len(data) - offset - len(FRAME_MAGIC) + 1
+                continue
+            at += found - offset
+            frame = self.frame_at(at, end)
+            if frame is not None and self.body(frame) is not None:
+                return at
+            at += 1
+        return end
+
+    def _look(self, position: int, size: int) -> tuple[bytes, int]:
+        """A window that holds at least `size` bytes from `position` on (less at the end of the file), and where."""
+        inside = HEAD_BYTES + position - self._first - self._window_at
         if inside < 0 or inside + size > len(self._window):
-            parts, wanted, at = [], max(size, WINDOW_BYTES), offset
-            while wanted > 0 and (part := self._files.read(self._fd, wanted, at)):
-                parts.append(part)
-                at += len(part)
-                wanted -= len(part)
-            self._window, self._window_at, inside = b"".join(parts), offset, 0
+            self._window = self._read(position, WINDOW_BYTES)
+            self._window_at += inside
+            inside = 0
         return self._window, inside
+
+    def _read(self, position: int, size: int) -> bytes:
+        offset = HEAD_BYTES + position - self._first
+        parts = []
+        while size > 0 and (part := self._files.read(self._fd, size, offset)):
+            parts.append(part)
+            offset += len(part)
+            size -= len(part)
+        return b"".join(parts)

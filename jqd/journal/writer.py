@@ -1,30 +1,31 @@
 """The one writer: turns waiting frames into bytes on disk, and decides what an error means. Runs in its own thread.
 
+    <first>.jqd.new ──head, sync──▶ renamed to <first>.jqd ──directory sync──▶ takes frames ──error──▶ poisoned
+                                                                                            └─full───▶ rotated
+
 An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would say yes
-and lie), whoever waits is refused, and writing goes on in a new segment whose header says where the accepted part
+and lie), whoever waits is refused, and writing goes on in a new segment whose head says where the accepted part
 before it ends. Nothing ever turns the log off.
 """
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jqd.errors import JournalRefused
 from jqd.journal.files import Files
-from jqd.journal.frame import VERSION, SegmentHeader, pack_frame_header, pack_segment_header
-from jqd.journal.segment import Segment, name_of
+from jqd.journal.frame import HEAD_BYTES, SegmentHeader, pack_frame_header, pack_head
+from jqd.journal.segment import NEW, Segment, name_of
 
 BUFFERS_MAX = 1_000  # of one writev; Linux takes 1,024
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 RESUME_FREE_BYTES = 8 << 20  # a disk that was full must have room for a commit before pushes are taken again
 
-assert VERSION == 1
 
-
-@dataclass(frozen=True, slots=True)
-class Pending:
+class Pending(NamedTuple):
     """A frame that waits for its commit."""
 
     start: int
@@ -36,96 +37,130 @@ class Pending:
     body: bytes
 
 
+class Start(NamedTuple):
+    """Where a new segment begins."""
+
+    first: int
+    previous_end: int
+    seq: int
+    at_ms: int
+
+
 class Writer:
-    """Holds the open segment. Not shared between threads: one commit at a time."""
+    """Holds the open segment. Not shared between threads: one call at a time."""
 
     def __init__(
-        self, files: Files, directory: Path, journal_id: bytes, *, random_bytes: Callable[[int], bytes]
+        self,
+        files: Files,
+        directory: Path,
+        journal_id: bytes,
+        *,
+        lock: tuple[int, Path],
+        random_bytes: Callable[[int], bytes],
     ) -> None:
         self._files = files
         self._directory = directory
         self._journal_id = journal_id
+        self._lock = lock
         self._random_bytes = random_bytes
         self._fd: int | None = None
+        self._full = False
         self.segment: Segment | None = None
-        self._full = False
+        """The one that is written to; None before the first could be made."""
 
-    def begin(self, *, first: int, previous_end: int, first_seq: int, at_ms: int) -> Segment:
-        """Create the next segment and make it durable: header, sync, directory. Raises JournalRefused."""
+    def begin(self, start: Start) -> Segment:
+        """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""
+        header = SegmentHeader(self._journal_id, self._random_bytes(16), *start)
+        path = self._directory / name_of(start.first)
         try:
-            if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._check_place(path)
             self._close()
-            header = SegmentHeader(
-                self._journal_id, self._random_bytes(16), first, previous_end, first_seq, created_at_ms=at_ms
-            )
-            path = self._directory / name_of(first)
-            if path.name in self._files.names(self._directory):
-                # A creation that failed half way: nothing was ever accepted in it, or its name would be another.
-                self._files.unlink(path)
-            self._fd = self._files.create(path)
-            self._write_all([pack_segment_header(header)])
+            new = path.with_name(path.name + NEW)
+            self._fd = self._files.create(new)
+            self._write_all([pack_head(header)])
             self._files.sync(self._fd)
-            self._files.sync_directory(self._directory)
+            self._files.rename(new, path)
+            self._files.sync_directory()
         except OSError as error:
-            raise self._refused("a new segment cannot be created", error) from error
+            self._close()
+            raise self._refused("a new segment cannot be made", error) from error
         self._full = False
-        self.segment = Segment(path, header, first, at_ms)
+        self.segment = Segment(path, header, start.first)
         return self.segment
 
     def commit(self, frames: Sequence[Pending]) -> None:
         """Write and sync. On JournalRefused none of `frames` may be acknowledged, and `begin` must come next."""
         assert self.segment is not None
         assert self._fd is not None
-        segment_id = self.segment.header.segment_id
+        segment = self.segment
+        segment_id, commit_start = segment.header.segment_id, frames[0].start
         buffers: list[bytes] = []
-        for frame in frames:
-            buffers.append(
+        for start, _, seq, at_ms, kind, records, body in frames:
+            back = start - commit_start
+            buffers += (
                 pack_frame_header(
-                    segment_id,
-                    kind=frame.kind,
-                    records=frame.records,
-                    seq=frame.seq,
-                    at_ms=frame.at_ms,
-                    body=frame.body,
-                )
+                    segment_id, start, kind=kind, records=records, back=back, seq=seq, at_ms=at_ms, body=body
+                ),
+                body,
             )
-            buffers.append(frame.body)
         try:
             self._write_all(buffers)
             self._files.sync(self._fd)
-            if not self._files.links(self._fd):
-                raise OSError(errno.ESTALE, "the segment was deleted while it was written to")
+            if not self._files.in_place(self._fd, segment.path):
+                raise OSError(errno.ESTALE, "it was deleted or replaced while it was written to")
         except OSError as error:
-            self._close()
-            raise self._refused(f"segment {self.segment.path.name} cannot be written", error) from error
-        self.segment.end = frames[-1].end
-        self.segment.last_at_ms = frames[-1].at_ms
+            self._poison()
+            raise self._refused(f"segment {segment.path.name} cannot be written", error) from error
+        segment.end = frames[-1].end
 
     def close(self) -> None:
         """End. What was committed is on disk already."""
         self._close()
 
+    def _check_place(self, path: Path) -> None:
+        """Refuse to begin where it could do harm or would fail at once."""
+        fd, lock = self._lock
+        if not self._files.in_place(fd, lock):
+            raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
+        if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        try:
+            taken_bytes = self._files.size(path)
+        except FileNotFoundError:
+            return
+        if taken_bytes > HEAD_BYTES:
+            raise OSError(errno.EEXIST, f"{path.name} exists and holds something; move it away")
+
     def _write_all(self, buffers: Sequence[bytes]) -> None:
         assert self._fd is not None
         rest: list[bytes | memoryview] = list(buffers)
-        while rest:
-            written = self._files.write(self._fd, rest[:BUFFERS_MAX])
+        done = 0
+        while done < len(rest):
+            written = self._files.write(self._fd, rest[done : done + BUFFERS_MAX])
             if written <= 0:
                 raise OSError(errno.EIO, "the disk took no bytes and gave no reason")
             # A short write is weather, not an error: go on behind it.
-            done = 0
             while done < len(rest) and written >= len(rest[done]):
                 written -= len(rest[done])
                 done += 1
-            del rest[:done]
             if written:
-                rest[0] = memoryview(rest[0])[written:]
+                rest[done] = memoryview(rest[done])[written:]
+
+    def _poison(self) -> None:
+        """Give back the space of what was refused, if the disk lets us; then never touch this file again."""
+        assert self.segment is not None
+        assert self._fd is not None
+        # Nobody relies on the cut: the next segment's head says where this one ends.
+        with contextlib.suppress(OSError):
+            self._files.truncate(self._fd, HEAD_BYTES + self.segment.size)
+        self._close()
 
     def _close(self) -> None:
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            self._files.close(fd)
+            # What counts was synced before, what was not is refused: a failing close changes neither.
+            with contextlib.suppress(OSError):
+                self._files.close(fd)
 
     def _refused(self, what: str, error: OSError) -> JournalRefused:
         self._full = error.errno in FULL

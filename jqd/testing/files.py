@@ -1,7 +1,14 @@
 """A disk in memory that fails as disks do: the journal's `Files`, without a disk.
 
-What it models: bytes and names are volatile until synced; a crash keeps what was synced and any part of the rest; a
-call may fail with any errno, once or from then on; a write may be short. What it does not: a disk that lies about sync.
+What it models:
+- bytes are volatile until their file is synced, names until the directory is; a crash keeps what was synced, and of
+  the rest any mixture of 512-byte sectors, and of the changed names any first part;
+- any call fails with any errno, once or for ever; a write may be short;
+- a sync that failed loses what it should have written, and the next one says yes all the same: what real kernels do;
+- files deleted or replaced under their owner, a full disk.
+
+What it does not: sectors that were synced and turn bad later (tests change `content` themselves), or a disk that lies
+about a sync that it never made.
 """
 
 import errno
@@ -12,141 +19,250 @@ from pathlib import Path
 
 from jqd.errors import JournalLocked
 
+SECTOR_BYTES = 512
 CALLS = (
-    "make_directory",
+    "open_directory",
     "lock",
     "create",
     "open",
     "close",
     "write",
+    "overwrite",
     "read",
     "sync",
     "sync_directory",
     "size",
-    "links",
+    "in_place",
     "names",
     "rename",
+    "link",
     "unlink",
     "truncate",
     "free_bytes",
 )
+
+Fail = Callable[[str, int], int | None]
+
+
+class MemoryFile:
+    """One file: what programs see of it, and what the disk has."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        self.content = bytearray(content)
+        self.synced = content
+        self._unwritable: list[tuple[int, int]] = []  # ranges a failed sync dropped: seen, but never on disk
+
+    def sync(self) -> None:
+        """All but what an earlier failed sync dropped is on disk."""
+        on_disk = bytearray(self.content)
+        for start, stop in self._unwritable:
+            on_disk[start:stop] = bytes(len(on_disk[start:stop]))
+        self.synced = bytes(on_disk)
+
+    def fail_sync(self) -> None:
+        """What was not on disk yet never gets there."""
+        self._unwritable.append((len(self.synced), len(self.content)))
+
+    def after_crash(self, source: random.Random) -> bytes:
+        """What was synced; behind it sectors that made it and, in between, zeros, up to any length."""
+        length = source.randint(len(self.synced), max(len(self.synced), len(self.content)))
+        kept = bytearray(self.synced)
+        while len(kept) < length:
+            stop = min(length, (len(kept) // SECTOR_BYTES + 1) * SECTOR_BYTES)
+            made_it = source.random() < 0.5
+            kept += self.content[len(kept) : stop] if made_it else bytes(stop - len(kept))
+        return bytes(kept)
 
 
 class MemoryFiles:
     """Implements `jqd.journal.Files`. Thread-safe enough for one writer and readers, as the journal has them."""
 
     def __init__(self) -> None:
-        self.data: dict[Path, bytearray] = {}
-        self.synced: dict[Path, bytes] = {}
-        self.durable_names: dict[Path, bytearray] = {}
-        self.calls = 0
-        self.fail: Callable[[str, int], int | None] = lambda call, number: None
-        """Given a call's name and running number, the errno to fail with, or None."""
+        self.files: dict[Path, MemoryFile] = {}
+        self.calls: list[str] = []
+        """Names of all calls made, in order."""
+        self.fail: Fail = lambda call, number: None
+        """Given a call's name and its running number from 1, the errno to fail with, or None."""
         self.short: Callable[[int], int] = lambda size: size
         """Given the bytes of a write, how many are taken."""
         self.free = 1 << 40
-        self._fds: dict[int, tuple[Path, bytearray]] = {}
+        """Bytes there is still room for; a write beyond them is cut, then refused."""
+        self._durable: dict[Path, MemoryFile] = {}
+        self._since: list[Callable[[dict[Path, MemoryFile]], None]] = []  # changes of names not durable yet
+        self._fds: dict[int, MemoryFile] = {}
         self._next_fd = 1_000
-        self._locked: set[Path] = set()
+        self._locks: dict[int, Path] = {}
+
+    @classmethod
+    def holding(cls, contents: dict[Path, bytes]) -> "MemoryFiles":
+        """A disk that has these files, durably."""
+        disk = cls()
+        disk.files = {path: MemoryFile(content) for path, content in contents.items()}
+        disk._durable = dict(disk.files)
+        return disk
+
+    @property
+    def contents(self) -> dict[Path, bytes]:
+        """What programs see, by path."""
+        return {path: bytes(file.content) for path, file in self.files.items()}
+
+    @property
+    def open_descriptors(self) -> int:
+        """How many were not closed yet."""
+        return len(self._fds)
 
     def crash(self, source: random.Random) -> "MemoryFiles":
-        """The disk as a power cut leaves it: synced bytes, a random part of the rest, and only names made durable."""
-        after = MemoryFiles()
-        for path, content in self.durable_names.items():
-            synced = self.synced.get(path, b"")
-            tail = bytes(content[len(synced) :])
-            kept = tail[: source.randint(0, len(tail))]
-            after.data[path] = bytearray(synced + kept)
-            after.synced[path] = bytes(after.data[path])
-        after.durable_names = dict(after.data)
-        return after
+        """The disk as a power cut leaves it."""
+        names = dict(self._durable)
+        for change in self._since[: source.randint(0, len(self._since))]:
+            change(names)
+        after: dict[int, bytes] = {id(file): file.after_crash(source) for file in names.values()}
+        return MemoryFiles.holding({path: after[id(file)] for path, file in names.items()})
 
-    def make_directory(self, path: Path) -> None:
-        self._call("make_directory")
+    # ------------------------------------------------------------ the seam
+
+    def open_directory(self, path: Path) -> None:
+        """See Files."""
+        self._call("open_directory")
+
+    def release(self) -> None:
+        """See Files."""
 
     def lock(self, path: Path) -> int:
+        """See Files."""
         self._call("lock")
-        if path in self._locked:
-            raise JournalLocked(f"{path.parent} is in use by another daemon")
-        self._locked.add(path)
-        return self._open(path, bytearray())
+        if path in self._locks.values():
+            raise JournalLocked(f"{path.parent} is in use by another daemon (process {os.getpid()})")
+        if path not in self.files:
+            file = MemoryFile()
+            self._change(lambda names: names.__setitem__(path, file))
+        fd = self._open(self.files[path])
+        self._locks[fd] = path
+        return fd
 
     def create(self, path: Path) -> int:
+        """See Files."""
         self._call("create")
-        if path in self.data:
-            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(path))
-        self.data[path] = bytearray()
-        return self._open(path, self.data[path])
+        file = MemoryFile()
+        self._change(lambda names: names.__setitem__(path, file))
+        return self._open(file)
 
-    def open(self, path: Path) -> int:
+    def open(self, path: Path, *, write: bool = False) -> int:
+        """See Files."""
         self._call("open")
-        if path not in self.data:
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        return self._open(path, self.data[path])
+        return self._open(self._file(path))
 
     def close(self, fd: int) -> None:
-        path, _ = self._fds.pop(fd)
-        self._locked.discard(path)
+        """See Files. As on Linux, the descriptor is gone even when this fails."""
+        del self._fds[fd]
+        self._locks.pop(fd, None)
         self._call("close")
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
+        """See Files."""
         self._call("write")
         whole = b"".join(buffers)
-        taken = self.short(len(whole))
-        self._fds[fd][1].extend(whole[:taken])
+        taken = min(self.short(len(whole)), self.free)
+        if whole and not self.free:
+            raise _error(errno.ENOSPC)
+        self._fds[fd].content += whole[:taken]
+        self.free -= taken
         return taken
 
+    def overwrite(self, fd: int, data: bytes, offset: int) -> None:
+        """See Files."""
+        self._call("overwrite")
+        self._fds[fd].content[offset : offset + len(data)] = data
+
     def read(self, fd: int, size: int, offset: int) -> bytes:
+        """See Files."""
         self._call("read")
-        return bytes(self._fds[fd][1][offset : offset + size])
+        return bytes(memoryview(self._fds[fd].content)[offset : offset + size])
 
     def sync(self, fd: int) -> None:
-        self._call("sync")
-        path, content = self._fds[fd]
-        self.synced[path] = bytes(content)
+        """See Files."""
+        file = self._fds[fd]
+        try:
+            self._call("sync")
+        except OSError:
+            file.fail_sync()
+            raise
+        file.sync()
 
-    def sync_directory(self, path: Path) -> None:
+    def sync_directory(self) -> None:
+        """See Files."""
         self._call("sync_directory")
-        self.durable_names = dict(self.data)
+        self._durable = dict(self.files)
+        self._since.clear()
 
     def size(self, path: Path) -> int:
+        """See Files."""
         self._call("size")
-        return len(self.data[path])
+        return len(self._file(path).content)
 
-    def links(self, fd: int) -> int:
-        self._call("links")
-        path, content = self._fds[fd]
-        return int(self.data.get(path) is content)
+    def in_place(self, fd: int, path: Path) -> bool:
+        """See Files."""
+        self._call("in_place")
+        return self.files.get(path) is self._fds[fd]
 
     def names(self, path: Path) -> list[str]:
+        """See Files."""
         self._call("names")
-        return [p.name for p in self.data if p.parent == path]
+        return [each.name for each in self.files if each.parent == path]
 
     def rename(self, old: Path, new: Path) -> None:
+        """See Files."""
         self._call("rename")
-        self.data[new] = self.data.pop(old)
-        self.synced[new] = self.synced.pop(old, b"")
+        self._file(old)
+        self._change(lambda names: names.__setitem__(new, names.pop(old)))
+
+    def link(self, old: Path, new: Path) -> None:
+        """See Files."""
+        self._call("link")
+        if new in self.files:
+            raise _error(errno.EEXIST)
+        self._file(old)
+        self._change(lambda names: names.__setitem__(new, names[old]))
 
     def unlink(self, path: Path) -> None:
+        """See Files."""
         self._call("unlink")
-        del self.data[path]
+        self._file(path)
+        self._change(lambda names: names.__delitem__(path))
 
-    def truncate(self, path: Path, size: int) -> None:
+    def truncate(self, fd: int, size: int) -> None:
+        """See Files."""
         self._call("truncate")
-        del self.data[path][size:]
-        self.synced[path] = bytes(self.data[path])
+        self.free += len(self._fds[fd].content) - size
+        del self._fds[fd].content[size:]
 
     def free_bytes(self, path: Path) -> int:
+        """See Files."""
         self._call("free_bytes")
         return self.free
 
-    def _open(self, path: Path, content: bytearray) -> int:
-        self._next_fd += 1
-        self._fds[self._next_fd] = (path, content)
-        return self._next_fd
+    # ------------------------------------------------------------ inside
 
     def _call(self, name: str) -> None:
-        self.calls += 1
-        number = self.fail(name, self.calls)
+        self.calls.append(name)
+        number = self.fail(name, len(self.calls))
         if number is not None:
-            raise OSError(number, os.strerror(number))
+            raise _error(number)
+
+    def _change(self, change: Callable[[dict[Path, MemoryFile]], None]) -> None:
+        change(self.files)
+        self._since.append(change)
+
+    def _file(self, path: Path) -> MemoryFile:
+        if path not in self.files:
+            raise _error(errno.ENOENT)
+        return self.files[path]
+
+    def _open(self, file: MemoryFile) -> int:
+        self._next_fd += 1
+        self._fds[self._next_fd] = file
+        return self._next_fd
+
+
+def _error(number: int) -> OSError:
+    return OSError(number, os.strerror(number))  # becomes FileExistsError and the like by itself

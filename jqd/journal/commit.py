@@ -1,0 +1,284 @@
+"""Group commit: what is written, what is on disk, and the one task that brings the first to the second.
+
+    add ──▶ pending ──commit──▶ durable: waiters return
+               │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
+               └── while it refuses, nothing is added
+
+While one commit is under way the next one gathers, so a sync serves all who wait, however many they are. All disk
+calls are made in a thread; the event loop only keeps the books. The cost of a frame does not depend on how many
+frames or segments there are.
+"""
+
+import errno
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import JournalRefused
+from jqd.journal.files import Files
+from jqd.journal.frame import FRAME_HEADER_BYTES
+from jqd.journal.recover import Recovered
+from jqd.journal.segment import Segment
+from jqd.journal.writer import Pending, Start, Writer
+from jqd.log import get_logger
+from jqd.record import Lane
+
+STALLED_S = 10.0  # a commit takes milliseconds; a disk that is silent this long gets no new work
+VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second
+
+
+class Refusal(NamedTuple):
+    """Why nothing is accepted. Kept without its traceback, which would hold the frames in memory."""
+
+    why: str
+    full: bool
+
+    def error(self) -> JournalRefused:
+        """A fresh exception for one caller."""
+        return JournalRefused(self.why, full=self.full)
+
+
+class Void(NamedTuple):
+    """Positions that were given out and then refused: start < position <= end."""
+
+    start: int
+    end: int
+    refusal: Refusal
+
+
+@dataclass(slots=True)
+class Figures:
+    """What commits took so far."""
+
+    commits: int = 0
+    frames: int = 0
+    bytes: int = 0
+    refusals: int = 0
+    ms_last: float = 0.0
+    ms_max: float = 0.0
+    ms_total: float = 0.0
+
+
+class Commits:
+    """The writing half of a journal. `run` must be at work for `wait` to return."""
+
+    def __init__(
+        self,
+        files: Files,
+        writer: Writer,
+        found: Recovered,
+        *,
+        segment_bytes: int,
+        commit_bytes: int,
+        retry_s: float,
+        clock: Clock,
+    ) -> None:
+        self._files = files
+        self._writer = writer
+        self._segment_bytes = segment_bytes
+        self._commit_bytes = commit_bytes
+        self._retry_s = retry_s
+        self._clock = clock
+        self.segments = found.segments
+        """Oldest first; those of earlier lives too."""
+        self.end = self.written = found.end
+        """Position up to which everything is on disk; and up to which it was given out."""
+        self.last_end = dict.fromkeys(Lane, found.end)
+        """End of each lane's last durable frame; of an earlier life's frames only a bound is known."""
+        self.pending_bytes = 0
+        self.figures = Figures()
+        self._accepted_end = found.accepted_end
+        self._next_seq = found.next_seq
+        self._last_at_ms = found.last_at_ms
+        self._pending: deque[Pending] = deque()
+        self._voids: deque[Void] = deque(maxlen=VOIDS_MAX)
+        self._refusal: Refusal | None = None
+        self._began_s: float | None = None  # of the commit under way
+        self._doomed: deque[Segment] = deque()
+        self._work = trio.Event()
+        self._moved = trio.Event()
+        self._limiter = trio.CapacityLimiter(1)
+        self._log = get_logger("journal")
+
+    @property
+    def refusal(self) -> Refusal | None:
+        """Why nothing can be added now, or None."""
+        if self._refusal is None and self._began_s is not None:
+            silent_s = self._clock.mono_s() - self._began_s
+            if silent_s > STALLED_S:
+                return Refusal(
+                    f"the disk has not answered for {silent_s:.0f} s; look at it, pushes resume with it", False
+                )
+        return self._refusal
+
+    def add(self, lane: Lane, records: int, body: bytes, *, after_ms: int) -> int:
+        """Queue one frame; returns the position after it. Its date is now, not before `after_ms` nor any earlier."""
+        self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, after_ms)
+        start = self.written
+        self.written = end = start + FRAME_HEADER_BYTES + len(body)
+        self._pending.append(Pending(start, end, self._next_seq, self._last_at_ms, lane, records, body))
+        self._next_seq += 1
+        self.pending_bytes += end - start
+        self._work.set()
+        return end
+
+    async def wait(self, position: int) -> None:
+        """Return once all up to `position` is on disk; raise JournalRefused when it never will be."""
+        assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
+        while True:
+            at = bisect_left(self._voids, position, key=lambda void: void.end)
+            if at < len(self._voids) and self._voids[at].start < position:
+                raise self._voids[at].refusal.error()
+            if position <= self.end:
+                return
+            await self._moved.wait()
+
+    async def wait_moved(self) -> None:
+        """Return after the next commit, refusal or resumption."""
+        await self._moved.wait()
+
+    def begin(self) -> None:
+        """Make the first segment of this life; a disk that refuses leaves us refusing. Blocks: for a thread."""
+        try:
+            self.segments.append(self._writer.begin(self._start()))
+        except JournalRefused as error:
+            self._refusal = Refusal(str(error), error.full)
+
+    def delete(self, segments: Iterable[Segment]) -> None:
+        """Remove these oldest segments from disk, soon."""
+        self._doomed.extend(segments)
+        self._work.set()
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Commit until cancelled; then once more what is pending."""
+        task_status.started()
+        try:
+            while True:
+                if self._refusal is not None:
+                    await self._resume()
+                await self._work.wait()
+                self._work = trio.Event()
+                await self._work_off()
+        finally:
+            with trio.CancelScope(shield=True):
+                await self._work_off()
+            self._refusal = self._refusal or Refusal("the journal is closed", full=False)
+
+    async def _work_off(self) -> None:
+        while self._pending:
+            await self._commit_once()
+        if self._doomed:
+            await trio.to_thread.run_sync(self._delete_in_thread, limiter=self._limiter)
+
+    # ------------------------------------------------------------ one commit
+
+    async def _commit_once(self) -> None:
+        batch = [self._pending.popleft()]
+        while self._pending and self._pending[0].end - batch[0].start <= self._commit_bytes:
+            batch.append(self._pending.popleft())
+        self._began_s = self._clock.mono_s()
+        try:
+            # Once taken from the queue a batch is seen through: a stop in between would drop it unheard.
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._limiter)
+        except JournalRefused as error:
+            self._refuse(Refusal(str(error), error.full), first_seq=batch[0].seq)
+        else:
+            self._note(batch, (self._clock.mono_s() - self._began_s) * 1000)
+        self._began_s = None
+        self._enlist()
+        self._ring()
+
+    def _commit_in_thread(self, batch: list[Pending]) -> None:
+        segment = self._writer.segment
+        assert segment is not None
+        if segment.size >= self._segment_bytes:
+            self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
+        self._writer.commit(batch)
+
+    def _note(self, batch: list[Pending], ms: float) -> None:
+        self.end = self._accepted_end = batch[-1].end
+        size = self.end - batch[0].start
+        self.pending_bytes -= size
+        for frame in batch:
+            self.last_end[Lane(frame.kind)] = frame.end
+        figures = self.figures
+        figures.commits += 1
+        figures.frames += len(batch)
+        figures.bytes += size
+        figures.ms_last, figures.ms_max = ms, max(ms, figures.ms_max)
+        figures.ms_total += ms
+
+    def _refuse(self, refusal: Refusal, *, first_seq: int) -> None:
+        """All that is not on disk is refused: its positions become void and are never given out again."""
+        self._log.error("journal.refusing", why=refusal.why, full=refusal.full, bytes=self.pending_bytes)
+        self.figures.refusals += 1
+        self._refusal = refusal
+        self._voids.append(Void(self.end, self.written, refusal))
+        self._next_seq = first_seq
+        self._pending.clear()
+        self.pending_bytes = 0
+
+    # ------------------------------------------------------------ segments
+
+    async def _resume(self) -> None:
+        """Try for a new segment until the disk gives one."""
+        segment = self._writer.segment
+        if segment is not None and segment.size:
+            await self._try_segment()  # it took frames until now: perhaps only this file is bad
+        while self._refusal is not None:
+            await trio.sleep(self._retry_s)
+            await self._work_off()  # trimming may be what gives the room
+            await self._try_segment()
+
+    async def _try_segment(self) -> None:
+        try:
+            with trio.CancelScope(shield=True):
+                await trio.to_thread.run_sync(self._writer.begin, self._start(), limiter=self._limiter)
+        except JournalRefused as error:
+            self._refusal = Refusal(str(error), error.full)
+            return
+        self._enlist()
+        self.end = self.written
+        self._refusal = None
+        self._log.warning("journal.resumed", position=self.end)
+        self._ring()
+
+    def _start(self) -> Start:
+        self._last_at_ms = max(self._last_at_ms, self._clock.wall_ms())
+        return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
+
+    def _enlist(self) -> None:
+        """The writer may have begun a segment; one before it that took nothing is not worth keeping."""
+        newest = self._writer.segment
+        assert newest is not None
+        if self.segments and self.segments[-1] is newest:
+            return
+        if self.segments and not self.segments[-1].size:
+            empty = self.segments.pop()
+            if empty.path != newest.path:
+                self.delete([empty])
+        self.segments.append(newest)
+
+    def _delete_in_thread(self) -> None:
+        """Oldest first, each made durable: a crash must not leave a hole that looks like damage."""
+        while self._doomed:
+            segment = self._doomed[0]
+            try:
+                self._files.unlink(segment.path)
+                self._files.sync_directory()
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    # Tried again with the next; until then it only takes space.
+                    self._log.error("journal.delete_failed", segment=segment.path.name, error=str(error))
+                    return
+            self._doomed.popleft()
+
+    def _ring(self) -> None:
+        self._moved.set()
+        self._moved = trio.Event()

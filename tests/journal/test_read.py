@@ -1,0 +1,245 @@
+"""read_reserve, read, read_cancel, rsync, seek: each lane at its own pace, nothing twice in hand, nothing lost."""
+
+import errno
+import random
+
+import pytest
+import trio
+import trio.testing
+
+from jqd.clock import ManualClock
+from jqd.errors import JournalDamaged
+from jqd.journal import Journal, Slice, reader
+from jqd.record import Lane
+from jqd.testing.files import MemoryFiles
+from tests.journal.conftest import no_failure, once, opened, push, read_lane, segments, until
+
+
+async def take(journal: Journal, records_max: int, lane: Lane = Lane.JOBS) -> list[Slice]:
+    token = journal.read_reserve(lane, records_max)
+    assert token is not None
+    slices = await journal.read(token)
+    journal.rsync(token)
+    return slices
+
+
+async def test_lanes_are_read_apart() -> None:
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"job")
+        await push(journal, b"outcome", lane=Lane.OUTCOMES)
+        await push(journal, b"job 2")
+        assert await read_lane(journal, Lane.OUTCOMES) == [b"outcome"]
+        assert journal.read_reserve(Lane.CANCELS, 1) is None
+        assert await read_lane(journal) == [b"job", b"job 2"]
+        assert journal.read_point(Lane.CANCELS) == journal.end
+
+
+async def test_a_lane_with_nothing_new_walks_over_nothing() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, *[b"job"] * 20)
+        calls = len(files.calls)
+        assert journal.read_reserve(Lane.OUTCOMES, 1) is None
+        assert journal.read_point(Lane.OUTCOMES) == journal.end
+        assert len(files.calls) == calls
+
+
+async def test_a_frame_can_be_read_in_parts() -> None:
+    async with opened(MemoryFiles()) as journal:
+        start = journal.end
+        end = journal.write(Lane.JOBS, 5, b"five records")
+        await journal.wsync(end)
+        seen = []
+        while token := journal.read_reserve(Lane.JOBS, 2):
+            (piece,) = await journal.read(token)
+            seen.append((piece.start, piece.first, piece.stop, piece.end))
+            journal.rsync(token)
+        assert seen == [(start, 0, 2, start + 2), (start, 2, 4, start + 4), (start, 4, 5, end)]
+        journal.seek(Lane.JOBS, start + 3)
+        (piece,) = await take(journal, 10)
+        assert (piece.first, piece.stop, piece.end) == (3, 5, end)
+
+
+async def test_a_position_that_no_record_has_reads_on_behind_its_frame() -> None:
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"first", b"second")
+        for position in range(1, 49):
+            journal.seek(Lane.JOBS, position)
+            assert [piece.body for piece in await take(journal, 10)] == [b"second"]
+
+
+async def test_a_read_stops_at_its_bytes() -> None:
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, *[b"x" * 56] * 5)
+        token = journal.read_reserve(Lane.JOBS, 100, bytes_max=150)
+        assert token is not None
+        assert len(await journal.read(token)) == 2
+        assert token.end == 200
+
+
+async def test_a_body_larger_than_the_window_is_read_whole() -> None:
+    async with opened(MemoryFiles()) as journal:
+        bodies = [random.Random(n).randbytes(300_000) for n in range(3)]
+        await push(journal, b"small", *bodies, b"small")
+        assert await read_lane(journal, records_max=2) == [b"small", *bodies, b"small"]
+
+
+async def test_a_cancelled_or_overdue_reservation_is_given_back_whether_or_not_it_was_read() -> None:
+    clock = ManualClock()
+    async with opened(MemoryFiles(), clock, reserve_timeout_s=5.0) as journal:
+        await push(journal, b"job")
+        token = journal.read_reserve(Lane.JOBS, 1)
+        assert token is not None
+        await journal.read(token)
+        with pytest.raises(RuntimeError, match="reserved already"):
+            journal.read_reserve(Lane.JOBS, 1)
+        journal.read_cancel(token)
+        token = journal.read_reserve(Lane.JOBS, 1)
+        assert token is not None
+        clock.advance(6)
+        again = journal.read_reserve(Lane.JOBS, 1)
+        assert again is not None
+        assert await journal.read(again) != []
+        with pytest.raises(RuntimeError, match="given back"):
+            journal.rsync(token)
+        journal.read_cancel(token)  # says nothing, does nothing
+        journal.rsync(again)
+        journal.read_cancel(again)
+        assert journal.read_reserve(Lane.JOBS, 1) is None
+
+
+async def test_what_is_reserved_is_not_passed_over_by_who_waits() -> None:
+    async with opened(MemoryFiles()) as journal:
+        end = await push(journal, b"job")
+        token = journal.read_reserve(Lane.JOBS, 1)
+        assert token is not None
+        journal.seek(Lane.JOBS, end)
+        assert journal.read_reserve(Lane.JOBS, 1) is None
+        with pytest.raises(RuntimeError, match="given back"):
+            journal.rsync(token)
+
+
+async def test_the_store_may_be_behind_but_never_ahead() -> None:
+    async with opened(MemoryFiles(), segment_bytes=50, retention_s=0, retention_bytes=0) as journal:
+        await push(journal, *[b"x" * 56] * 5)
+        assert await read_lane(journal) == [b"x" * 56] * 5
+        journal.seek(Lane.JOBS, 200)
+        assert await read_lane(journal) == [b"x" * 56] * 3
+        assert journal.trim(300) == 300
+        journal.seek(Lane.JOBS, 0)
+        assert journal.read_point(Lane.JOBS) == journal.start == 300
+        assert await read_lane(journal) == [b"x" * 56] * 2
+        with pytest.raises(JournalDamaged, match="older copy"):
+            journal.seek(Lane.JOBS, journal.end + 1)
+
+
+async def test_wait_readable_returns_for_its_own_lane_only() -> None:
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"x")
+        await journal.wait_readable(Lane.JOBS)
+        woken = trio.Event()
+
+        async def wait() -> None:
+            await journal.wait_readable(Lane.CANCELS)
+            woken.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await push(journal, b"y")
+            await trio.testing.wait_all_tasks_blocked()
+            assert not woken.is_set()
+            await push(journal, b"z", lane=Lane.CANCELS)
+            await woken.wait()
+
+
+async def test_one_read_looks_at_a_bounded_number_of_frames(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "FRAMES_MAX", 10)
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, *[b"job"] * 25)
+        await push(journal, b"outcome", lane=Lane.OUTCOMES)
+        reads = []
+        while token := journal.read_reserve(Lane.OUTCOMES, 5):
+            reads.append(len(await journal.read(token)))
+            journal.rsync(token)
+        assert reads == [0, 0, 1]
+
+
+async def test_a_tail_without_frames_does_not_hold_a_reader_up() -> None:
+    """Positions that were given out and refused stand at the end of an earlier life: nothing to read, no spinning."""
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"good")
+        files.fail = once(errno.EIO, "sync")
+        journal.write(Lane.JOBS, 1, b"refused")
+        await until(lambda: journal.end > 48)
+    async with opened(files) as journal:
+        assert journal.end > 48
+        assert await read_lane(journal) == [b"good"]
+        assert journal.read_point(Lane.JOBS) == journal.end
+
+
+@pytest.mark.parametrize("call", ["open", "read", "close"])
+async def test_a_disk_that_cannot_be_read_is_waited_for_and_nothing_is_passed_over(call: str) -> None:
+    files = MemoryFiles()
+    async with opened(files, segment_bytes=50) as journal:
+        await push(journal, b"a" * 56, b"b" * 56)
+        files.fail = lambda name, _: errno.EIO if name in (call, "read") else None
+        token = journal.read_reserve(Lane.JOBS, 10)
+        assert token is not None
+        slices: list[Slice] = []
+
+        async def read() -> None:
+            slices.extend(await journal.read(token))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(read)
+            await until(lambda: journal.stats().damaged)
+            assert "jobs cannot be read" in journal.stats().damaged[0]
+            assert "EIO" in journal.stats().damaged[0]
+            await until(lambda: files.calls.count("open") > 6)
+            files.fail = no_failure
+        assert [piece.body for piece in slices] == [b"a" * 56, b"b" * 56]
+        assert journal.stats().damaged == []
+    assert files.open_descriptors == 0
+
+
+@pytest.mark.parametrize("where", ["header", "body"])
+@pytest.mark.parametrize("refused", [None, "link", "sync_directory"])
+async def test_damage_met_while_reading_is_reported_kept_and_passed_over(where: str, refused: str | None) -> None:
+    files = MemoryFiles()
+    async with opened(files, segment_bytes=50, retention_s=0, retention_bytes=0) as journal:
+        await push(journal, b"a" * 56, b"b" * 56, b"c" * 56)
+        path = segments(files)[1]
+        files.files[path].content[8_192 + (20 if where == "header" else 54)] ^= 4
+        if refused:
+            files.fail = once(errno.EIO, refused)
+        assert await read_lane(journal) == [b"a" * 56, b"c" * 56]
+        (sentence,) = journal.stats().damaged
+        assert path.name in sentence
+        assert "from position 100 to 200" in sentence
+        assert "byte 8192 on" in sentence
+        journal.seek(Lane.JOBS, 0)
+        assert await read_lane(journal) == [b"a" * 56, b"c" * 56]
+        journal.seek(Lane.CANCELS, 0)
+        assert len(journal.stats().damaged) == 1  # told once
+        journal.trim(journal.end)
+    kept = path.with_suffix(".damaged")
+    assert path not in files.files
+    assert (kept in files.files) is (refused != "link")
+    async with opened(files) as journal:
+        if refused != "link":
+            assert f"{kept.name}: kept since damage was found" in journal.stats().damaged[0]
+
+
+async def test_a_segment_with_many_damaged_places_is_named_a_bounded_number_of_times(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(reader, "DAMAGED_MAX", 3)
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, *[b"x" * 56] * 20)
+        (path,) = segments(files)
+        for n in range(0, 20, 2):
+            files.files[path].content[8_192 + n * 100 + 74] ^= 1
+        assert len(await read_lane(journal)) == 10
+        assert len(journal.stats().damaged) == 3

@@ -1,0 +1,368 @@
+"""Start-up: the torn tail is cut, damage is named and kept, what a newer jqd wrote stays untouched."""
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from jqd.errors import JournalDamaged, JournalRefused, JournalVersion
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, unpack_head
+from jqd.record import Lane
+from jqd.testing.files import MemoryFile, MemoryFiles
+from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
+
+
+async def filled(*lives: list[bytes]) -> MemoryFiles:
+    """A disk on which each life wrote its bodies."""
+    files = MemoryFiles()
+    for bodies in lives:
+        async with opened(files) as journal:
+            await push(journal, *bodies)
+    return files
+
+
+def damage(files: MemoryFiles, path: Path, *offsets: int) -> None:
+    for offset in offsets:
+        files.files[path].content[offset] ^= 0x40
+
+
+async def test_a_torn_tail_is_cut_and_kept_aside() -> None:
+    files = await filled([b"a", b"b"])
+    (path,) = segments(files)
+    files.files[path].content += b"torn"
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"b"]
+        assert journal.stats().damaged == []
+        await push(journal, b"c")
+    aside = DIRECTORY / f"{path.stem}-90.torn"
+    assert files.contents[aside] == b"torn"
+    assert len(files.contents[path]) == HEAD_BYTES + 90
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.parametrize("tail", [b"\0" * 5_000, b"\xf6JQ\x01" * 3_000, b"x" * 300_000])
+async def test_zeros_old_bytes_and_magic_are_a_torn_tail_too(tail: bytes) -> None:
+    files = await filled([b"a"])
+    files.files[segments(files)[0]].content += tail
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        assert journal.stats().damaged == []
+
+
+async def test_a_torn_tail_of_a_segment_without_frames_moves_out_of_the_way() -> None:
+    files = await filled([b"a"])
+    async with opened(files):
+        pass
+    newest = segments(files)[-1]
+    files.files[newest].content += b"torn"
+    async with opened(files) as journal:
+        await push(journal, b"b")
+        assert await read_lane(journal) == [b"a", b"b"]
+    assert files.contents[DIRECTORY / f"{newest.stem}-45.torn"].endswith(b"torn")
+
+
+async def with_torn_tail() -> MemoryFiles:
+    files = await filled([b"a"], [b"b"])
+    files.files[segments(files)[-1]].content += b"torn"
+    return files
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+async def test_no_failing_call_of_a_recovery_costs_anything(number: int) -> None:
+    files = await with_torn_tail()
+    files.calls.clear()
+    async with opened(files):
+        calls = files.calls.index("in_place")  # the first one that begins a new segment
+    starts = 0
+    for bad in range(1, calls + 1):
+        files = await with_torn_tail()
+        files.calls.clear()
+        files.fail = lambda _, call_number, bad=bad: number if call_number == bad else None  # type: ignore[misc]
+        try:
+            async with opened(files) as journal:
+                assert await read_lane(journal) == [b"a", b"b"]
+                await push(journal, b"c")
+                starts += 1
+        except JournalRefused as error:
+            assert "cannot be opened" in str(error)  # noqa: PT017
+        assert files.open_descriptors == 0
+        async with opened(files) as journal:
+            assert (await read_lane(journal))[:2] == [b"a", b"b"]
+            assert journal.stats().damaged == []
+    assert starts >= 10  # mending may fail, looking may not
+
+
+@pytest.mark.parametrize("offset", [HEAD_BYTES + 45, HEAD_BYTES + 45 + 20, HEAD_BYTES + 45 + 44])
+async def test_damage_with_good_frames_behind_it_is_named_and_kept_and_they_are_read(offset: int) -> None:
+    files = await filled([b"a", b"b", b"c"])
+    (path,) = segments(files)
+    damage(files, path, offset)
+    for _ in range(2):
+        async with opened(files) as journal:
+            damaged = journal.stats().damaged
+            assert await read_lane(journal) == [b"a", b"c"]
+            await push(journal, b"d")
+        assert path.with_suffix(".damaged") in files.files
+        assert damaged
+        del files.files[segments(files)[-1]]
+    assert "from position 45 to 90" in damaged[1]
+    del files.files[path.with_suffix(".damaged")]  # the operator has looked at it, and it is the newest no more
+
+
+async def test_one_bad_page_of_a_head_costs_nothing() -> None:
+    files = await filled([b"a"], [b"b"])
+    for path in segments(files):
+        files.files[path].content[:HEADER_COPY_BYTES] = bytes(HEADER_COPY_BYTES)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"b"]
+        assert journal.stats().damaged == []
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+async def test_a_lost_head_costs_its_segment_loudly_and_no_position_is_given_twice(which: int) -> None:
+    lives = [[b"a"], [b"b"], [b"c"]]
+    files = await filled(*lives)
+    path = segments(files)[which]
+    damage(files, path, 20, HEADER_COPY_BYTES + 20)
+    expected = [body for n, (body,) in enumerate(lives) if n != which]
+    for _ in range(2):
+        async with opened(files) as journal:
+            assert journal.end >= 45 * 3
+            assert await read_lane(journal) == expected
+            assert any(f"{path.stem}.damaged" in sentence for sentence in journal.stats().damaged)
+    assert path not in files.files
+    assert path.with_suffix(".damaged") in files.files
+    async with opened(files) as journal:
+        assert await push(journal, b"d") > 45 * 3
+        assert await read_lane(journal) == [*expected, b"d"]
+
+
+async def test_a_lost_head_that_cannot_be_renamed_stops_no_start() -> None:
+    files = await filled([b"a"], [b"b"])
+    path = segments(files)[0]
+    damage(files, path, 20, HEADER_COPY_BYTES + 20)
+    files.fail = once(errno.EROFS, "rename")
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"b"]
+        assert path in files.files
+
+
+async def test_a_journal_whose_only_head_is_lost_starts_another_behind_it() -> None:
+    files = await filled([b"a"])
+    (path,) = segments(files)
+    damage(files, path, 20, HEADER_COPY_BYTES + 20)
+    async with opened(files) as journal:
+        assert journal.end == 45
+        await push(journal, b"b")
+        assert await read_lane(journal) == [b"b"]
+
+
+async def test_a_missing_segment_and_missing_bytes_are_named() -> None:
+    files = await filled([b"a"], [b"b"], [b"c"])
+    del files.files[segments(files)[1]]
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"c"]
+        assert "45 bytes before position 90 are missing" in journal.stats().damaged[0]
+    files = await filled([b"a"], [b"b"])
+    del files.files[segments(files)[0]].content[-3:]
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"b"]
+        assert "3 bytes before position 45 are missing" in journal.stats().damaged[0]
+
+
+async def test_an_unfinished_segment_is_cleared_away() -> None:
+    files = await filled([b"a"])
+    new = DIRECTORY / "00000000000000000045.jqd.new"
+    files.files[new] = MemoryFile(b"half a head")
+    files.files[DIRECTORY / "notes.txt"] = MemoryFile(b"not ours")
+    files.files[DIRECTORY / "12.jqd"] = MemoryFile(b"nor this")
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        assert journal.stats().damaged == []
+    assert new not in files.files
+    assert {DIRECTORY / "notes.txt", DIRECTORY / "12.jqd"} <= files.files.keys()
+
+
+async def test_void_positions_before_an_empty_segment_stay_void() -> None:
+    """Refused frames that could not be cut back stand in a file; the empty segment behind it says they do not count."""
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"good")
+        files.fail = once(errno.EIO, "sync", "truncate")
+        journal.write(Lane.JOBS, 1, b"refused")
+        await until(lambda: journal.stats().refusals and not journal.refusing)
+    for _ in range(3):
+        async with opened(files) as journal:
+            assert await read_lane(journal) == [b"good"]
+            assert journal.stats().damaged == []
+            assert journal.end == 99
+
+
+async def test_an_older_empty_segment_is_cleared_away() -> None:
+    files = await filled([b"a"])
+    async with opened(files):
+        pass
+    empty = segments(files)[-1]
+    copy = files.contents[empty]
+    async with opened(files) as journal:
+        files.fail = once(errno.EIO, "sync")
+        journal.write(Lane.JOBS, 1, b"refused")
+        await until(lambda: journal.stats().refusals and not journal.refusing)
+        await push(journal, b"b")
+    files.files[empty] = MemoryFile(copy)  # as if its deletion had not reached the disk
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"b"]
+        assert journal.stats().damaged == []
+    assert empty not in files.files
+
+
+def newer_format(files: MemoryFiles, path: Path) -> None:
+    files.files[path].content[8] = files.files[path].content[HEADER_COPY_BYTES + 8] = 99
+
+
+def unknown_kind(files: MemoryFiles, path: Path) -> None:
+    content = files.files[path].content
+    header = unpack_head(bytes(content), path.name)
+    assert header is not None
+    position = header.first + len(content) - HEAD_BYTES
+    content += (
+        pack_frame_header(header.segment_id, position, kind=9, records=1, back=0, seq=9, at_ms=9, body=b"x") + b"x"
+    )
+
+
+@pytest.mark.parametrize("make", [newer_format, unknown_kind])
+async def test_what_a_newer_jqd_wrote_is_refused_and_left_untouched(make: Callable[[MemoryFiles, Path], None]) -> None:
+    files = await filled([b"a"], [b"b"])
+    damage(files, segments(files)[0], 20, HEADER_COPY_BYTES + 20)
+    make(files, segments(files)[-1])
+    before = files.contents
+    with pytest.raises(JournalVersion, match=r"99|kind 9"):
+        async with opened(files):
+            pass
+    before.pop(DIRECTORY / "lock")
+    after = files.contents
+    after.pop(DIRECTORY / "lock")
+    assert after == before
+    assert files.open_descriptors == 0
+
+
+async def test_files_that_do_not_belong_where_they_lie_are_refused_and_left_untouched() -> None:
+    files, other = await filled([b"a"]), await filled([b"b"], [b"c"])
+    stranger = segments(other)[1]
+    files.files[stranger] = other.files[stranger]
+    with pytest.raises(JournalDamaged, match="another journal"):
+        async with opened(files):
+            pass
+    del files.files[stranger]
+    (path,) = segments(files)
+    files.files[DIRECTORY / "00000000000000000007.jqd"] = files.files[path]
+    with pytest.raises(JournalDamaged, match="renamed"):
+        async with opened(files):
+            pass
+    del files.files[DIRECTORY / "00000000000000000007.jqd"]
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+
+
+@pytest.mark.parametrize("call", ["open_directory", "lock", "names", "size", "open", "read"])
+async def test_a_directory_that_cannot_be_read_is_refused_by_name(call: str) -> None:
+    files = await filled([b"a"])
+    files.fail = always(errno.EACCES, call)
+    with pytest.raises(JournalRefused, match=f"{DIRECTORY} cannot be opened: .*EACCES|Permission denied"):
+        async with opened(files):
+            pass
+    assert files.open_descriptors == 0
+    files.fail = no_failure
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+
+
+async def test_good_frames_that_were_never_synced_are_synced_before_they_count() -> None:
+    files = await filled([b"a"])
+    (path,) = segments(files)
+    files.files[path].synced = files.files[path].synced[:-1]  # a daemon killed between write and sync
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        assert files.files[path].synced.endswith(b"a")
+
+
+async def test_a_payload_that_contains_whole_frames_of_its_segment_is_never_taken_for_them() -> None:
+    files = await filled([b"a"])
+    (path,) = segments(files)
+    frame = files.contents[path][HEAD_BYTES:]
+    async with opened(files) as journal:
+        await push(journal, frame * 3, b"end")
+    newest = segments(files)[-1]
+    own = files.contents[newest][HEAD_BYTES:]
+    async with opened(files) as journal:
+        await push(journal, own, b"end")
+    newest = segments(files)[-1]
+    damage(files, newest, HEAD_BYTES + 5)  # now the scanner searches inside the payload
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", frame * 3, b"end", b"end"]
+
+
+async def one_commit(*bodies: bytes) -> tuple[MemoryFiles, Path]:
+    """A journal whose last commit took all these frames at once, behind one that was synced before."""
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"before")
+        for body in bodies:
+            journal.write(Lane.JOBS, 1, body)
+        await journal.wsync()
+        assert journal.stats().commits == 2
+    return files, segments(files)[0]
+
+
+@pytest.mark.parametrize("offset", [3, 30, 44])
+async def test_what_a_power_cut_tears_inside_a_commit_is_sealed_not_called_damage(offset: int) -> None:
+    """Sectors reach the disk in any order: a later frame of a commit that never ended may be whole, an earlier not."""
+    files, path = await one_commit(b"a", b"b", b"c", b"d")
+    damage(files, path, HEAD_BYTES + 50 + 45 + offset)
+    for _ in range(3):
+        async with opened(files) as journal:
+            assert await read_lane(journal) == [b"before", b"a", b"c", b"d"]
+            assert journal.stats().damaged == []
+            await push(journal, b"later")
+            await push(journal, b"later")
+        for later in segments(files)[1:]:
+            del files.files[later]
+
+
+async def test_the_first_frame_of_a_torn_commit_may_be_missing_but_what_was_synced_before_it_may_not() -> None:
+    files, path = await one_commit(b"a", b"b")
+    damage(files, path, HEAD_BYTES + 50 + 44)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"before", b"b"]
+        assert journal.stats().damaged == []
+    damage(files, path, HEAD_BYTES + 44)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"b"]
+        assert journal.stats().damaged != []
+
+
+async def test_a_torn_place_that_cannot_be_sealed_stops_no_start() -> None:
+    files, path = await one_commit(b"a", b"b")
+    damage(files, path, HEAD_BYTES + 50 + 44)
+    files.fail = once(errno.EIO, "overwrite")
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"before", b"b"]
+        assert journal.stats().damaged != []  # a reader cannot know
+
+
+async def test_a_place_too_small_for_a_frame_is_not_sealed_over_its_neighbour() -> None:
+    files, path = await one_commit(b"a")
+    content = files.files[path].content
+    header = unpack_head(bytes(content), path.name)
+    assert header is not None
+    at = header.first + len(content) - HEAD_BYTES + 10
+    content += b"short gap!" + pack_frame_header(
+        header.segment_id, at, kind=1, records=1, back=20, seq=9, at_ms=9, body=b"forged"
+    )
+    content += b"forged"
+    before = bytes(content)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"before", b"a", b"forged"]
+    assert files.contents[path] == before
