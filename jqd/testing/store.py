@@ -118,14 +118,17 @@ class FakeStore:
         return True
 
     def _finish(self, one: Outcome, entry: _Entry) -> None:
-        self._keep(one)
-        entry.place, entry.score, entry.sysid = "dead" if one.fate is Fate.DEAD else "ended", self._now_ms(), ""
+        entry.place, entry.score, entry.sysid = "dead" if one.fate is Fate.DEAD else "ended", self._keep(one), ""
         self._notes.pop(("c", one.job_id), None)
 
-    def _keep(self, one: Outcome) -> None:
+    def _keep(self, one: Outcome) -> int:
+        """Its place among the ended: with a kept result, as if it ended when that is dropped."""
+        place = self._now_ms()
         if one.fate is Fate.SUCCEEDED and one.keep_result:
-            self._results[one.job_id] = one.result, self._now_ms() + round(self._config.result_ttl_s * 1000)
+            place += round(self._config.result_ttl_s * 1000)
+            self._results[one.job_id] = one.result, place
         self._outcomes[one.job_id] = msgspec.structs.replace(one, result=NIL)
+        return place
 
     def _fail(self, one: Outcome) -> None:
         tries = self._tries.setdefault(one.job_id, _Tries())
@@ -139,8 +142,7 @@ class FakeStore:
             self._fail(one)
             self._notes["r", one.job_id] = self._now_ms() + one.delay_ms
         else:
-            self._keep(one)
-            self._notes["d" if one.fate is Fate.DEAD else "s", one.job_id] = self._now_ms()
+            self._notes["d" if one.fate is Fate.DEAD else "s", one.job_id] = self._keep(one)
         return True
 
     def _put_back(self, entry: _Entry, due_ms: int | None) -> None:
@@ -343,6 +345,7 @@ class FakeStore:
         ended = sorted((e.score, job_id) for job_id, e in self._entries.items() if e.place == "ended")
         over = len(ended) - self._config.ended_keep_jobs
         gone = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
+        gone = [job_id for job_id in gone if job_id not in self._results]
         for job_id in gone:
             del self._entries[job_id]
             for rows in (self._tries, self._outcomes, self._results):

@@ -306,9 +306,27 @@ async def test_ids_on_their_way(store_bench: StoreBench) -> None:
     assert await store.get_job(stranger) == OnItsWay("")
 
 
+async def test_a_kept_result_outlives_any_number_of_ended_jobs(store_bench: StoreBench) -> None:
+    store, clock = store_bench.store, store_bench.clock
+    kept = await store_bench.push(keep_result=True)
+    owner = await store_bench.join()
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED, result=b"\x01"))
+    for _ in range(9):
+        clock.advance(1)
+        await store_bench.push()
+        await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    while await store.purge(3):
+        assert (await store_bench.view(kept)).result == b"\x01"
+    assert (await store.stats()).ended == 5
+    clock.advance(3600)
+    await store.purge(10)
+    assert (await store_bench.view(kept)).result is None
+    assert await store_bench.state(kept) is State.SUCCEEDED
+
+
 async def test_purge(store_bench: StoreBench) -> None:
     store, clock = store_bench.store, store_bench.clock
-    jobs = [await store_bench.push(keep_result=True) for _ in range(8)]
+    jobs = [await store_bench.push() for _ in range(8)]
     await store_bench.push()
     owner = await store_bench.join()
     for held in (await store_bench.claim(owner))[:8]:
@@ -318,10 +336,7 @@ async def test_purge(store_bench: StoreBench) -> None:
     assert await store.purge(10) == 1
     assert await store.purge(10) == 0
     assert await store.get_job(jobs[1].id) is None
-    assert (await store_bench.view(jobs[2])).result == b"\x01"
-    clock.advance(3600)
-    assert await store.purge(10) == 5
-    assert (await store_bench.view(jobs[2])).result is None
+    assert await store_bench.state(jobs[2]) is State.SUCCEEDED
     clock.advance(86_400)
     assert await store.purge(10) == 5
     stats = await store.stats()

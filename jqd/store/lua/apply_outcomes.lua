@@ -56,19 +56,23 @@ local function write_endings()
   ended, dead, packed, cleared, left = {}, {}, {}, {}, {}
 end
 
+-- Returns the job's place among the ended: one with a kept result stands as if it ended when that is dropped, so that
+-- trimming the ended to their number takes others first.
 local function keep_result(one)
-  if one.fate == SUCCEEDED and one.result ~= '' then
-    redis.call('HSET', K.result, one.id, one.result)
-    redis.call('ZADD', K.results, now_ms + result_ttl_ms, one.id)
+  if one.fate ~= SUCCEEDED or one.result == '' then
+    return now_ms
   end
+  redis.call('HSET', K.result, one.id, one.result)
+  redis.call('ZADD', K.results, now_ms + result_ttl_ms, one.id)
+  return now_ms + result_ttl_ms
 end
 
 local function finish(one, sysid)
   local set = one.fate == DEAD and dead or ended
-  keep_result(one)
+  local place = keep_result(one)
   table.insert(packed, one.id)
   table.insert(packed, one.packed)
-  table.insert(set, now_ms)
+  table.insert(set, place)
   table.insert(set, one.id)
   if has_notes then
     table.insert(cleared, 'c' .. one.id)
@@ -101,9 +105,9 @@ local function note(one)
     add_try(one.id, one.attempt, one.packed, history_max)
     redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
   else
-    keep_result(one)
+    local place = keep_result(one)
     redis.call('HSET', K.outcome, one.id, one.packed)
-    redis.call('ZADD', K.tomb, now_ms, (one.fate == DEAD and 'd' or 's') .. one.id)
+    redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
   end
   return true
 end

@@ -26,6 +26,17 @@ local function drop_results()
   return #ids
 end
 
+-- A kept result was promised for its time; its job stays with it, however many ended since.
+local function without_result(ids)
+  local free = {}
+  for _, id in ipairs(ids) do
+    if redis.call('HEXISTS', K.result, id) == 0 then
+      table.insert(free, id)
+    end
+  end
+  return free
+end
+
 -- The set that lists them last: were this cut short, the next call would find them again.
 local function drop_ended()
   local ids = due(K.ended, now_ms - ended_keep_ms)
@@ -33,6 +44,7 @@ local function drop_ended()
   if over > #ids then
     ids = redis.call('ZRANGE', K.ended, 0, over - 1)
   end
+  ids = without_result(ids)
   if #ids > 0 then
     for _, name in ipairs({'jobs', 'tries', 'outcome', 'result'}) do
       redis.call('HDEL', K[name], unpack(ids))
