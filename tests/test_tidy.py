@@ -11,8 +11,11 @@ import pytest
 ROOT = Path(__file__).parents[1]
 FILES = sorted((ROOT / "jqd").rglob("*.py"))
 SCRIPTS = sorted((ROOT / "jqd" / "store" / "lua").glob("*.lua"))
+INCLUDES = sorted((ROOT / "jqd" / "store" / "lua" / "include").glob("*.lua"))
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *ROOT.glob("*/README.md")])
 LINES_MAX = 400
 FUNCTION_LINES_MAX = 50
+BROAD = {"Exception", "BaseException"}
 HEADER = ("-- KEYS", "-- ARGV", "-- Returns", "-- Errors", "-- Cost")
 
 
@@ -51,6 +54,33 @@ def test_clocks_and_the_environment_have_one_door(path: Path) -> None:
         assert not re.search(r"^\s*(import time|from time import)", text, re.MULTILINE)
     if path != ROOT / "jqd" / "config.py":
         assert not re.search(r"os\.(environ|getenv)", text)
+    assert not re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE), "trio only"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_is_swallowed_without_a_word(path: Path) -> None:
+    text = path.read_text()
+    lines = text.splitlines()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ExceptHandler):
+            assert not all(isinstance(each, ast.Pass) for each in node.body), f"line {node.lineno} only passes"
+            caught = (
+                {"BaseException"}
+                if node.type is None
+                else {n.id for n in ast.walk(node.type) if isinstance(n, ast.Name)}
+            )
+            last = node.body[-1]
+            raises_again = isinstance(last, ast.Raise) and last.exc is None
+            if caught & BROAD and not raises_again:
+                reason = re.sub(r"noqa: ?[A-Z0-9, ]+", "", lines[node.lineno - 1].partition("#")[2])
+                assert len(reason.split()) > 2, f"line {node.lineno} catches everything and does not say why"
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_only_the_command_line_prints(path: Path) -> None:
+    if "cli" not in path.parts:
+        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
+        assert [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"] == []
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=name)
@@ -59,6 +89,24 @@ def test_a_script_says_what_it_needs_and_scans_nothing(path: Path) -> None:
     assert text.startswith("#!lua")
     assert [field for field in HEADER if field not in text] == []
     assert not re.search(r"call\(\s*['\"](KEYS|SCAN|HSCAN|SSCAN|ZSCAN)['\"]", text, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("path", INCLUDES, ids=name)
+def test_a_shared_piece_of_script_says_what_it_needs(path: Path) -> None:
+    header = re.match(r"(--.*\n)+", path.read_text())
+    assert header
+    assert re.search(r"\bNeeds?\b", header[0])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=name)
+def test_a_link_leads_somewhere(path: Path) -> None:
+    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_news_fragments_have_a_number_and_a_kind() -> None:
+    fragments = {path.name for path in (ROOT / "changes").iterdir()} - {"README.md"}
+    assert [name for name in fragments if not re.fullmatch(r"\d{3}\.(feature|fix|format|removal|docs)\.md", name)] == []
 
 
 def test_every_room_stands_on_the_one_page() -> None:
@@ -79,7 +127,10 @@ def test_the_project_names_no_machine_and_no_registry() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=False)
     if listed.returncode != 0:
         pytest.skip("not in a git checkout, so what belongs to the project is not known")
-    wrong = re.compile(r"https?://[^ ]*(/simple/?\b|registry[.]|/packages/[0-9a-f]{2}/)|--(extra-)?index-url\b")
+    wrong = re.compile(
+        r"https?://[^ ]*(/simple/?\b|registry[.]|/packages/[0-9a-f]{2}/)|--(extra-)?index-url\b"
+        r"|(?<![\w.])/(home|root|work|Users)/\w"
+    )
     found = []
     for line in listed.stdout.splitlines():
         path = ROOT / line

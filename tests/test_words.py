@@ -16,7 +16,7 @@ from jqd import log
 from jqd.backoff import Backoff
 from jqd.clock import ManualClock, SystemClock
 from jqd.errors import JournalDamaged
-from jqd.job import NIL, Exit, Fate, Outcome, State
+from jqd.job import NIL, Exit, Fate, Job, Outcome, State
 from jqd.jobid import SEQUENCES, IdSource, journal_number, parse_id
 from jqd.joblog import JobLog
 from jqd.lease import LeaseConfig, Trust, Watch
@@ -159,6 +159,70 @@ def test_arguments_keep_their_bytes_through_a_frame(jobs: list[tuple[str, object
     ]
     assert [job.eligible_at_ms for job in read] == [99] + [0] * (len(jobs) - 1)
     assert {job.created_at_ms for job in read} == {1_234}
+
+
+PUSHED = st.fixed_dictionaries(
+    {"name": st.text(min_size=1)},
+    optional={
+        "argument": VALUES,
+        "priority": st.integers(-(2**31), 2**31 - 1),
+        "max_retry": st.integers(0, 1_000_000),
+        "keep_result": st.booleans(),
+        "timeout": st.floats(0.001, 1e6),
+        "job_id": st.text(min_size=1),
+        "tags": st.lists(st.text(), max_size=4),
+    },
+)
+
+
+@given(st.lists(PUSHED, min_size=1, max_size=10))
+def test_a_job_is_what_its_pusher_wrote_and_else_the_defaults(pushed: list[dict[str, object]]) -> None:
+    ids = IdSource(journal=3, salt=9, clock=ManualClock()).take(len(pushed))
+    for told, job in zip(
+        pushed, decode_jobs(encode_jobs(Head(ids.first, 1), msgspec.msgpack.encode(pushed))), strict=True
+    ):
+        default = Job("", "")
+        assert job.jobtype == told["name"]
+        assert job.argument == msgspec.msgpack.encode(told.get("argument"))
+        assert job.priority == told.get("priority", default.priority)
+        assert job.max_retry == told.get("max_retry", default.max_retry)
+        assert job.keep_result == told.get("keep_result", default.keep_result)
+        assert job.timeout_s == told.get("timeout", default.timeout_s)
+        assert job.name == told.get("job_id", default.name)
+        assert list(job.tags) == told.get("tags", [])
+
+
+@given(st.data())
+def test_a_flipped_byte_of_a_job_is_damage_or_another_job_never_a_crash(data: st.DataObject) -> None:
+    ids = IdSource(journal=3, salt=9, clock=ManualClock()).take(3)
+    jobs = msgspec.msgpack.encode([{"name": "t", "argument": [1, "x"], "tags": ["a"]}] * 3)
+    body = bytearray(encode_jobs(Head(ids.first, 1, {1: 5}), jobs))
+    body[data.draw(st.integers(len(body) - len(jobs), len(body) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(JournalDamaged):
+        assert all(isinstance(job, Job) for job in decode_jobs(bytes(body)))
+
+
+WHOLE = st.integers(0, 2**63 - 1)
+OUTCOMES = st.builds(
+    Outcome,
+    st.text(),
+    fence=WHOLE,
+    fate=st.sampled_from(Fate),
+    jobtype=st.text(),
+    priority=st.integers(-(2**31), 2**31 - 1),
+    attempt=WHOLE,
+    status=WHOLE,
+    delay_ms=WHOLE,
+    error=st.binary(),
+    message=st.text(),
+    result=st.binary(),
+    keep_result=st.booleans(),
+)
+
+
+@given(st.lists(OUTCOMES, max_size=5))
+def test_any_outcome_comes_back_as_written(outcomes: list[Outcome]) -> None:
+    assert decode_outcomes(encode_outcomes(outcomes)) == outcomes
 
 
 def test_outcomes_and_cancels_come_back_as_written() -> None:
