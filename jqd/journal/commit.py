@@ -261,8 +261,8 @@ class Commits:
             return
         if self.segments and not self.segments[-1].size:
             empty = self.segments.pop()
-            if empty.path != newest.path:
-                self.delete([empty])
+            assert empty.path != newest.path, "its positions were refused, so the next one begins behind them"
+            self.delete([empty])
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:

@@ -52,8 +52,7 @@ class Cursor:
         """
         if last_end > self.read_point:
             return False
-        if self.reserved is None:
-            self.read_point = max(self.read_point, durable)
+        self.read_point = max(self.read_point, durable)
         return True
 
     def reserve(

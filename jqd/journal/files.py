@@ -108,12 +108,11 @@ class OsFiles:
 
     def open_directory(self, path: Path) -> None:
         """See Files."""
-        made = []
-        for part in (path, *path.parents):
-            if part.exists():
-                break
-            made.append(part)
-        for part in reversed(made):
+        missing, part = list[Path](), path
+        while not part.exists():
+            missing.append(part)
+            part = part.parent
+        for part in reversed(missing):
             part.mkdir(mode=0o700)
             parent = os.open(part.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:

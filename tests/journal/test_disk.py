@@ -121,6 +121,45 @@ def test_a_lock_that_fails_leaves_no_descriptor_open(tmp_path: Path, monkeypatch
     assert descriptors() == before
 
 
+def test_the_last_descriptor_opens_a_file_and_the_next_one_closed_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OsFiles()
+    before = descriptors()
+    files.open_directory(tmp_path)
+    held = descriptors() - before
+    real_open, left = os.open, [0]
+
+    def scarce(path: Path, flags: int, mode: int = 0o777) -> int:
+        if descriptors() - before >= held + left[0]:
+            raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+        return real_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", scarce)
+    for _ in range(3):
+        fd = files.create(tmp_path / "x")  # there is none left but the spare
+        with pytest.raises(OSError, match="Too many open files"):
+            files.create(tmp_path / "y")
+        files.write(fd, [b"abcdef"])
+        files.sync(fd)
+        files.close(fd)
+        assert descriptors() - before == held
+    left[0] = 1
+    fd = files.open(tmp_path / "x", write=True)
+    files.overwrite(fd, b"XY", 2)
+    files.truncate(fd, 5)
+    assert files.read(fd, 100, 1) == b"bXYe"
+    files.close(fd)
+    files.release()
+    assert descriptors() == before
+
+
+def test_a_short_write_in_the_midst_of_a_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
+    with pytest.raises(OSError, match="short write"):
+        OsFiles().overwrite(0, b"xy", 0)
+
+
 def run_alone(program: str, *arguments: object) -> str:
     """In a process of its own, whose limits may be lowered."""
     done = subprocess.run(
@@ -242,6 +281,8 @@ async def test_a_full_disk_refuses_then_resumes_when_there_is_room(small_disk: P
                 kept += 1
         assert refused.value.full
         assert kept > 5
+        await until(lambda: "a new segment" in (journal.refusing or ""))
+        assert journal.refusing_full
         assert len(await read_lane(journal)) == kept
     async with open_journal(settings, clock=ManualClock()) as journal:
         assert len(await read_lane(journal)) == kept  # a start on a full disk still reads

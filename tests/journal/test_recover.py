@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jqd.errors import JournalDamaged, JournalRefused, JournalVersion
+from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, unpack_head
 from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
@@ -366,3 +366,12 @@ async def test_a_place_too_small_for_a_frame_is_not_sealed_over_its_neighbour() 
     async with opened(files) as journal:
         assert await read_lane(journal) == [b"before", b"a", b"forged"]
     assert files.contents[path] == before
+
+
+async def test_a_directory_in_use_is_refused() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        with pytest.raises(JournalLocked, match="in use by another daemon"):
+            async with opened(files):
+                pass
+        await push(journal, b"a")
