@@ -47,7 +47,7 @@ def push(
     argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
     *,
-    lines: Path | None = None,
+    lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     priority: int | None = None,
     run_at: str | None = None,
     in_: Annotated[str | None, Parameter(name="--in")] = None,

@@ -103,6 +103,13 @@ def _lines(name: str, item: Any) -> Iterator[str]:
     elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
         for part in item:
             yield _inline(part)
+    elif isinstance(item, dict):
+        inner = {key: part for key, part in item.items() if isinstance(part, (dict, list)) and _worth(key, part)}
+        if len(inner) < len(item):
+            yield _inline({key: part for key, part in item.items() if key not in inner})
+        for key, part in inner.items():
+            for line in _lines(key, part):
+                yield f"{key}: {line}"
     else:
         yield _inline(item)
 

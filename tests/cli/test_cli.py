@@ -68,6 +68,14 @@ def test_lines_can_be_waited_for(url: str, tmp_path: Path, capsys: pytest.Captur
     assert [json.loads(line)["result"] for line in out(capsys).splitlines()] == [2, 4]
 
 
+def test_lines_come_from_stdin_too(
+    url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n\n2"))
+    assert run(["push", "echo", "--lines", "-", "--wait", "--url", url, "-o", "jsonl"]) == 0
+    assert [json.loads(line)["result"] for line in out(capsys).splitlines()] == [1, 2]
+
+
 def test_a_job_with_a_date_is_cancelled(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     for date in (["--in", "1h"], ["--in", "90"], ["--run-at", "2099-01-01T00:00:00Z"]):
         assert run(["push", "echo", "late", *date, "--url", url]) == 0

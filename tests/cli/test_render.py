@@ -91,6 +91,22 @@ def test_a_table_neither_wraps_nor_hides(capsys: pytest.CaptureFixture[str]) -> 
     assert shown({"message": "[bold]x[/bold] :smile:"}, "table", capsys) == "message  [bold]x[/bold] :smile:\n"
 
 
+def test_what_is_nested_gets_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {
+        "push": {"ready": True, "reason": None},
+        "runner": {"in_hand": 3, "workers": [{"id": "a", "jobs": 1}, {"id": "b", "jobs": 2}], "none": []},
+        "lanes": {"jobs": {"applied": 5}, "cancels": {"applied": 6}},
+    }
+    assert shown(told, "table", capsys).splitlines() == [
+        "push    ready true",
+        "runner  in_hand 3",
+        "        workers: id a  jobs 1",
+        "        workers: id b  jobs 2",
+        "lanes   jobs: applied 5",
+        "        cancels: applied 6",
+    ]
+
+
 def test_a_job_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     evil = "\x1b]0;owned\x07\x9b31m\r\x08red"
     for value in (evil, {"message": evil}, {"error": [evil]}, {"history": [{"message": evil}]}, [evil], {evil: 1}):
