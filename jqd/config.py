@@ -213,7 +213,10 @@ def _unknown(setting: Setting) -> str:
     same = [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
     close = same or difflib.get_close_matches(given, known, n=1) or _close_words(setting.path[-1], known)
     if not close:
-        return f"{setting.origin}: unknown setting {given!r}; docs and `jqd serve --help` name what there is"
+        section = given.rpartition(".")[0]
+        there = [path for path in known if path.rpartition(".")[0] == section] if section else []
+        there = there or sorted({path.partition(".")[0] for path in known})
+        return f"{setting.origin}: unknown setting {given!r}; there are {', '.join(there)}"
     from_environment = setting.origin.startswith(PREFIX)
     spelled = [PREFIX + path.upper().replace(".", "__") if from_environment else path for path in close]
     return f"{setting.origin}: unknown setting {given!r}; did you mean {' or '.join(map(repr, spelled))}?"

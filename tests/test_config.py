@@ -77,7 +77,8 @@ def test_durations_and_truth_values_are_read(name: str, value: str, wanted: obje
         ("JQD_HTTP__BIND", "127.example.org:7420", ["--insecure"]),
         ("JQD_HTTP__BIND", "7420", ["host:port"]),
         ("JQD_HTTP__BIND", "127.0.0.1:99999", ["host:port"]),
-        ("JQD_XYZ__ABC__DEF", "1", ["unknown setting 'xyz.abc.def'"]),
+        ("JQD_XYZ__ABC__DEF", "1", ["unknown setting 'xyz.abc.def'; there are api, data_dir, drain_s, http"]),
+        ("JQD_LOG__XYZZY", "1", ["unknown setting 'log.xyzzy'; there are log.level, log.form, log.job_log"]),
     ],
 )
 def test_a_wrong_setting_is_named_with_its_origin_and_what_was_meant(name: str, value: str, parts: list[str]) -> None:
@@ -108,6 +109,16 @@ def test_a_wrong_file_is_named(text: str, part: str, tmp_path: Path) -> None:
         load(file=file, environ={})
     assert part in str(refused.value)
     assert str(file) in str(refused.value)
+
+
+def test_the_file_in_the_readme_is_one(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[1] / "README.md").read_text()
+    file = tmp_path / "jqd.toml"
+    file.write_text(page.partition("```toml\n")[2].partition("```")[0])
+    config = load(file=file, environ={})
+    assert config.journal.directory == Path("/var/lib/jqd/journal")
+    assert config.store.url.startswith("redis://")
+    assert config.log.job_log
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
