@@ -59,7 +59,8 @@ async def build(size: int, *, segment_bytes: int = 1 << 20) -> Built:
         while journal.end < size:
             newest = files.contents[segments(files)[-1]]
             inside = newest[HEAD_BYTES:][-90:] if source.random() < 0.3 else b""
-            body = source.randbytes(source.randint(4, 200)) + inside
+            # Some 80 frames whatever the size, so that a run takes about a millisecond in the long form too.
+            body = source.randbytes(source.randint(4, max(60, size // 40))) + inside
             await push(journal, body)
             if len(segments(files)) > len(bodies):
                 bodies.append([])

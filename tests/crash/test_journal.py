@@ -1,6 +1,7 @@
 """Every cut and every flipped bit of a small journal: no wrong record is ever accepted, no good one silently dropped.
 
-The long form takes some twenty minutes: `python -m pytest tests/crash --journal-bytes 65536`.
+The long form takes some twenty minutes:
+`python -m pytest tests/crash --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -n 2`.
 """
 
 import random
@@ -19,8 +20,6 @@ from jqd.journal.frame import (
 from jqd.record import Lane
 from tests.crash.disk import SEED, Built, bodies_of, build, read_back
 from tests.journal.conftest import opened, push, read_lane, segments
-
-FLIPPED_PART = 8  # a flip takes eight runs a byte: it is done to a journal this many times smaller
 
 
 async def test_cut_at_every_byte(journal_bytes: int) -> None:
@@ -54,8 +53,8 @@ async def test_cut_of_an_older_segment_at_every_byte() -> None:
         assert found.damaged, f"cut at {cut}"
 
 
-async def test_flip_every_bit(journal_bytes: int) -> None:
-    built = await build(journal_bytes // FLIPPED_PART, segment_bytes=journal_bytes // FLIPPED_PART // 3)
+async def test_flip_every_bit(flip_bytes: int) -> None:
+    built = await build(flip_bytes, segment_bytes=flip_bytes // 3)
     assert len(built.paths) >= 3
     for which, (bodies, ends) in enumerate(zip(built.bodies, built.ends, strict=True)):
         others_before, others_after = bodies_of(built.bodies[:which]), bodies_of(built.bodies[which + 1 :])

@@ -1,6 +1,6 @@
 """Random lives on a bad disk, each ended by a power cut: what was acknowledged is there, whatever was not synced.
 
-The long form: `python -m pytest tests/crash --power-cuts 100000`.
+The long form: `python -m pytest tests/crash --power-cuts 100000 --timeout 0`.
 """
 
 import errno
