@@ -122,8 +122,7 @@ class FakeStore:
         self._notes.pop(("c", one.job_id), None)
 
     def _keep(self, one: Outcome) -> int:
-        """Its place among the ended: with a kept result, as if it ended when that is dropped."""
-        place = self._now_ms()
+        place = self._now_ms()  # among the ended: with a kept result, as if it ended when that is dropped
         if one.fate is Fate.SUCCEEDED and one.keep_result:
             place += round(self._config.result_ttl_s * 1000)
             self._results[one.job_id] = one.result, place
@@ -336,16 +335,15 @@ class FakeStore:
         results = sorted((at, job_id) for job_id, (_, at) in self._results.items() if at <= now_ms)[:limit]
         for _, job_id in results:
             del self._results[job_id]
-        return (
-            len(results) + self._purge_ended(limit) + self._purge_notes(limit, now_ms - config.tombstone_keep_s * 1000)
-        )
+        old_ms = now_ms - config.tombstone_keep_s * 1000
+        return len(results) + self._purge_ended(limit) + self._purge_notes(limit, old_ms)
 
     def _purge_ended(self, limit: int) -> int:
         old_ms = self._now_ms() - self._config.ended_keep_s * 1000
         ended = sorted((e.score, job_id) for job_id, e in self._entries.items() if e.place == "ended")
         over = len(ended) - self._config.ended_keep_jobs
-        gone = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
-        gone = [job_id for job_id in gone if job_id not in self._results]
+        old = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
+        gone = [job_id for job_id in old if job_id not in self._results]
         for job_id in gone:
             del self._entries[job_id]
             for rows in (self._tries, self._outcomes, self._results):
