@@ -15,9 +15,10 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import push_lines
 from jqd.cli.render import Output, show
 from jqd.client import URL_DEFAULT, Cancel, Client, JobInfo, TimedOut
-from jqd.config import environment, seconds
 from jqd.errors import ConfigError, JqdError
 
+# Not config's: importing the daemon's configuration takes several times as long as a push.
+DURATION_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
 
 
@@ -28,16 +29,15 @@ class Common:
 
     output: Annotated[Output, Parameter(alias="-o")] = "table"
     """table, json or jsonl."""
-    url: str | None = None
-    """URL of the daemon; else JQD_URL, else http://127.0.0.1:7420."""
-    token: str | None = None
-    """Bearer token; else JQD_TOKEN."""
+    url: Annotated[str | None, Parameter(env_var="JQD_URL")] = None
+    """URL of the daemon. Default http://127.0.0.1:7420."""
+    token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
+    """Bearer token."""
 
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a URL that is none."""
-        url = self.url or environment("JQD_URL") or URL_DEFAULT
         try:
-            return Client(url, token=self.token or environment("JQD_TOKEN"))
+            return Client(self.url or URL_DEFAULT, token=self.token or None)
         except ConfigError as error:
             raise Usage(str(error)) from error
 
@@ -190,13 +190,10 @@ def _ended(info: JobInfo) -> Exit:
 def _duration(text: str | None, flag: str) -> float | None:
     if text is None:
         return None
-    try:
-        given = seconds(text)
-    except ValueError:
-        given = -1.0
-    if given < 0:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text, re.ASCII)
+    if match is None or match[2] not in DURATION_S:
         raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d")
-    return given
+    return float(match[1]) * DURATION_S[match[2]]
 
 
 def _run_at(text: str | None) -> str | float | None:

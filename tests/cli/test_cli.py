@@ -114,6 +114,7 @@ def test_the_environment_names_the_daemon(
         (["fly"], 2, ""),
         (["push", "x", "--lines", __file__, "--url", ABSENT], 4, "no daemon answers"),
         (["push", "x", "--in", "soon", "--url", ABSENT], 2, "--in soon is no duration"),
+        (["push", "x", "--in", "", "--url", ABSENT], 2, "is no duration"),
         (["push", "x", "--in=-5", "--url", ABSENT], 2, "--in -5 is no duration"),
         (["push", "x", "--timeout=1 parsec", "--url", ABSENT], 2, "--timeout 1 parsec is no duration"),
         (["push", "x", "1", "--lines", "f", "--url", ABSENT], 2, "not both"),

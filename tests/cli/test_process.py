@@ -51,6 +51,15 @@ def test_the_progress_bar_is_for_terminals_only(url: str, lines: Path) -> None:
     assert len(done.stdout.splitlines()) == 3_000
 
 
+def test_a_push_does_not_import_the_daemon() -> None:
+    code = (
+        "import sys; from jqd.cli import run; run(['push', 'x', '--url', 'http://127.0.0.1:9'])\n"
+        "sys.exit(' '.join({'jqd.daemon', 'jqd.config', 'jqd.api', 'hypercorn', 'redis'} & {*sys.modules}))"
+    )
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S, check=False)
+    assert told.stderr.strip().endswith("or check the URL"), told.stderr
+
+
 def test_the_environment_names_daemon_and_refuses_a_wrong_setting(url: str) -> None:
     env = {**os.environ, "JQD_URL": url}
     told = subprocess.run(
