@@ -16,7 +16,7 @@ from msgspec import Raw
 
 from jqd.errors import JournalDamaged
 from jqd.job import NIL, Job, Outcome
-from jqd.jobid import IdRange
+from jqd.jobid import SEQUENCES, IdRange, parse_id
 
 
 class Lane(enum.IntEnum):
@@ -85,6 +85,9 @@ def decode_jobs(body: bytes) -> list[Job]:
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
     head = read.head
+    first = parse_id(head.first)
+    if first is None or first.sequence + len(read.jobs) > SEQUENCES:
+        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
     ids = IdRange(head.first, len(read.jobs)).ids()
     eligible = head.eligible
     return [

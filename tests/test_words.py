@@ -292,3 +292,10 @@ def test_the_job_log_has_a_line_per_job_and_never_stops_a_job(tmp_path: Path) ->
     off = JobLog(None, daemon="d", clock=ManualClock())
     off.write("entered", [{}])
     assert not off.enabled
+
+
+@pytest.mark.parametrize("first", ["", "no id", "0" * 10 + "ZZZZ" + "0" * 12])
+def test_ids_that_cannot_be_are_damage_not_a_crash(first: str) -> None:
+    array = msgspec.msgpack.encode([{"name": "t"}, {"name": "t"}])
+    with pytest.raises(JournalDamaged, match="cannot be"):
+        decode_jobs(encode_jobs(Head(first, 1), array))
