@@ -146,7 +146,7 @@ class Walker:
         return body if body_holds(self._id, frame.start, frame.header, body) else None
 
     def _next_good(self, position: int, end: int) -> int:
-        """The first position after `position` where a whole good frame of this segment stands; `end` if none does."""
+        """The first position after `position` where a good frame header of this segment stands; `end` if none does."""
         at = position + 1
         while at < end:
             data, offset = self._look(at, FRAME_HEADER_BYTES)
@@ -157,8 +157,7 @@ class Walker:
                 at += len(data) - offset - len(FRAME_MAGIC) + 1
                 continue
             at += found - offset
-            frame = self.frame_at(at, end)
-            if frame is not None and self.body(frame) is not None:
+            if self.frame_at(at, end) is not None:
                 return at
             at += 1
         return end

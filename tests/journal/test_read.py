@@ -60,6 +60,16 @@ async def test_a_frame_can_be_read_in_parts() -> None:
         assert (piece.first, piece.stop, piece.end) == (3, 5, end)
 
 
+async def test_a_store_that_went_back_a_little_reads_on_from_there() -> None:
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"one", b"two", b"three")
+        assert len(await read_lane(journal)) == 3
+        journal.seek(Lane.JOBS, 47)
+        assert await read_lane(journal) == [b"two", b"three"]
+        journal.seek(Lane.JOBS, 0)
+        assert await read_lane(journal, records_max=1) == [b"one", b"two", b"three"]
+
+
 async def test_a_position_that_no_record_has_reads_on_behind_its_frame() -> None:
     async with opened(MemoryFiles()) as journal:
         await push(journal, b"first", b"second")

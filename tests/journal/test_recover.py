@@ -36,7 +36,7 @@ async def test_a_torn_tail_is_cut_and_kept_aside() -> None:
         assert journal.stats().damaged == []
         await push(journal, b"c")
     aside = DIRECTORY / f"{path.stem}-90.torn"
-    assert files.contents[aside] == b"torn"
+    assert files.contents[aside] == files.files[aside].synced == b"torn"
     assert len(files.contents[path]) == HEAD_BYTES + 90
     async with opened(files) as journal:
         assert await read_lane(journal) == [b"a", b"b", b"c"]
@@ -375,3 +375,59 @@ async def test_a_directory_in_use_is_refused() -> None:
             async with opened(files):
                 pass
         await push(journal, b"a")
+
+
+async def test_a_place_that_was_sealed_and_torn_again_is_still_no_damage() -> None:
+    files, path = await one_commit(b"a", b"b", b"c", b"d")
+    for offset in (50 + 44, 50 + 90 + 44):
+        damage(files, path, HEAD_BYTES + offset)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"before", b"b", b"d"]
+        assert journal.stats().damaged == []
+    del files.files[segments(files)[-1]]
+    damage(files, path, HEAD_BYTES + 50 + 20)  # as if only the second seal had reached the disk
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"before", b"b", b"d"]
+        assert journal.stats().damaged == []
+
+
+async def test_a_segment_whose_head_was_mended_counts_again() -> None:
+    files = await filled([b"a"], [b"b"])
+    newest = segments(files)[-1]
+    whole = files.contents[newest]
+    damage(files, newest, 20, HEADER_COPY_BYTES + 20)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a"]
+        await push(journal, b"c")
+    del files.files[newest.with_suffix(".damaged")]
+    files.files[newest] = MemoryFile(whole)
+    async with opened(files) as journal:
+        assert await read_lane(journal) == [b"a", b"b", b"c"]
+        assert journal.stats().damaged == []
+
+
+async def test_the_second_name_of_a_damaged_segment_counts_for_no_positions() -> None:
+    files = await filled([b"a", b"b", b"c"])
+    (path,) = segments(files)
+    damage(files, path, HEAD_BYTES + 45 + 44)
+    async with opened(files):
+        pass
+    del files.files[segments(files)[-1]]
+    files.files[path].content += b"torn"
+    async with opened(files) as journal:
+        assert journal.end == 135
+        await push(journal, b"d")
+    async with opened(files) as journal:
+        assert "missing" not in " ".join(journal.stats().damaged)
+
+
+async def test_a_start_that_cannot_make_a_segment_keeps_the_journal_id_of_an_empty_one() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        journal_id = journal.journal_id
+    files.fail = always(errno.ENOSPC, "create")
+    async with opened(files):
+        pass
+    files.fail = no_failure
+    async with opened(files) as journal:
+        assert journal.journal_id == journal_id

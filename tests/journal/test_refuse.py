@@ -4,6 +4,7 @@ import errno
 from pathlib import Path
 
 import pytest
+import trio.testing
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalRefused
@@ -279,3 +280,21 @@ async def test_a_disk_that_does_not_answer_gets_no_new_work() -> None:
         assert told == [None, "the disk has not answered for 11 s; look at it, pushes resume with it"]
         assert journal.refusing is None
         assert journal.stats().commit_ms_max == 11_000
+
+
+async def test_a_segment_that_took_nothing_is_not_followed_by_the_next_at_once(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    files = MemoryFiles()
+    async with opened(files, retry_s=0.5) as journal:
+        files.fail = once(errno.EIO, "sync")
+        with pytest.raises(JournalRefused):
+            await push(journal, b"refused")
+        calls = len(files.calls)
+        for _ in range(100):
+            await trio.testing.wait_all_tasks_blocked()
+        assert "create" not in files.calls[calls:]
+        mock_clock.jump(0.5)
+        while journal.refusing:
+            await trio.testing.wait_all_tasks_blocked()
+        await push(journal, b"after")

@@ -1,5 +1,6 @@
 """write and wsync: one sync for all who wait, and not one word before it."""
 
+import errno
 import struct
 from pathlib import Path
 
@@ -8,12 +9,12 @@ import trio
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalRefused
-from jqd.jobid import parse_id
+from jqd.jobid import SEQUENCES, parse_id
 from jqd.journal import JournalConfig
 from jqd.journal.frame import HEAD_BYTES
 from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
-from tests.journal.conftest import opened, push, read_lane, segments
+from tests.journal.conftest import once, opened, push, read_lane, segments, until
 
 
 async def test_what_was_synced_is_read_back_exactly_also_in_a_later_life() -> None:
@@ -127,6 +128,10 @@ async def test_sequence_numbers_have_no_gap_and_dates_never_decrease() -> None:
         clock.set_wall_ms(clock.wall_ms() - 5_000)
         await push(journal, b"c", b"d", b"e")
     async with opened(files, clock) as journal:
+        files.fail = once(errno.EIO, "sync")
+        with pytest.raises(JournalRefused):
+            await push(journal, b"refused")
+        await until(lambda: not journal.refusing)
         await push(journal, b"f")
     frames = []
     for path in segments(files):
@@ -155,6 +160,18 @@ async def test_ids_and_dates_of_a_later_life_come_after_those_of_the_earlier() -
         assert parts is not None
         assert earlier is not None
         assert parts.journal == earlier.journal
+
+
+async def test_a_later_life_gives_no_id_that_an_earlier_one_borrowed_from_the_future() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock) as journal:
+        clock.advance(5)  # the segment is older than its frames
+        for _ in range(3):
+            last = journal.ids.take(SEQUENCES).ids()[-1]  # a millisecond's worth each
+        await push(journal, b"abc")
+    clock.set_wall_ms(clock.wall_ms() - 5_000)
+    async with opened(files, clock) as journal:
+        assert journal.ids.take(1).first > last
 
 
 async def test_empty_lives_leave_no_segments_behind() -> None:
