@@ -144,6 +144,7 @@ def test_the_last_descriptor_opens_a_file_and_the_next_one_closed_takes_its_plac
         files.sync(fd)
         files.close(fd)
         assert descriptors() - before == held
+        assert files.size(tmp_path / "x") == 6  # made anew each time
     left[0] = 1
     fd = files.open(tmp_path / "x", write=True)
     files.overwrite(fd, b"XY", 2)
