@@ -1,0 +1,312 @@
+"""Looks at a journal directory without touching it, whoever lives there: what stands behind `jqd journal`.
+
+It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. What is looked at is a
+snapshot: the names, heads and sizes that stand there when the look begins. A segment that is deleted before its turn
+was applied long ago and is left out; what is written after the snapshot is not looked at. Memory: a few hundred bytes
+for each segment, one window and one body.
+
+Damage is told from what is no damage by the rules of recovery (`recover.py`): a later frame, or the head of the next
+segment, says up to where all was on disk once.
+"""
+
+import enum
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from jqd.errors import JournalRefused, JournalVersion
+from jqd.journal.files import Files
+from jqd.journal.frame import (
+    HEAD_BYTES,
+    HEADER_COPY_BYTES,
+    TORN_KIND,
+    SegmentHeader,
+    pack_head,
+    unpack_head,
+)
+from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
+
+
+class Kind(enum.StrEnum):
+    """What is wrong at a place, or at least not a frame."""
+
+    BAD_HEAD = "bad head"
+    """A copy of a segment's head; both, when its frames cannot be checked."""
+    BAD_HEADER = "bad header"
+    """Bytes where a frame should begin."""
+    BAD_BODY = "bad body"
+    """A frame whose header is good."""
+    MISSING = "missing bytes"
+    """The next segment says that there were more."""
+    UNREADABLE = "unreadable"
+    """The disk gave an error."""
+    FOREIGN = "foreign segment"
+    """Renamed, or of another journal."""
+    VERSION = "unknown version"
+    """Written by a newer jqd: not damaged, but nobody here can tell."""
+    TORN = "torn tail"
+    """What a crash left behind the last good frame, or what is being written now. Never acknowledged."""
+    TORN_INSIDE = "torn inside"
+    """Between good frames of the last commit; never acknowledged either."""
+    VOID = "void"
+    """Behind the accepted end of a closed segment: refused once, and read by nobody."""
+    KEPT = "kept"
+    """A second name, left of a segment that was deleted since."""
+
+    @property
+    def is_damage(self) -> bool:
+        """Whether something that was acknowledged may be lost there."""
+        return self not in (Kind.TORN, Kind.TORN_INSIDE, Kind.VOID, Kind.KEPT)
+
+
+class Place(NamedTuple):
+    """Where something is wrong."""
+
+    file: str
+    offset: int
+    """Byte of the file."""
+    size: int
+    """Bytes."""
+    kind: Kind
+    note: str = ""
+
+    def __str__(self) -> str:
+        """One line that says it all."""
+        note = f"; {self.note}" if self.note else ""
+        return f"{self.file}: byte {self.offset}: {self.kind}, {self.size} bytes{note}"
+
+
+class Good(NamedTuple):
+    """A frame whose checksums hold."""
+
+    frame: Frame
+    body: bytes
+
+
+@dataclass(slots=True)
+class Seen:
+    """One segment as the snapshot has it."""
+
+    path: Path
+    first: int
+    size: int
+    """Bytes of the file."""
+    head: bytes
+    """What stands where its head should."""
+    header: SegmentHeader | None
+    """None when its frames cannot be checked: `places` says why."""
+    end: int = 0
+    """Position up to which frames may lie."""
+    following: SegmentHeader | None = None
+    """Of the next segment. None for the newest, and where the next one's is lost: then nobody says what counts."""
+    places: list[Place] = field(default_factory=list)
+    """What its head and its size say already."""
+
+    @property
+    def file_end(self) -> int:
+        """The position at which the file ends."""
+        return self.first + max(0, self.size - HEAD_BYTES)
+
+    def offset(self, position: int) -> int:
+        """The byte of the file where a position lies."""
+        return HEAD_BYTES + position - self.first
+
+    def place(self, kind: Kind, start: int, end: int, note: str = "") -> Place:
+        """A place between two positions."""
+        return Place(self.path.name, self.offset(start), end - start, kind, note)
+
+
+# ---------------------------------------------------------------- the snapshot
+
+
+def snapshot(files: Files, directory: Path) -> list[Seen]:
+    """All segments, oldest first. Raises JournalRefused when the directory or a file in it cannot be read."""
+    try:
+        names = sorted(files.names(directory))
+        listed: list[Seen] = []
+        for name in names:
+            first = first_of(name)
+            if first is None or (name.endswith(DAMAGED) and name_of(first) in names):
+                continue  # none of ours, or the second name of one that is
+            try:
+                listed.append(_see(files, directory / name, first))
+            except FileNotFoundError:
+                listed.clear()  # segments go oldest first: those before it are gone too
+    except OSError as error:
+        raise JournalRefused(
+            f"the journal in {directory} cannot be read: {error}. Nothing was changed; look at the disk", full=False
+        ) from error
+    _judge_heads(listed)
+    return listed
+
+
+def _see(files: Files, path: Path, first: int) -> Seen:
+    with reading(files, path) as fd:
+        head = b""
+        while len(head) < HEAD_BYTES and (part := files.read(fd, HEAD_BYTES - len(head), len(head))):
+            head += part
+    seen = Seen(path, first, files.size(path), head, None)
+    seen.end = seen.file_end
+    try:
+        header = unpack_head(head, path.name)
+    except JournalVersion as error:
+        seen.places.append(Place(path.name, 0, seen.size, Kind.VERSION, str(error)))
+        return seen
+    if header is None:
+        note = "both copies are bad, so its frames cannot be checked"
+        seen.places.append(Place(path.name, 0, HEAD_BYTES, Kind.BAD_HEAD, note))
+    elif path.name.endswith(DAMAGED):
+        seen.places.append(Place(path.name, 0, seen.size, Kind.KEPT, "look at it, then move it away"))
+    elif header.first != first:
+        note = f"its head says that it begins at position {header.first}"
+        seen.places.append(Place(path.name, 0, seen.size, Kind.FOREIGN, note))
+    else:
+        seen.header = header
+        seen.places += _bad_copies(path.name, head, header)
+    return seen
+
+
+def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place]:
+    """Each copy of a head that is not, to the last byte, what it should be."""
+    good = pack_head(header)
+    for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
+        stop = at + HEADER_COPY_BYTES
+        if head[at:stop] != good[at:stop]:
+            yield Place(name, at, HEADER_COPY_BYTES, Kind.BAD_HEAD, "the other copy is good")
+
+
+def _judge_heads(listed: list[Seen]) -> None:
+    """What heads and sizes say together: who belongs here, and what is missing between two segments."""
+    before: Seen | None = None
+    journal_id: bytes | None = None
+    for seen in listed:
+        if seen.header is not None and seen.header.journal_id != (journal_id or seen.header.journal_id):
+            note = f"it is of journal {seen.header.journal_id.hex()}, not of {(journal_id or b'').hex()}"
+            seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
+            seen.header = None
+        if any(place.kind in (Kind.FOREIGN, Kind.KEPT) for place in seen.places):
+            continue
+        if before is not None:
+            _bound(before, seen)
+        if seen.header is not None:
+            journal_id = seen.header.journal_id
+        before = seen
+
+
+def _bound(seen: Seen, following: Seen) -> None:
+    """A segment counts up to where the head of the next one says that the accepted part ends."""
+    if following.header is None:
+        seen.end = min(seen.end, following.first)  # as far as is known
+        return
+    seen.following = following.header
+    accepted = max(seen.first, following.header.previous_end)
+    if seen.end < accepted:
+        note = f"{following.path.name} says that frames went on to position {accepted}"
+        seen.places.append(seen.place(Kind.MISSING, seen.end, accepted, note))
+    elif seen.header is not None and seen.end > accepted:
+        seen.places.append(seen.place(Kind.VOID, accepted, seen.end, "refused once, and read by nobody"))
+    seen.end = min(seen.end, accepted)
+
+
+# ---------------------------------------------------------------- the frames
+
+
+def walk(files: Files, seen: Seen, *, kinds: Collection[int] | None = None) -> Iterator[Good | Place]:
+    """The good frames of a segment, oldest first, and the places between them.
+
+    With `kinds` only frames of these are given, and the bodies of others are passed over unread. What a disk cannot
+    read is a place, too. A segment that was deleted meanwhile has nothing.
+    """
+    if seen.header is None:
+        return
+    judge = _Judge(seen)
+    try:
+        with reading(files, seen.path) as fd:
+            yield from _walk(Walker(files, fd, seen.header), judge, kinds)
+    except FileNotFoundError:
+        return
+    except JournalVersion as error:
+        yield seen.place(Kind.VERSION, judge.position, seen.end, str(error))
+    except OSError as error:
+        yield from judge.rest()
+        yield seen.place(Kind.UNREADABLE, judge.position, seen.end, str(error))
+
+
+def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Iterator[Good | Place]:
+    seen = judge.seen
+    for piece in walker.frames(seen.first, seen.end, check=False):
+        if isinstance(piece, Gap):
+            yield from judge.gap(piece, Kind.BAD_HEADER)
+            continue
+        wanted = kinds is None or piece.header.kind in kinds
+        body = walker.body(piece) if wanted else b""
+        if body is None:
+            yield from judge.gap(Gap(piece.start, piece.end), Kind.BAD_BODY)
+            continue
+        yield from judge.good(piece)
+        if wanted:
+            yield Good(piece, body)
+    yield from judge.rest()
+
+
+class _Judge:
+    """Tells damage from what a crash tore, as soon as it can be told."""
+
+    def __init__(self, seen: Seen) -> None:
+        self.seen = seen
+        self.position = seen.first
+        """Up to where was looked."""
+        self._good_end = seen.first
+        self._doubtful: list[tuple[Gap, Kind]] = []  # nothing later proved them damage yet
+
+    def gap(self, gap: Gap, kind: Kind) -> Iterator[Place]:
+        """Bytes that are no good frame."""
+        self.position = gap.end
+        if self.seen.following is None:
+            self._doubtful.append((gap, kind))
+        else:
+            yield self.seen.place(kind, *gap)
+
+    def good(self, frame: Frame) -> Iterator[Place]:
+        """A good frame: what it says was on disk before it, and is no frame, is damage."""
+        self.position = self._good_end = frame.end
+        if frame.header.kind != TORN_KIND and self._doubtful:
+            synced = frame.start - frame.header.back
+            yield from (self.seen.place(kind, *gap) for gap, kind in self._doubtful if gap.start < synced)
+            self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
+
+    def rest(self) -> Iterator[Place]:
+        """What nothing good came after, or only what was of the same commit."""
+        doubtful, self._doubtful = self._doubtful, []
+        tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
+        for gap, _ in doubtful:
+            if gap.end <= self._good_end:
+                yield self.seen.place(Kind.TORN_INSIDE, *gap, "never acknowledged")
+        if tail:
+            yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
+
+
+@contextmanager
+def reading(files: Files, path: Path) -> Iterator[int]:
+    """The file, open to read."""
+    fd = files.open(path)
+    try:
+        yield fd
+    finally:
+        files.close(fd)
+
+
+def frames_of(files: Files, seen: Seen) -> int | None:
+    """How many frames a segment holds: by the numbers in the heads, or by counting. None when that cannot be told."""
+    if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
+        return None
+    if seen.following is not None:
+        return seen.following.first_seq - seen.header.first_seq
+    try:
+        with reading(files, seen.path) as fd:
+            pieces = Walker(files, fd, seen.header).frames(seen.first, seen.end, check=False)
+            return sum(isinstance(piece, Frame) for piece in pieces)
+    except (OSError, JournalVersion):
+        return None  # `verify` says why
