@@ -8,15 +8,16 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, enqueue, journal
+from bench import e2e, enqueue, journal, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
     "journal": journal.run,
     "enqueue": enqueue.run,
+    "start": start.run,
     "e2e": e2e.run,
 }
-SHORT_JOBS = {"journal": 20_000, "enqueue": 50_000, "e2e": 10_000}
+SHORT_JOBS = {"journal": 20_000, "enqueue": 200_000, "start": 100_000, "e2e": 10_000}
 
 
 def main() -> int:

@@ -16,17 +16,26 @@ QUIET = {**os.environ, "JQD_LOG__LEVEL": "warning"}
 
 @contextmanager
 def daemon() -> Iterator[str]:
-    """A `jqd serve` with its own store; yields its URL."""
+    """A `jqd serve` with its own store and new data; yields its URL."""
     # The data lie where the project lies: a directory for temporary files may be memory, and would sync for free.
-    with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory:
-        args = [sys.executable, "-m", "jqd", "serve", "--bind", "127.0.0.1:0", "--data-dir", directory + "/data"]
-        with subprocess.Popen(args, stdout=subprocess.PIPE, env=QUIET, text=True) as process:
-            try:
-                assert process.stdout is not None
-                yield next(line.split()[-1] for line in process.stdout if "http://" in line)
-            finally:
-                process.terminate()
-                process.wait(timeout=60)
+    with (
+        tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory,
+        serve(Path(directory) / "data") as (url, _),
+    ):
+        yield url
+
+
+@contextmanager
+def serve(data: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+    """A `jqd serve` with its own store on this data directory; yields its URL and its process."""
+    args = [sys.executable, "-m", "jqd", "serve", "--bind", "127.0.0.1:0", "--data-dir", str(data)]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, env=QUIET, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield next(line.split()[-1] for line in process.stdout if "http://" in line), process
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
 
 
 @contextmanager
