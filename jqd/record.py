@@ -9,7 +9,8 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 """
 
 import enum
-from collections.abc import Sequence
+import itertools
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 from msgspec import Raw
@@ -59,6 +60,11 @@ class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: Raw
 
 
+class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    head: Head
+    jobs: list[Raw]
+
+
 class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     head: Head
     jobs: list[PushedJob]
@@ -66,6 +72,7 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
+_jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
 _cancels_decoder = msgspec.msgpack.Decoder(list[str])
 
@@ -106,6 +113,41 @@ def decode_jobs(body: bytes) -> list[Job]:
         )
         for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
     ]
+
+
+def job_ids(body: bytes) -> list[str]:
+    """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
+    read = _read_raw(body)
+    return IdRange(read.head.first, len(read.jobs)).ids()
+
+
+def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]]:
+    """The jobs of a frame whose ids are in `keep`, as (records, body) of new frames, byte for byte as they were pushed.
+
+    One frame for each run of neighbours, because a frame names its first id only. Raises JournalDamaged.
+    """
+    read = _read_raw(body)
+    head = read.head
+    ids = IdRange(head.first, len(read.jobs)).ids()
+    kept = (index for index, job_id in enumerate(ids) if job_id in keep)
+    # Neighbours have the same distance between their place in the frame and their place among the kept.
+    for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
+        indexes = [index for _, index in run]
+        first = indexes[0]
+        eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
+        jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
+        yield len(indexes), encode_jobs(Head(ids[first], head.at, eligible), jobs)
+
+
+def _read_raw(body: bytes) -> _JobsRaw:
+    try:
+        read = _jobs_raw_decoder.decode(body)
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
+        raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
+    first = parse_id(read.head.first)
+    if first is None or first.sequence + len(read.jobs) > SEQUENCES:
+        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {read.head.first[:32]!r}")
+    return read
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:

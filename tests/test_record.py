@@ -1,0 +1,45 @@
+"""Bodies of frames that are taken apart and made anew."""
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.clock import ManualClock
+from jqd.errors import JournalDamaged
+from jqd.jobid import IdSource
+from jqd.record import Head, carry_jobs, decode_jobs, encode_jobs, job_ids
+
+SIZE = 12
+
+
+def frame(size: int = SIZE) -> tuple[list[str], bytes]:
+    ids = IdSource(journal=3, salt=1, clock=ManualClock()).take(size)
+    jobs = [{"name": f"t{n}", "argument": bytes([n]) * n, "priority": n} for n in range(size)]
+    head = Head(ids.first, 5_000, {n: 6_000 + n for n in range(0, size, 3)})
+    return ids.ids(), encode_jobs(head, msgspec.msgpack.encode(jobs))
+
+
+@given(st.sets(st.integers(0, SIZE - 1)))
+def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
+    ids, body = frame()
+    whole = decode_jobs(body)
+    made = list(carry_jobs(body, {ids[n] for n in kept}))
+    carried = [job for records, part in made for job in decode_jobs(part)]
+    assert carried == [whole[n] for n in sorted(kept)]
+    assert [records for records, _ in made] == [len(decode_jobs(part)) for _, part in made]
+    runs = sum(n - 1 not in kept for n in kept)
+    assert len(made) == runs, "neighbours share a frame"
+
+
+def test_ids_of_a_frame_are_known_without_its_arguments() -> None:
+    ids, body = frame()
+    assert job_ids(body) == ids
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", msgspec.msgpack.encode([{"first": "nonsense", "at": 1}, []])])
+def test_a_frame_that_is_none_is_damage(body: bytes) -> None:
+    with pytest.raises(JournalDamaged):
+        job_ids(body)
+    with pytest.raises(JournalDamaged):
+        list(carry_jobs(body, set()))
