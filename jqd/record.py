@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from jqd.errors import JournalDamaged
 from jqd.job import NIL, Job, Outcome
-from jqd.jobid import SEQUENCES, IdRange, parse_id
+from jqd.jobid import IdRange
 
 
 class Lane(enum.IntEnum):
@@ -92,10 +92,7 @@ def decode_jobs(body: bytes) -> list[Job]:
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
     head = read.head
-    first = parse_id(head.first)
-    if first is None or first.sequence + len(read.jobs) > SEQUENCES:
-        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
-    ids = IdRange(head.first, len(read.jobs)).ids()
+    ids = _ids(head, len(read.jobs))
     eligible = head.eligible
     return [
         Job(
@@ -118,7 +115,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 def job_ids(body: bytes) -> list[str]:
     """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
     read = _read_raw(body)
-    return IdRange(read.head.first, len(read.jobs)).ids()
+    return _ids(read.head, len(read.jobs))
 
 
 def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]]:
@@ -128,7 +125,7 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
     """
     read = _read_raw(body)
     head = read.head
-    ids = IdRange(head.first, len(read.jobs)).ids()
+    ids = _ids(head, len(read.jobs))
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
     for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
@@ -141,13 +138,16 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
 
 def _read_raw(body: bytes) -> _JobsRaw:
     try:
-        read = _jobs_raw_decoder.decode(body)
+        return _jobs_raw_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
-    first = parse_id(read.head.first)
-    if first is None or first.sequence + len(read.jobs) > SEQUENCES:
-        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {read.head.first[:32]!r}")
-    return read
+
+
+def _ids(head: Head, size: int) -> list[str]:
+    ids = IdRange(head.first, size)
+    if not ids.fits():
+        raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
+    return ids.ids()
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
