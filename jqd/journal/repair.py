@@ -1,0 +1,290 @@
+"""Mends a journal directory that nobody lives in: afterwards it is whole, and every good frame is still read.
+
+    found                             done
+    one bad copy of a head            written anew from the other
+    both copies bad                   a head that makes the frames good again (rescue.py)
+    bad bytes before good frames      sealed: made frames of a kind that nobody reads
+    frames that are missing           the next head no longer says that there were any
+    a torn tail                       cut, as the next start would
+    *.jqd.new, *.damaged              removed, renamed *.kept
+
+Whatever is overwritten or cut is first copied to a file beside, durably. It plans before it changes anything, so what
+is refused is left as it was. Interrupted anywhere, it can be run again; run twice, it finds nothing to do.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from jqd.errors import JournalDamaged, JournalRefused, JournalVersion
+from jqd.journal.files import Files
+from jqd.journal.frame import (
+    FRAME_HEADER_BYTES,
+    HEAD_BYTES,
+    HEADER_COPY_BYTES,
+    TORN_KIND,
+    SegmentHeader,
+    pack_frame_header,
+    pack_head,
+)
+from jqd.journal.inspect import Good, Kind, Place, Seen, reading, snapshot, walk
+from jqd.journal.rescue import found_head
+from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN
+
+LOCK = "lock"
+KEPT = ".kept"
+COPY_BYTES = 1 << 20
+SEAL_BYTES_MAX = 1 << 20  # of one seal: recovery reads a frame's body whole
+
+
+def repair(
+    files: Files, directory: Path, *, dry_run: bool = False, random_bytes: Callable[[int], bytes] = os.urandom
+) -> list[str]:
+    """Mend the directory; returns a sentence for each thing done, or with `dry_run` for each that would be.
+
+    Raises JournalLocked while a daemon lives there; JournalVersion for a newer format, JournalDamaged for strangers,
+    JournalRefused for a disk that fails. Before anything was changed, but for a disk that fails in the midst.
+    """
+    try:
+        files.names(directory)  # or the next line would make it
+        with _held(files, directory):
+            planned = _Mender(files, directory, random_bytes, dry_run=True).run()
+            if dry_run or not planned:
+                return planned
+            return _Mender(files, directory, random_bytes, dry_run=False).run()
+    except OSError as error:
+        raise JournalRefused(
+            f"the journal in {directory} cannot be repaired: {error}. What it held is kept; mend the disk, or copy the "
+            "directory to another one, and run this again",
+            full=False,
+        ) from error
+
+
+@contextmanager
+def _held(files: Files, directory: Path) -> Iterator[None]:
+    files.open_directory(directory)
+    try:
+        fd = files.lock(directory / LOCK)
+        try:
+            yield
+        finally:
+            files.close(fd)
+    finally:
+        files.release()
+
+
+class _Mender:
+    """One way through the directory, oldest segment first."""
+
+    def __init__(self, files: Files, directory: Path, random_bytes: Callable[[int], bytes], *, dry_run: bool) -> None:
+        self._files = files
+        self._directory = directory
+        self._random_bytes = random_bytes
+        self._dry = dry_run
+        self._done: list[str] = []
+        self._end: int | None = None  # where what is accepted of the segments so far ends
+        self._names = set(files.names(directory))
+        self._renamed = set[str]()  # from *.damaged to the name they had
+
+    def run(self) -> list[str]:
+        """Do it; returns what was done."""
+        segments = snapshot(self._files, self._directory)
+        for seen in segments:
+            for place in seen.places:
+                _refuse(place)
+        mended = [seen for seen in segments if not any(place.kind is Kind.KEPT for place in seen.places)]
+        like: SegmentHeader | None = next((seen.header for seen in mended if seen.header is not None), None)
+        for seen in mended:
+            like = self._segment(seen, like, last=seen is mended[-1])
+        self._tidy()
+        return self._done
+
+    def _segment(self, seen: Seen, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
+        """Mend one; returns its head."""
+        lost = seen.header is None
+        header = self._head(seen, like)
+        seen.header = header
+        places, anything_good = list[Place](), False
+        for piece in walk(self._files, seen):
+            if isinstance(piece, Good):
+                anything_good = True
+            else:
+                _refuse(piece)
+                places.append(piece)
+        self._end = seen.end
+        for place in places:
+            start = place.offset - HEAD_BYTES + seen.first
+            if place.kind is Kind.TORN and (anything_good or not lost):
+                self._end = start  # nothing of it was acknowledged; of other segments the next head leaves it out
+                if last:
+                    self._cut(seen, place, start)
+            elif place.size <= FRAME_HEADER_BYTES:
+                # Less than a frame, so it is the rest of one at the end of the file: the next head leaves it out.
+                self._end = start
+            else:
+                self._seal(seen, header, place, start)
+        return header
+
+    # ------------------------------------------------------------ heads
+
+    def _head(self, seen: Seen, like: SegmentHeader | None) -> SegmentHeader:
+        """The head it has, or should have; that is written when it is not what stands there."""
+        header, why = seen.header, "one copy of its head was bad: written anew from the other"
+        if header is None:
+            header, why = self._found(seen, like)
+        if self._end is not None and header.previous_end > self._end:
+            why = f"frames before it are lost, so its head says now that they end at position {self._end}"
+            header = header._replace(previous_end=self._end)
+        pages = pack_head(header)
+        if pages == seen.head:
+            return header
+        kept = self._keep(seen.path, 0, min(HEAD_BYTES, seen.size), "head")
+        self._say(seen.path, f"{why}; what stood there is kept as {kept}")
+        if not self._dry:
+            with self._writing(seen.path) as fd:
+                for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
+                    self._files.overwrite(fd, pages[at : at + HEADER_COPY_BYTES], at)
+                    self._files.sync(fd)  # one copy is good at any time
+        if seen.path.suffix == DAMAGED:
+            self._renamed.add(seen.path.name)
+            if not self._dry:
+                self._files.rename(seen.path, seen.path.with_suffix(SUFFIX))
+                self._files.sync_directory()
+                seen.path = seen.path.with_suffix(SUFFIX)
+        return header
+
+    def _found(self, seen: Seen, like: SegmentHeader | None) -> tuple[SegmentHeader, str]:
+        """A head for a segment that lost both copies."""
+        end = seen.first if self._end is None else self._end
+        blank = SegmentHeader(self._random_bytes(16), b"", seen.first, end, 1, 0)
+        header = found_head(self._files, seen, like or blank, self._random_bytes)
+        why = "its head was lost, and made anew from its frames"
+        if header is None:
+            header = (like or blank)._replace(segment_id=self._random_bytes(16), first=seen.first)
+            why = "its head was lost, and no frame in it is good"
+        if like is None:
+            why += ". The journal's id is lost too: a store takes it for a new journal, and knows its jobs by their ids"
+        return header._replace(previous_end=end), why
+
+    # ------------------------------------------------------------ frames
+
+    def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int) -> None:
+        """Make frames that nobody reads of bytes that are none. But for their headers the bytes stay."""
+        kept = self._keep(seen.path, place.offset, place.size, str(start))
+        self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
+        if self._dry:
+            return
+        with self._writing(seen.path) as fd:
+            end = start + place.size
+            while start < end:
+                rest = end - start
+                size = SEAL_BYTES_MAX if rest > SEAL_BYTES_MAX + FRAME_HEADER_BYTES else rest
+                body = self._read(fd, seen.offset(start) + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES)
+                seal = pack_frame_header(
+                    header.segment_id, start, kind=TORN_KIND, records=1, back=0, seq=0, at_ms=0, body=body
+                )
+                self._files.overwrite(fd, seal, seen.offset(start))
+                start += size
+            self._files.sync(fd)
+
+    def _cut(self, seen: Seen, place: Place, start: int) -> None:
+        kept = self._keep(seen.path, place.offset, place.size, str(start))
+        self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, cut")
+        if not self._dry:
+            with self._writing(seen.path) as fd:
+                self._files.truncate(fd, place.offset)
+                self._files.sync(fd)
+
+    # ------------------------------------------------------------ files
+
+    def _tidy(self) -> None:
+        for name in sorted(self._files.names(self._directory)):
+            path = self._directory / name
+            if name.endswith(NEW):
+                self._say(path, "a segment that was never begun: removed")
+                if not self._dry:
+                    self._files.unlink(path)
+            elif name.endswith(DAMAGED) and name not in self._renamed:
+                self._put_away(path)
+        if not self._dry:
+            self._files.sync_directory()
+
+    def _put_away(self, path: Path) -> None:
+        """What was kept because of damage and is dealt with: no start complains of it any more."""
+        segment = path.with_suffix(SUFFIX)
+        with reading(self._files, path) as fd:
+            is_segment = self._files.in_place(fd, segment)
+        kept = path.with_suffix(KEPT)
+        if is_segment:
+            self._say(path, "a second name of a segment: removed")
+        else:
+            self._say(path, f"kept as {kept.name}: look at it, then delete it")
+        if not self._dry:
+            if is_segment:
+                self._files.unlink(path)
+            else:
+                self._files.rename(path, kept)
+
+    def _keep(self, path: Path, offset: int, size: int, label: str) -> str:
+        """Copy bytes of a file to one beside it, durably; returns its name, which nothing had before."""
+        name, number = f"{path.stem}-{label}{TORN}", 1
+        while name in self._names:
+            number += 1
+            name = f"{path.stem}-{label}-{number}{TORN}"
+        self._names.add(name)
+        if not self._dry:
+            with reading(self._files, path) as fd:
+                out = self._files.create(self._directory / name)
+                try:
+                    while size > 0:
+                        part = self._read(fd, offset, min(size, COPY_BYTES))
+                        offset += len(part)
+                        size -= len(part)
+                        while part:
+                            part = part[self._files.write(out, [part]) :]
+                    self._files.sync(out)
+                finally:
+                    self._files.close(out)
+            self._files.sync_directory()
+        return name
+
+    def _read(self, fd: int, offset: int, size: int) -> bytes:
+        """All of it. Raises OSError when the file ends before, which it did not a moment ago."""
+        data = b""
+        while len(data) < size:
+            part = self._files.read(fd, size - len(data), offset + len(data))
+            if not part:
+                raise OSError(f"a file ended at byte {offset + len(data)} while it was read")
+            data += part
+        return data
+
+    @contextmanager
+    def _writing(self, path: Path) -> Iterator[int]:
+        fd = self._files.open(path, write=True)
+        try:
+            yield fd
+        finally:
+            # What counts was synced before.
+            with suppress(OSError):
+                self._files.close(fd)
+
+    def _say(self, path: Path, done: str) -> None:
+        self._done.append(f"{path.name}: {done}")
+
+
+def _refuse(place: Place) -> None:
+    """What no repair here may touch."""
+    if place.kind is Kind.VERSION:
+        raise JournalVersion(place.note)
+    if place.kind is Kind.FOREIGN:
+        raise JournalDamaged(
+            f"{place.file} does not belong where it lies: {place.note}. Nothing was changed; move it out of the "
+            "directory and run this again"
+        )
+    if place.kind is Kind.UNREADABLE:
+        raise JournalRefused(
+            f"{place.file} cannot be read from byte {place.offset} on: {place.note}. Nothing was changed; copy what "
+            "can be read of the directory to a good disk, and repair that",
+            full=False,
+        )

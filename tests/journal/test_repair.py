@@ -1,0 +1,452 @@
+"""Mending a journal: afterwards it is whole, starts, and gives every good frame; what was cut lies beside."""
+
+import errno
+import os
+import random
+import struct
+import zlib
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from jqd.clock import ManualClock
+from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
+from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
+from jqd.journal.repair import repair
+from jqd.journal.rescue import id_with
+from jqd.record import Lane
+from jqd.testing.files import MemoryFile, MemoryFiles
+from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, read_lane, segments
+
+BODIES = [b"body %d " % number + b"x" * 40 for number in range(12)]
+FRAME = 44 + len(BODIES[0])
+Damage = Callable[[MemoryFiles], None]
+
+
+async def filled(*lives: int, files: MemoryFiles | None = None) -> MemoryFiles:
+    """A disk on which each life wrote so many of BODIES, one commit each."""
+    files = files or MemoryFiles()
+    bodies = iter(BODIES)
+    for number in lives:
+        async with opened(files) as journal:
+            await push(journal, *[next(bodies) for _ in range(number)])
+    return files
+
+
+def said(files: MemoryFiles) -> tuple[list[Place], list[bytes]]:
+    """What is wrong with the journal, and the bodies of its frames of lane jobs."""
+    places, bodies = list[Place](), list[bytes]()
+    for seen in snapshot(files, DIRECTORY):
+        places += seen.places
+        for piece in walk(files, seen):
+            if isinstance(piece, Good):
+                bodies += [piece.body] if piece.frame.header.kind == Lane.JOBS else []
+            else:
+                places.append(piece)
+    return places, bodies
+
+
+def kept(files: MemoryFiles) -> bytes:
+    """What lies beside, all together."""
+    return b"".join(content for path, content in sorted(files.contents.items()) if path.suffix in (".torn", ".kept"))
+
+
+async def starts_with(files: MemoryFiles, bodies: list[bytes]) -> None:
+    """A daemon starts, complains of nothing, reads all of it and goes on."""
+    async with opened(files, ManualClock(wall_ms=1_900_000_000_000)) as journal:
+        assert journal.stats().damaged == []
+        assert await read_lane(journal) == bodies
+        await push(journal, b"new")
+        assert await read_lane(journal) == [b"new"]
+        assert journal.stats().damaged == []
+
+
+async def mended(files: MemoryFiles, bodies: list[bytes]) -> list[str]:
+    """Repair it; holds it to every promise. Returns what it said."""
+    for file in files.files.values():
+        file.sync()  # however a test made its damage, it is on the disk
+    before = files.contents
+    planned = repair(files, DIRECTORY, dry_run=True)
+    assert {path: content for path, content in files.contents.items() if path.name != "lock"} == {
+        path: content for path, content in before.items() if path.name != "lock"
+    }
+    done = repair(files, DIRECTORY)
+    assert [line.partition(":")[0] for line in planned] == [line.partition(":")[0] for line in done]
+    assert files.open_descriptors == 0
+    assert [place for place in said(files)[0] if place.kind is not Kind.VOID] == []
+    assert said(files)[1] == bodies
+    after = files.contents
+    assert repair(files, DIRECTORY) == []
+    assert files.contents == after
+    assert {path: file.synced for path, file in files.files.items() if path.name != "lock"} == {
+        path: content for path, content in after.items() if path.name != "lock"
+    }
+    await starts_with(files, bodies)
+    return done
+
+
+def flip(files: MemoryFiles, segment: int, *offsets: int) -> None:
+    content = files.files[segments(files)[segment]].content
+    for offset in offsets:
+        content[offset] ^= 0x10
+
+
+async def test_a_whole_journal_is_left_as_it_is() -> None:
+    files = await filled(3, 2)
+    before = files.contents
+    assert await mended(files, BODIES[:5]) == []
+    assert {path: files.contents[path] for path in before} == before
+
+
+@pytest.mark.parametrize("segment", [0, 1])
+@pytest.mark.parametrize("inside", [0, 8, 20, 44, FRAME - 1])
+async def test_a_bad_frame_is_sealed_and_its_bytes_are_kept(segment: int, inside: int) -> None:
+    files = await filled(3, 3)
+    offset = HEAD_BYTES + FRAME
+    flip(files, segment, offset + inside)
+    cut = files.contents[segments(files)[segment]][offset : offset + FRAME]
+    left = [body for number, body in enumerate(BODIES[:6]) if number != 3 * segment + 1]
+    (line,) = await mended(files, left)
+    assert f"byte {offset}: bad {'header' if inside < 44 else 'body'}, {FRAME} bytes: kept as" in line
+    assert kept(files) == cut
+    # It ends where the next one begins, or the newest with a frame that says all before it was on disk.
+    assert await read_end(files) == BODIES[5]
+
+
+async def read_end(files: MemoryFiles) -> bytes:
+    return said(files)[1][-2]  # the last but what `starts_with` pushed
+
+
+@pytest.mark.parametrize("page", [0, HEADER_COPY_BYTES])
+@pytest.mark.parametrize("inside", [3, 60, 2_000])
+async def test_one_bad_copy_of_a_head_is_written_anew(page: int, inside: int) -> None:
+    files = await filled(2, 2)
+    head = files.contents[segments(files)[0]][:HEAD_BYTES]
+    flip(files, 0, page + inside)
+    bad = files.contents[segments(files)[0]][:HEAD_BYTES]
+    (line,) = await mended(files, BODIES[:4])
+    assert "one copy of its head was bad" in line
+    assert files.contents[segments(files)[0]][:HEAD_BYTES] == head
+    assert kept(files) == bad
+
+
+@pytest.mark.parametrize("segment", [0, 1, 2])
+@pytest.mark.parametrize("lost", [b"\0" * HEAD_BYTES, b"\xff" * HEAD_BYTES])
+async def test_a_lost_head_is_found_again_in_the_frames(segment: int, lost: bytes) -> None:
+    files = await filled(2, 2, 2)
+    before = [unpack_head(files.contents[path], "") for path in segments(files)]
+    files.files[segments(files)[segment]].content[:HEAD_BYTES] = lost
+    (line,) = await mended(files, BODIES[:6])
+    assert "made anew from its frames" in line
+    now = [unpack_head(files.contents[path], "") for path in segments(files)]
+    old, new = before[segment], now[segment]
+    assert old is not None
+    assert new is not None
+    assert new._replace(segment_id=b"", created_at_ms=0) == old._replace(segment_id=b"", created_at_ms=0)
+    assert zlib.crc32(new.segment_id) == zlib.crc32(old.segment_id)
+    assert kept(files) == lost
+
+
+async def test_a_head_lost_before_a_start_comes_back_under_its_old_name() -> None:
+    files = await filled(2, 2, 2)
+    lost = segments(files)[1]
+    files.files[lost].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    async with opened(files) as journal:
+        assert len(journal.stats().damaged) > 0
+    assert lost.with_suffix(".damaged") in files.files
+    await mended(files, BODIES[:6])
+    assert lost in files.files
+    assert lost.with_suffix(".damaged") not in files.files
+
+
+async def test_a_lost_head_of_the_only_segment_begins_a_new_journal() -> None:
+    files = await filled(3)
+    files.files[segments(files)[0]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    (line,) = await mended(files, BODIES[:3])
+    assert "The journal's id is lost too" in line
+
+
+async def test_the_frames_of_a_payload_are_not_taken_for_those_of_a_lost_head() -> None:
+    """A payload that holds a whole other segment, many frames of it: they outnumber the one that holds them."""
+    others = await filled(*[12])
+    inner = others.contents[segments(others)[0]][HEAD_BYTES:]
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"first")
+    async with opened(files) as journal:
+        await push(journal, b"pad" + inner, inner)
+    files.files[segments(files)[1]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    await mended(files, [b"first", b"pad" + inner, inner])
+
+
+async def test_a_lost_head_of_many_frames_is_found_by_the_first_of_them() -> None:
+    files = MemoryFiles()
+    bodies = [b"%d" % number for number in range(1_500)]
+    async with opened(files) as journal:
+        for body in bodies:
+            journal.write(Lane.JOBS, 1, body)
+        await journal.wsync()
+    files.files[segments(files)[0]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    repair(files, DIRECTORY)
+    assert said(files) == ([], bodies)
+
+
+async def test_a_lost_head_with_nothing_good_behind_it_keeps_its_positions() -> None:
+    files = await filled(2, 2)
+    path = segments(files)[1]
+    size = len(files.contents[path])
+    # Looks like a frame at a glance, and makes itself one of a kind that nobody knows.
+    header = pack_frame_header(b"i" * 16, 0, kind=9, records=1, back=0, seq=1, at_ms=1, body=b"b")
+    files.files[path].content[:] = bytes(HEAD_BYTES) + header.ljust(size - HEAD_BYTES, b"\xf6")
+    end = int(path.stem) + size - HEAD_BYTES
+    (first, second) = await mended(files, BODIES[:2])
+    assert "no frame in it is good" in first
+    assert "sealed" in second
+    assert int(segments(files)[-1].stem) >= end, "its positions were perhaps given to the store"
+
+
+async def test_a_file_cut_within_its_head_is_an_empty_segment() -> None:
+    files = await filled(2, 2)
+    path = segments(files)[1]
+    del files.files[path].content[100:]
+    (line,) = await mended(files, BODIES[:2])
+    assert "no frame in it is good" in line or "one copy" in line
+    assert kept(files)[:8] == b"jqd-log\n"
+
+
+async def test_missing_frames_are_no_longer_said_to_be_there() -> None:
+    whole = await filled(3, 2)
+    path = segments(whole)[0]
+    content = whole.contents[path]
+    for size in range(HEAD_BYTES, len(content), 7):
+        files = MemoryFiles.holding(whole.contents)
+        del files.files[path].content[size:]
+        left = BODIES[: (size - HEAD_BYTES) // FRAME] + BODIES[3:5]
+        done = await mended(files, left)
+        assert any("frames before it are lost, so its head says now that they end at" in line for line in done)
+    files = await filled(1, 1, 1)
+    del files.files[segments(files)[1]]
+    (line,) = await mended(files, [BODIES[0], BODIES[2]])
+    assert line.startswith(segments(files)[1].name)
+
+
+async def test_a_torn_tail_is_cut_and_kept() -> None:
+    files = await filled(2)
+    files.files[segments(files)[0]].content += b"torn"
+    (line,) = await mended(files, BODIES[:2])
+    assert "torn tail, 4 bytes" in line
+    assert kept(files) == b"torn"
+
+
+async def test_a_torn_tail_before_a_lost_head_is_left_and_void() -> None:
+    files = await filled(2, 2)
+    flip(files, 0, HEAD_BYTES + FRAME + 60)
+    flip(files, 1, 5, HEADER_COPY_BYTES + 5)
+    await mended(files, [BODIES[0], *BODIES[2:4]])
+    assert [place.kind for place in said(files)[0]] == [Kind.VOID]
+
+
+async def test_what_is_torn_inside_the_last_commit_is_sealed() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        for body in BODIES[:3]:
+            journal.write(Lane.JOBS, 1, body)
+        await journal.wsync()
+    flip(files, 0, HEAD_BYTES + FRAME + 50)
+    (line,) = await mended(files, [BODIES[0], BODIES[2]])
+    assert "torn inside" in line
+
+
+async def test_more_than_a_seal_holds_takes_several() -> None:
+    files = MemoryFiles()
+    big = os.urandom(3 << 20)
+    async with opened(files) as journal:
+        await push(journal, b"a", big, b"b")
+    path = segments(files)[0]
+    files.files[path].content[HEAD_BYTES + 45 + 44 + 1_000] ^= 1
+    damaged = files.contents[path][HEAD_BYTES + 45 : HEAD_BYTES + 45 + 44 + len(big)]
+    await mended(files, [b"a", b"b"])
+    assert kept(files) == damaged
+
+
+async def test_names_that_are_of_no_more_use_go_away() -> None:
+    files = await filled(1, 1)
+    first, second = segments(files)
+    files.files[first.with_suffix(".damaged")] = files.files[first]
+    files.files[second.with_suffix(".damaged")] = MemoryFile(b"a copy of what was damaged")
+    files.files[DIRECTORY / "00000000000000009999.jqd.new"] = MemoryFile(b"half a head")
+    done = await mended(files, BODIES[:2])
+    assert [line.partition(": ")[2] for line in done] == [
+        "a second name of a segment: removed",
+        f"kept as {second.stem}.kept: look at it, then delete it",
+        "a segment that was never begun: removed",
+    ]
+    assert kept(files) == b"a copy of what was damaged"
+
+
+async def test_what_was_kept_of_a_deleted_segment_is_put_away() -> None:
+    files = await filled(1, 1)
+    first = segments(files)[0]
+    files.files[first.with_suffix(".damaged")] = files.files.pop(first)
+    await mended(files, BODIES[1:2])
+    assert first.with_suffix(".kept") in files.files
+
+
+async def test_nothing_kept_before_is_overwritten() -> None:
+    files = await filled(3, 1)
+    name = f"{segments(files)[0].stem}-{FRAME}"
+    files.files[DIRECTORY / f"{name}.torn"] = MemoryFile(b"of an earlier time")
+    flip(files, 0, HEAD_BYTES + FRAME + 50)
+    await mended(files, [BODIES[0], *BODIES[2:4]])
+    assert files.contents[DIRECTORY / f"{name}.torn"] == b"of an earlier time"
+    assert len(files.contents[DIRECTORY / f"{name}-2.torn"]) == FRAME
+
+
+async def test_what_may_not_be_touched_is_refused() -> None:
+    files = await filled(2, 1)
+    flip(files, 0, HEAD_BYTES + 50)  # there is something to mend
+    path = segments(files)[1]
+    header = unpack_head(files.contents[path], path.name)
+    assert header is not None
+    whole = files.contents
+
+    def refused(content: bytes, error: type[Exception], match: str) -> None:
+        files.files[path] = MemoryFile(content)
+        before = files.contents
+        with pytest.raises(error, match=match):
+            repair(files, DIRECTORY)
+        assert files.contents | {DIRECTORY / "lock": b""} == before | {DIRECTORY / "lock": b""}
+        assert files.open_descriptors == 0
+
+    frames = whole[path][HEAD_BYTES:]
+    refused(pack_head(header._replace(journal_id=b"another journal!")) + frames, JournalDamaged, "does not belong")
+    newer = bytearray(whole[path])
+    newer[8] = newer[HEADER_COPY_BYTES + 8] = 77
+    refused(bytes(newer), JournalVersion, "format version 77")
+    strange = pack_frame_header(
+        header.segment_id, header.first, kind=9, records=1, back=0, seq=9, at_ms=1, body=frames[44:]
+    )
+    refused(whole[path][:HEAD_BYTES] + strange + frames[44:], JournalVersion, "of kind 9")
+
+
+async def test_a_directory_in_use_is_refused() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"a")
+        with pytest.raises(JournalLocked, match="in use by another daemon"):
+            repair(files, DIRECTORY, dry_run=True)
+
+
+async def test_a_directory_that_is_not_there_is_not_made() -> None:
+    files = MemoryFiles()
+    files.fail = always(errno.ENOENT, "names")
+    with pytest.raises(JournalRefused, match="cannot be repaired"):
+        repair(files, DIRECTORY)
+    assert "open_directory" not in files.calls
+
+
+async def test_a_disk_that_cannot_be_read_is_refused() -> None:
+    files = await filled(2)
+    flip(files, 0, 5)
+    before = files.contents
+
+    def fail(call: str, _: int) -> int | None:
+        return errno.EIO if call == "read" and files.calls.count("read") > 1 else None
+
+    files.calls.clear()
+    files.fail = fail
+    with pytest.raises(JournalRefused, match="copy what can be read"):
+        repair(files, DIRECTORY)
+    files.fail = no_failure
+    assert files.contents | {DIRECTORY / "lock": b""} == before | {DIRECTORY / "lock": b""}
+
+
+async def damaged_everywhere() -> tuple[MemoryFiles, list[bytes]]:
+    """A journal with one of each, and what of it is good."""
+    files = await filled(3, 3, 2, 2)
+    flip(files, 0, 5, HEAD_BYTES + FRAME + 3)  # a copy of a head, a frame's header
+    flip(files, 1, HEAD_BYTES + 2 * FRAME + 50)  # a body, the last one
+    flip(files, 2, 5, HEADER_COPY_BYTES + 5)  # both copies of a head
+    content = files.files[segments(files)[3]].content
+    flip(files, 3, HEAD_BYTES + 50)
+    content += b"torn"
+    files.files[segments(files)[0].with_suffix(".damaged")] = files.files[segments(files)[0]]
+    files = MemoryFiles.holding(files.contents)
+    return files, [BODIES[number] for number in (0, 2, 3, 4, 6, 7, 9)]
+
+
+async def test_interrupted_at_any_call_it_can_be_run_again() -> None:
+    whole, bodies = await damaged_everywhere()
+    trial = MemoryFiles.holding(whole.contents)
+    assert len(repair(trial, DIRECTORY)) == 6
+    calls = len(trial.calls)
+    assert calls > 100
+    for number in range(1, calls + 1):
+        files = MemoryFiles.holding(whole.contents)
+        files.fail = lambda _, at, number=number: errno.EIO if at == number else None  # type: ignore[misc]
+        with suppress(JournalRefused):  # or it went on: some closings do not matter
+            repair(files, DIRECTORY)
+        files.fail = no_failure
+        repair(files, DIRECTORY)
+        assert not any(place.kind is not Kind.VOID for place in said(files)[0])
+        assert said(files)[1] == bodies
+
+
+@pytest.mark.parametrize("seed", range(20))
+async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
+    source = random.Random(seed)
+    files, bodies = await damaged_everywhere()
+    trial = MemoryFiles.holding(files.contents)
+    repair(trial, DIRECTORY)
+    last = source.randint(1, len(trial.calls))
+    files.fail = lambda _, at: errno.EIO if at >= last else None
+    with pytest.raises(JournalRefused):
+        repair(files, DIRECTORY)
+    after = files.crash(source)
+    repair(after, DIRECTORY)
+    assert not any(place.kind is not Kind.VOID for place in said(after)[0])
+    assert said(after)[1] == bodies
+
+
+async def test_a_file_that_shrinks_while_it_is_copied_is_an_error() -> None:
+    files = await filled(2)
+    files.files[segments(files)[0]].content += b"torn"
+
+    def shrink(call: str, _: int) -> int | None:
+        if call == "create":
+            del files.files[segments(files)[0]].content[-2:]
+        return None
+
+    files.fail = shrink
+    with pytest.raises(JournalRefused, match="ended at byte"):
+        repair(files, DIRECTORY)
+
+
+async def test_a_close_that_fails_changes_nothing() -> None:
+    files = await filled(2)
+    flip(files, 0, 5)
+    closes = 0
+
+    def fail(call: str, _: int) -> int | None:
+        nonlocal closes
+        closes += call == "overwrite"
+        return errno.EIO if call == "close" and closes == 2 else None
+
+    files.fail = fail
+    with pytest.raises(JournalRefused):
+        repair(files, DIRECTORY)  # the closing of a file that is read is no better than its reading
+    files.fail = no_failure
+    await mended(files, BODIES[:2])
+
+
+@pytest.mark.parametrize("crc", [0, 1, 0xFFFF_FFFF, 0x8000_0000, *struct.unpack("<4I", bytes(range(16)))])
+def test_an_id_can_be_made_for_any_checksum(crc: int) -> None:
+    made = id_with(crc, os.urandom)
+    assert (len(made), zlib.crc32(made)) == (16, crc)
+
+
+def test_an_empty_directory_needs_nothing() -> None:
+    assert repair(MemoryFiles.holding({Path("/journal/lock"): b""}), DIRECTORY) == []
