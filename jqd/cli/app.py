@@ -13,6 +13,7 @@ from jqd.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")
+GROUPS = ("journal",)  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -33,6 +34,13 @@ app.command(jobs.push)
 app.command(jobs.get)
 app.command(jobs.cancel)
 app.command(jobs.status)
+journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
+journal.command("jqd.cli.journal:ls", help="List the segments.")
+journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")
+journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if there is damage.")
+journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
+journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
+app.command(journal)
 
 
 def run(argv: Sequence[str]) -> int:
@@ -64,7 +72,8 @@ def _ordered(argv: Sequence[str]) -> list[str]:
     words, before = list(argv), 0
     while before < len(words) and words[before].partition("=")[0] in GLOBALS:
         before += 1 if "=" in words[before] else 2
-    return [*words[before : before + 1], *words[:before], *words[before + 1 :]]
+    after = before + (2 if words[before : before + 1] and words[before] in GROUPS else 1)
+    return [*words[before:after], *words[:before], *words[after:]]
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:

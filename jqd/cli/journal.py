@@ -1,0 +1,287 @@
+"""`jqd journal`: ls, cat, verify, repair, replay. All but `repair` only read, and a daemon may live there meanwhile."""
+
+import dataclasses
+import re
+import socket
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+import trio
+from cyclopts import Parameter
+
+from jqd import log
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.records import Record, line, records
+from jqd.cli.render import Output, show
+from jqd.cli.replay import Tally, Told, count
+from jqd.cli.replay import replay as replay_into
+from jqd.cli.segments import Checked, bar, columns, complain, living, row
+from jqd.clock import SystemClock
+from jqd.config import Config, load, seconds
+from jqd.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
+from jqd.job import Job
+from jqd.journal import OsFiles
+from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
+from jqd.journal.repair import repair as mend
+from jqd.record import Lane
+from jqd.store import Store, open_embedded, open_store
+
+LaneName = Literal["jobs", "outcomes", "cancels"]
+
+SOCKET = "valkey.sock"  # of an embedded store, in its directory
+FAR_MS = 1 << 62
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Where:
+    """Which journal."""
+
+    data_dir: Path | None = None
+    """Data directory of a daemon, or a copy of its journal. Default ./.jqd, or what the configuration says."""
+    config: Path | None = None
+    """TOML file with settings; else JQD_CONFIG."""
+
+    def settings(self) -> Config:
+        """The daemon's configuration. Raises Usage."""
+        # Nothing is served here, so nobody need be kept out.
+        flags = {"data_dir": self.data_dir, "insecure": True}
+        try:
+            settings = load(file=self.config, flags=flags)
+            log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
+        except ConfigError as error:
+            raise Usage(str(error)) from error
+        return settings
+
+    def directory(self) -> Path:
+        """Where the segments lie. Raises Usage when there is no journal."""
+        places = [self.settings().journal.directory]
+        if self.data_dir is not None:
+            # Said here and now it counts more than a configuration file. A copy may be the bare directory.
+            places = [self.data_dir / "journal", *places]
+            if any(self.data_dir.glob("*.jqd")):
+                places = [self.data_dir, *places]
+        for place in places:
+            if place.is_dir():
+                return place.absolute()
+        raise Usage(f"there is no journal in {places[0]}; name the daemon's data directory with --data-dir")
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class How:
+    """How it is shown."""
+
+    output: Annotated[Output, Parameter(alias="-o")] = "table"
+    """table, json or jsonl."""
+
+
+def ls(*, where: Where | None = None, how: How | None = None) -> int:
+    """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
+    directory, output = (where or Where()).directory(), (how or How()).output
+    files, holder = OsFiles(), living(directory)
+    rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
+    size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
+    if output == "table":
+        columns(rows)
+        lives = f"process {holder} lives here" if holder is not None else "nobody lives here"
+        show(f"{len(rows)} segments, {size} bytes, {frames} frames; {lives}", output)
+    elif output == "json":
+        total = {"segments": len(rows), "bytes": size, "frames": frames, "process": holder}
+        show({"segments": rows, "total": total}, output)
+    else:
+        show(rows, output)
+    return Exit.DONE
+
+
+def cat(
+    *,
+    lines: Annotated[bool, Parameter(negative="")] = False,
+    lane: Annotated[list[LaneName] | None, Parameter(negative="")] = None,
+    type_: Annotated[list[str] | None, Parameter(name="--type", negative="")] = None,
+    since: str | None = None,
+    until: str | None = None,
+    where: Where | None = None,
+) -> int:
+    """Print what a journal holds, a line of JSON for each record, in order of position; ends with 1 if it is damaged.
+
+    Parameters
+    ----------
+    lines
+        Print jobs only, as id|jobtype|payload.
+    lane
+        jobs, outcomes or cancels; may be given several times.
+    type_
+        Only jobs of this type and their outcomes; may be given several times.
+    since
+        Not before this date: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
+    until
+        Before this date.
+    """
+    if lines and lane not in (None, ["jobs"]):
+        raise Usage("--lines prints jobs; the other lanes have no such form")
+    kinds = {Lane.JOBS} if lines else {Lane[name.upper()] for name in lane} if lane else set(Lane)
+    begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
+    files, damaged = OsFiles(), 0
+    for seen in snapshot(files, (where or Where()).directory()):
+        damaged += sum(map(complain, seen.places))
+        if seen.following is not None and seen.following.created_at_ms < begin_ms:
+            continue  # all that stands here is older
+        for piece in walk(files, seen, kinds=kinds):
+            if not isinstance(piece, Good):
+                damaged += complain(piece)
+                continue
+            try:
+                found = list(records(piece))
+            except JournalDamaged as error:
+                damaged += complain(seen.place(Kind.BAD_BODY, piece.frame.start, piece.frame.end, str(error)))
+                continue
+            for record in found:
+                if begin_ms <= record.at_ms < end_ms and (not type_ or record.jobtype in type_):
+                    sys.stdout.write(_told(record, lines=lines) + "\n")
+    return Exit.FAILED if damaged else Exit.DONE
+
+
+def verify(*, where: Where | None = None, how: How | None = None) -> int:
+    """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
+
+    What a crash tore off and what is being written right now was never acknowledged: it is named, and is no damage.
+    """
+    directory, output = (where or Where()).directory(), (how or How()).output
+    files = OsFiles()
+    segments = snapshot(files, directory)
+    checked = Checked(output, living(directory))
+    with bar("verifying", sum(seen.size for seen in segments)) as advance:
+        for seen in segments:
+            checked.segment(seen)
+            for piece in walk(files, seen):
+                if isinstance(piece, Good):
+                    checked.frame(piece)
+                    advance(piece.frame.end - piece.frame.start)
+                else:
+                    checked.place(piece)
+    return checked.end()
+
+
+def repair(
+    *,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    where: Where | None = None,
+    how: How | None = None,
+) -> int:
+    """Mend a journal that no daemon lives in: every good frame is kept, and what is cut lies in files beside.
+
+    Parameters
+    ----------
+    dry_run
+        Say what would be done, and change nothing.
+    """
+    directory, output = (where or Where()).directory(), (how or How()).output
+    done = mend(OsFiles(), directory, dry_run=dry_run)
+    show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
+    if not done:
+        print(f"jqd: {directory} needs no repair", file=sys.stderr)
+    return Exit.DONE
+
+
+async def replay(
+    *,
+    store: str | None = None,
+    since: str | None = None,
+    dry_run: Annotated[bool, Parameter(negative="")] = False,
+    where: Where | None = None,
+    how: How | None = None,
+) -> int:
+    """Bring what a journal holds into a store: when a machine is gone but for its disk, or a store was lost.
+
+    What the store knows already is left as it is, so it does no harm to do it twice. Ends with 1 if some of the journal
+    could not be read.
+
+    Parameters
+    ----------
+    store
+        redis://, rediss:// or unix:// URL. Else the store that `jqd serve` would use.
+    since
+        Only jobs taken since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
+    dry_run
+        Count what there is, and the jobs that the store does not know; change nothing.
+    """
+    where = where or Where()
+    settings, directory, since_ms = where.settings(), where.directory(), _moment(since, "--since") or 0
+    files = OsFiles()
+    segments = await trio.to_thread.run_sync(snapshot, files, directory)
+    size = sum(seen.end - seen.first for seen in segments)
+    with bar("replaying", len(Lane) * size) as advance:
+        if dry_run:
+            tally = await _counted(files, segments, settings, store, since_ms, advance)
+        else:
+            async with _store(settings, store, start=True) as target:
+                assert target is not None
+                tally = await replay_into(files, segments, target, since_ms=since_ms, told=advance)
+    for place in tally.damaged:
+        complain(place)
+    counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
+    show(counts | ({"unknown_jobs": tally.unknown} if dry_run else {}), (how or How()).output)
+    return Exit.FAILED if tally.damaged else Exit.DONE
+
+
+async def _counted(
+    files: OsFiles, segments: Sequence[Seen], settings: Config, url: str | None, since_ms: int, told: Told
+) -> Tally:
+    try:
+        async with _store(settings, url, start=False) as target:
+            if target is not None:
+                return await count(files, segments, target, since_ms=since_ms, told=told)
+            why = f"none is named, and none runs in {settings.data_dir}"
+    except (StoreAway, StoreRefused) as error:
+        why = str(error)
+    print(f"jqd: the store was not asked which jobs it knows: {why}", file=sys.stderr)
+    return await count(files, segments, None, since_ms=since_ms, told=told)
+
+
+@asynccontextmanager
+async def _store(settings: Config, url: str | None, *, start: bool) -> AsyncIterator[Store | None]:
+    """The store that was named, or the daemon's own: the one that runs, else with `start` one for this time."""
+    async with AsyncExitStack() as stack:
+        own = settings.data_dir / "store"
+        url = url or settings.store.url or _running(own / SOCKET)
+        if url is None and start:
+            url = await stack.enter_async_context(open_embedded(own))
+        if url is None:
+            yield None
+        else:
+            yield await stack.enter_async_context(open_store(dataclasses.replace(settings.store, url=url)))
+
+
+def _running(path: Path) -> str | None:
+    """The URL of the server that listens there, if one does."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path.absolute()))
+        except OSError:
+            return None
+    return f"unix://{path.absolute()}"
+
+
+def _told(record: Record, *, lines: bool) -> str:
+    return line(record.what) if lines and isinstance(record.what, Job) else record.as_json()
+
+
+def _moment(text: str | None, flag: str) -> int | None:
+    """A date as milliseconds since 1970."""
+    if text is None:
+        return None
+    if re.fullmatch(r"\d+(\.\d+)?(ms|s|m|h|d)", text, re.ASCII):
+        return SystemClock().wall_ms() - round(seconds(text) * 1000)
+    if re.fullmatch(r"\d{9,12}(\.\d+)?", text, re.ASCII):  # 20300131 is a date
+        return round(float(text) * 1000)
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        raise Usage(f"{flag} {text} is no date; write 2030-01-31T12:00:00Z, Unix seconds, or so long ago: 2h") from None
+    return round((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000)

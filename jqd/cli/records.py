@@ -1,0 +1,131 @@
+"""Records of a journal in words: a JSON line each, or the seed's `id|jobtype|payload`.
+
+What JSON cannot say is written as `render.plain` has it; a value that is no MessagePack one can decode is
+`{"$msgpack": base64}`, whole.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+import msgspec
+
+from jqd.cli.argument import value as meant
+from jqd.cli.exits import Usage
+from jqd.cli.render import plain
+from jqd.job import Job, Outcome
+from jqd.journal.inspect import Good
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+
+DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
+    Lane.JOBS: decode_jobs,
+    Lane.OUTCOMES: decode_outcomes,
+    Lane.CANCELS: decode_cancels,
+}
+
+
+class Record(NamedTuple):
+    """One job, outcome or cancel, and where it stands."""
+
+    position: int
+    lane: Lane
+    at_ms: int
+    """When the job was taken; of outcomes and cancels when they were written."""
+    what: Job | Outcome | str
+
+    @property
+    def jobtype(self) -> str | None:
+        """Of a job or an outcome; a cancel names none."""
+        return None if isinstance(self.what, str) else self.what.jobtype
+
+    def as_json(self) -> str:
+        """One line of JSON."""
+        fields = {"position": self.position, "lane": self.lane.name.lower(), "at": _date(self.at_ms)}
+        return json.dumps(fields | _fields(self.what), ensure_ascii=False)
+
+
+def records(good: Good) -> Iterator[Record]:
+    """The records of a frame. Raises JournalDamaged when its checksums held but its content is not ours to read."""
+    header = good.frame.header
+    lane = Lane(header.kind)
+    for number, what in enumerate(DECODERS[lane](good.body)):
+        at_ms = what.created_at_ms if isinstance(what, Job) else header.at_ms
+        yield Record(good.frame.start + number, lane, at_ms, what)
+
+
+def line(job: Job) -> str:
+    """The seed's form. `jqd push --lines` takes the payload for the same argument again, bytes and the like apart."""
+    return f"{job.id}|{job.jobtype}|{payload(job.argument)}"
+
+
+def payload(argument: bytes) -> str:
+    """An argument on one line: text as it is, unless it would be taken for something else; all else as JSON."""
+    told = _value(argument)
+    if isinstance(told, str) and told.isprintable() and told.strip() and _means_itself(told):
+        return told
+    text = json.dumps(told, ensure_ascii=False)
+    return text if text.isprintable() else json.dumps(told).replace("\x7f", "\\u007f")
+
+
+def _means_itself(text: str) -> bool:
+    try:
+        return bool(meant(text, "") == text)
+    except Usage:
+        return False  # a number too large for a job
+
+
+def _fields(what: Job | Outcome | str) -> dict[str, Any]:
+    match what:
+        case str():
+            return {"job_id": what}
+        case Job():
+            return {
+                "job_id": what.id,
+                "name": what.jobtype,
+                "argument": _value(what.argument),
+                "priority": what.priority,
+                "max_retry": what.max_retry,
+                "timeout": what.timeout_s,
+                "keep_result": what.keep_result,
+                "eligible_at": _date(what.eligible_at_ms),
+                "chosen_id": what.name or None,
+                "tags": what.tags,
+            }
+    return {
+        "job_id": what.job_id,
+        "name": what.jobtype,
+        "fate": what.fate.name.lower(),
+        "priority": what.priority,
+        "attempt": what.attempt,
+        "status": what.status,
+        "delay_ms": what.delay_ms,
+        "started_at": _date(what.started_at_ms),
+        "finished_at": _date(what.finished_at_ms),
+        "worker": what.worker,
+        "reason": what.reason,
+        "error": _value(what.error),
+        "message": what.message,
+        "result": _value(what.result),
+        "keep_result": what.keep_result,
+        "fence": what.fence,
+    }
+
+
+def _value(raw: bytes) -> Any:
+    """A MessagePack value as JSON can say it."""
+    try:
+        return plain(msgspec.msgpack.decode(raw))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
+        return {"$msgpack": base64.b64encode(raw).decode("ascii")}
+
+
+def _date(at_ms: int) -> str | None:
+    """ISO 8601; None for no date; a number that is no date of a calendar as it is."""
+    if not at_ms:
+        return None
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(at_ms)

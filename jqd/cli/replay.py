@@ -1,0 +1,274 @@
+"""Brings what a journal directory holds into a store: for a machine that is gone but for its disk, or a store that is.
+
+Cancels first, then outcomes, then jobs: an outcome or a cancel that comes before its job waits for it, so a job that
+ended does not run again. All goes through the store's own methods, under a journal id made up for it, so the read
+points of living daemons are not touched. What the store has is left as it is, by the ids of the jobs: twice is once.
+
+An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
+counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.
+"""
+
+import hashlib
+import os
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import trio
+
+from jqd.backoff import Backoff
+from jqd.cli.records import DECODERS
+from jqd.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.job import Fate, Job, Outcome
+from jqd.journal import Files
+from jqd.journal.inspect import Good, Kind, Place, Seen, walk
+from jqd.record import Lane
+from jqd.store import JobView, Store
+
+CALL_RECORDS = 500  # one script call must stay below about 5 ms
+CALL_BYTES = 1 << 20
+DAMAGED_MAX = 100  # places told of
+RECORD_BYTES = 64  # of a record beside its values
+ASK_AT_ONCE = 8  # as many as a store has connections
+AWAY_TRIES = 8  # some 12 s: a server that is started anew comes back in less
+AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
+ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.JOBS)
+
+T = TypeVar("T")
+Told = Callable[[int], None]
+
+
+@dataclass
+class Tally:
+    """What was replayed, or would be."""
+
+    counts: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(ORDER, 0))
+    unknown: int | None = None
+    """Jobs the store does not know, when it was asked."""
+    damaged: list[Place] = field(default_factory=list)
+    """Where something could not be read: the first of these places."""
+
+    def note(self, place: Place) -> None:
+        """A place met on the way; once for all lanes, and only when it is damage."""
+        if place.kind.is_damage and len(self.damaged) < DAMAGED_MAX and place not in self.damaged:
+            self.damaged.append(place)
+
+
+class Batch(NamedTuple):
+    """Consecutive records of a lane within one segment."""
+
+    segment: Seen
+    records: list[tuple[int, Any]]
+    """Each with its position."""
+    end: int
+    bytes: int
+    """Of the segment that was looked at for it."""
+
+
+async def replay(
+    files: Files,
+    segments: Sequence[Seen],
+    store: Store,
+    *,
+    since_ms: int = 0,
+    told: Told = lambda size: None,
+) -> Tally:
+    """Apply everything; jobs only when taken at `since_ms` or later. `told`: bytes that were looked at for a lane.
+
+    Raises StoreAway when the store stays away for some seconds, StoreRefused when it does not take it: what was applied
+    stays applied, and it can be done again.
+    """
+    tally = _tally(segments)
+    target = _Target(store, random.Random())
+    apply = {Lane.CANCELS: target.cancels, Lane.OUTCOMES: target.outcomes, Lane.JOBS: target.jobs}
+    for lane in ORDER:
+        batches = _batches(files, segments, lane, since_ms, tally)
+        while (batch := await _next(batches)) is not None:
+            if batch.records:
+                await apply[lane](batch)
+            tally.counts[lane] += len(batch.records)
+            told(batch.bytes)
+    return tally
+
+
+async def count(
+    files: Files,
+    segments: Sequence[Seen],
+    store: Store | None,
+    *,
+    since_ms: int = 0,
+    told: Told = lambda size: None,
+) -> Tally:
+    """What `replay` would apply, and how many of the jobs the store does not know. Changes nothing.
+
+    Raises StoreAway, StoreRefused.
+    """
+    tally = _tally(segments)
+    tally.unknown = None if store is None else 0
+    for lane in ORDER:
+        batches = _batches(files, segments, lane, since_ms, tally)
+        while (batch := await _next(batches)) is not None:
+            tally.counts[lane] += len(batch.records)
+            if store is not None and lane is Lane.JOBS:
+                tally.unknown = (tally.unknown or 0) + await _unknown(store, [job.id for _, job in batch.records])
+            told(batch.bytes)
+    return tally
+
+
+def _tally(segments: Sequence[Seen]) -> Tally:
+    tally = Tally()
+    for seen in segments:
+        for place in seen.places:
+            tally.note(place)
+    return tally
+
+
+async def _unknown(store: Store, job_ids: Sequence[str]) -> int:
+    unknown, failed = 0, list[StoreError]()
+
+    async def ask(part: Sequence[str]) -> None:
+        nonlocal unknown
+        try:
+            for job_id in part:
+                unknown += not isinstance(await store.get_job(job_id), JobView)
+        except StoreError as error:
+            failed.append(error)
+            nursery.cancel_scope.cancel()
+
+    async with trio.open_nursery() as nursery:
+        for number in range(ASK_AT_ONCE):
+            nursery.start_soon(ask, job_ids[number::ASK_AT_ONCE])
+    if failed:
+        raise failed[0]
+    return unknown
+
+
+# ---------------------------------------------------------------- into the store
+
+
+class _Target:
+    """The store, under ids of our own."""
+
+    def __init__(self, store: Store, source: random.Random) -> None:
+        self._store = store
+        self._source = source
+        self._id = os.urandom(16).hex()
+        self._calls = dict.fromkeys(Lane, 0)  # a position for each: the store recognises a call that is repeated
+        self._retries: dict[str, int] = {}  # id made of a segment's → position applied
+
+    async def cancels(self, batch: Batch) -> None:
+        """Apply cancels."""
+        await self._apply(Lane.CANCELS, self._store.apply_cancels, [job_id for _, job_id in batch.records])
+
+    async def jobs(self, batch: Batch) -> None:
+        """Apply jobs."""
+        await self._apply(Lane.JOBS, self._store.apply_jobs, [job for _, job in batch.records])
+
+    async def outcomes(self, batch: Batch) -> None:
+        """Apply outcomes: those after which a job is tried again once and for all, before those that end it."""
+        await self._apply_retries(batch)
+        ending = [outcome for _, outcome in batch.records if outcome.fate is not Fate.RETRY]
+        if ending:
+            await self._apply(Lane.OUTCOMES, self._store.apply_outcomes, ending)
+
+    async def _apply(
+        self, lane: Lane, method: Callable[[str, int, int, Sequence[T]], Awaitable[object]], records: Sequence[T]
+    ) -> None:
+        start = self._calls[lane]
+        await self._patiently(lambda: method(self._id, start, start + 1, records))
+        self._calls[lane] = start + 1
+
+    async def _apply_retries(self, batch: Batch) -> None:
+        assert batch.segment.header is not None
+        name = hashlib.sha256(b"jqd replay " + batch.segment.header.segment_id).hexdigest()[:32]
+        if name not in self._retries:
+            applied = await self._patiently(lambda: self._store.applied(name))
+            self._retries[name] = applied[Lane.OUTCOMES]
+        start = self._retries[name]
+        again = [outcome for at, outcome in batch.records if outcome.fate is Fate.RETRY and at >= start]
+        if not again:
+            return
+        try:
+            await self._patiently(lambda: self._store.apply_outcomes(name, start, batch.end, again))
+        except PositionMismatch as error:
+            raise StoreRefused(
+                f"somebody else replays {batch.segment.path.name} into this store right now; run this again after it"
+            ) from error
+        self._retries[name] = batch.end
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        """A call that may be repeated, for as long as a server takes to be started anew."""
+        for failures in range(1, AWAY_TRIES):
+            try:
+                return await call()
+            except StoreAway:
+                await trio.sleep(AWAY_BACKOFF.delay_s(failures, self._source))
+        return await call()
+
+
+# ---------------------------------------------------------------- out of the journal
+
+
+async def _next(batches: Iterator[Batch]) -> Batch | None:
+    return await trio.to_thread.run_sync(next, batches, None)
+
+
+def _batches(files: Files, segments: Sequence[Seen], lane: Lane, since_ms: int, tally: Tally) -> Iterator[Batch]:
+    """The lane's records in what one call takes; at the end of each segment what is left of it, if only its bytes."""
+    for seen in segments:
+        batch, looked = _Gathered(seen), seen.first
+        for piece in walk(files, seen, kinds={lane}):
+            if isinstance(piece, Place):
+                tally.note(piece)
+                continue
+            for position, record in _decoded(piece, lane, seen, tally):
+                if isinstance(record, Job) and record.created_at_ms < since_ms:
+                    continue
+                size = _size(record)
+                if batch.is_full(size):
+                    yield batch.taken(piece.frame.start - looked)
+                    looked = piece.frame.start
+                batch.add(position, record, size)
+        yield batch.taken(seen.end - looked)
+
+
+class _Gathered:
+    """A batch while it grows."""
+
+    def __init__(self, segment: Seen) -> None:
+        self._segment = segment
+        self._records: list[tuple[int, Any]] = []
+        self._bytes = 0
+
+    def is_full(self, size: int) -> bool:
+        """Whether another record would be too much for one call."""
+        return bool(self._records) and (len(self._records) == CALL_RECORDS or self._bytes + size > CALL_BYTES)
+
+    def add(self, position: int, record: Any, size: int) -> None:
+        """One more."""
+        self._records.append((position, record))
+        self._bytes += size
+
+    def taken(self, looked: int) -> Batch:
+        """What was gathered; the next begins empty."""
+        end = self._records[-1][0] + 1 if self._records else 0
+        records, self._records, self._bytes = self._records, [], 0
+        return Batch(self._segment, records, end, looked)
+
+
+def _decoded(piece: Good, lane: Lane, seen: Seen, tally: Tally) -> Iterator[tuple[int, Any]]:
+    start = piece.frame.start
+    try:
+        yield from enumerate(DECODERS[lane](piece.body), start)
+    except JournalDamaged as error:
+        tally.note(seen.place(Kind.BAD_BODY, start, piece.frame.end, str(error)))
+
+
+def _size(record: Job | Outcome | str) -> int:
+    match record:
+        case Job():
+            return len(record.argument) + RECORD_BYTES
+        case Outcome():
+            return len(record.result) + len(record.error) + len(record.message) + RECORD_BYTES
+    return RECORD_BYTES

@@ -1,0 +1,161 @@
+"""What `jqd journal` says of segments and of the places in them."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import Progress
+
+from jqd.cli.exits import Exit
+from jqd.cli.render import Output, show
+from jqd.journal import Files
+from jqd.journal.inspect import Good, Kind, Place, Seen, frames_of, walk
+from jqd.journal.segment import DAMAGED
+
+LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
+NUMBERS = ("first", "end", "bytes", "frames")
+STATES = {Kind.KEPT: "kept", Kind.VERSION: "unknown version", Kind.FOREIGN: "foreign"}
+
+
+def living(directory: Path) -> int | None:
+    """The process that holds the journal's lock, as far as the system tells; the lock is not touched for it."""
+    path = directory / "lock"
+    try:
+        state, said, locks = path.stat(), path.read_text().strip(), LOCKS.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None  # no lock file, or a system that does not tell
+    device = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}"
+    for entry in locks.splitlines():
+        # 1: FLOCK  ADVISORY  WRITE 4711 08:02:1234 0 EOF
+        match entry.split():
+            case [_, "FLOCK", _, "WRITE", pid, place, *_]:
+                where, _, inode = place.rpartition(":")
+                # Some file systems are told by another device; then the process has to be the one that the lock names.
+                if inode == str(state.st_ino) and (where == device or pid == said):
+                    return int(pid)
+    return None
+
+
+def row(files: Files, seen: Seen, holder: int | None) -> dict[str, Any]:
+    """One segment in `ls`."""
+    header = seen.header
+    return {
+        "name": seen.path.name,
+        "first": seen.first,
+        "end": seen.end,
+        "bytes": seen.size,
+        "frames": frames_of(files, seen),
+        "created": datetime.fromtimestamp(header.created_at_ms / 1000, UTC) if header is not None else None,
+        "journal": header.journal_id.hex() if header is not None else None,
+        "state": _state(files, seen, holder),
+    }
+
+
+def _state(files: Files, seen: Seen, holder: int | None) -> str:
+    kinds = {place.kind for place in seen.places}
+    for kind, state in STATES.items():
+        if kind in kinds:
+            return state
+    if any(kind.is_damage for kind in kinds) or seen.path.with_suffix(DAMAGED).exists():
+        return "damaged"
+    if seen.following is not None:
+        return "closed"
+    kinds = {piece.kind for piece in walk(files, seen, kinds=()) if isinstance(piece, Place)}
+    if any(kind.is_damage for kind in kinds):
+        return "damaged"
+    return "torn" if kinds and holder is None else "open"
+
+
+def columns(rows: list[dict[str, Any]]) -> None:
+    """Print rows under their names."""
+    if not rows:
+        return
+    table = [list(rows[0]), *([_cell(value) for value in each.values()] for each in rows)]
+    widths = [max(len(cells[number]) for cells in table) for number in range(len(table[0]))]
+    for cells in table:
+        aligned = [
+            cell.rjust(width) if name in NUMBERS else cell.ljust(width)
+            for name, cell, width in zip(table[0], cells, widths, strict=True)
+        ]
+        print("  ".join(aligned).rstrip())
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return value.isoformat(timespec="seconds") if isinstance(value, datetime) else str(value)
+
+
+def complain(place: Place) -> bool:
+    """Say on stderr what could not be read. Returns whether it is damage; what is none is not worth a word."""
+    if place.kind.is_damage:
+        print(f"jqd: {place}", file=sys.stderr)
+    return place.kind.is_damage
+
+
+class Checked:
+    """What `verify` saw, told as it comes."""
+
+    def __init__(self, output: Output, holder: int | None) -> None:
+        self._output = output
+        self._holder = holder
+        self._places: list[dict[str, Any]] = []  # for JSON only, which is one value
+        self._counts = {"segments": 0, "bytes": 0, "frames": 0, "records": 0, "damaged": 0}
+
+    def segment(self, seen: Seen) -> None:
+        """The next segment."""
+        self._counts["segments"] += 1
+        self._counts["bytes"] += seen.size
+        for place in seen.places:
+            self.place(place)
+
+    def frame(self, good: Good) -> None:
+        """A frame that is whole."""
+        self._counts["frames"] += 1
+        self._counts["records"] += good.frame.header.records
+
+    def place(self, place: Place) -> None:
+        """Something that is none."""
+        self._counts["damaged"] += place.kind.is_damage
+        if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self._holder is not None:
+            place = place._replace(note=f"being written by process {self._holder}")
+        if self._output == "table":
+            show(f"{'damage' if place.kind.is_damage else 'note'}: {place}", "table")
+            return
+        told = {"file": place.file, "offset": place.offset, "bytes": place.size, "kind": place.kind.value}
+        told |= {"damage": place.kind.is_damage, "note": place.note}
+        if self._output == "jsonl":
+            show(told, "jsonl")
+        else:
+            self._places.append(told)
+
+    def end(self) -> int:
+        """The sum of it; returns the exit code."""
+        damaged = self._counts["damaged"]
+        if self._output == "json":
+            show({"whole": not damaged, **self._counts, "places": self._places}, "json")
+        elif self._output == "table":
+            summary = "{segments} segments, {bytes} bytes, {frames} frames, {records} records".format(**self._counts)
+            places = f"{damaged} damaged place{'s' * (damaged != 1)}; mend it with: jqd journal repair"
+            show(f"{summary}: {places if damaged else 'whole'}", "table")
+        return Exit.FAILED if damaged else Exit.DONE
+
+
+@contextmanager
+def bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A progress bar on stderr, for terminals only. Yields what moves it on."""
+    console = Console(stderr=True)
+    with Progress(
+        console=console,
+        disable=not console.is_terminal,
+        transient=True,
+        redirect_stdout=False,  # stdout is for data, whoever looks on
+        redirect_stderr=False,
+    ) as progress:
+        task = progress.add_task(what, total=total)
+        yield lambda size: progress.advance(task, size)
