@@ -39,6 +39,10 @@ class JournalVersion(JournalError):
     """A segment was written by a newer jqd. It is left untouched; run that version, or newer."""
 
 
+class JournalForked(JournalError):
+    """Another copy of this journal is in use, or this directory is an older copy: go on under a new journal id."""
+
+
 class JournalDamaged(JournalError):
     """A segment holds bytes that are neither good frames nor a torn tail. `jqd journal verify` names the places."""
 
@@ -52,6 +56,10 @@ class StoreError(JqdError):
 
 class StoreAway(StoreError):
     """The store does not answer, or answers that it cannot serve now. Try again later; nothing was promised."""
+
+
+class StoreChanged(StoreAway):
+    """Another store, or another life of it, answers. Nothing was sent to it: `look` at it first."""
 
 
 class StoreRefused(StoreError):

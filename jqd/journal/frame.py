@@ -1,9 +1,9 @@
 """Bytes of a segment: its head, its frames, and how to tell them from anything else. Pure.
 
-    segment head: two copies of the same 80 bytes, each alone in a page of 4,096, then the frames
-    ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────────┬───────────┬────────────┐
-    │magic 8 │vers. 2│ 0 2 │crc 4│ journal 16 │ segment 16 │first 8│previous end 8│first seq 8│created ms 8│
-    └────────┴───────┴─────┴─────┴────────────┴────────────┴───────┴──────────────┴───────────┴────────────┘
+    segment head: two copies of the same 96 bytes, each alone in a page of 4,096, then the frames
+    ┌────────┬───────┬─────┬─────┬────────────┬────────────┬───────┬──────────────┬───────────┬────────────┬─────────┐
+    │magic 8 │vers. 2│ 0 2 │crc 4│ journal 16 │ segment 16 │first 8│previous end 8│first seq 8│created ms 8│before 16│
+    └────────┴───────┴─────┴─────┴────────────┴────────────┴───────┴──────────────┴───────────┴────────────┴─────────┘
     frame header, 44 bytes, then the body; all little endian
     ┌───────┬──────────┬────────┬──────────┬─────────┬──────┬─────┬───────┬──────┬───────┬───┐
     │magic 4│head crc 4│length 4│body crc 4│records 4│back 4│seq 8│at ms 8│kind 1│flags 1│0 2│ body …
@@ -28,12 +28,13 @@ SEGMENT_MAGIC = b"jqd-log\n"
 VERSION = 1
 FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quick first look when searching
 
-_HEADER = struct.Struct("<8sHHI16s16sQQQQ")
+_HEADER = struct.Struct("<8sHHI16s16sQQQQ16s")
 _FRAME = struct.Struct("<4sIIIIIQQBBH")
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
 _SUMMED_FROM = 8  # of a frame header: what stands behind its magic and its own sum
+NO_JOURNAL = bytes(16)
 TORN_KIND = 0  # bytes that a power cut tore inside a commit, sealed as a frame: nobody reads them
 _KINDS = frozenset({TORN_KIND, *Lane})
 
@@ -49,6 +50,8 @@ class SegmentHeader(NamedTuple):
     """Where what was accepted before it ends. Positions between the two were given out but refused."""
     first_seq: int
     created_at_ms: int
+    before: bytes = NO_JOURNAL
+    """The journal's id before it got its present one; zeros when it always had that."""
 
 
 class FrameHeader(NamedTuple):

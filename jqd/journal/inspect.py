@@ -182,7 +182,8 @@ def _judge_heads(listed: list[Seen]) -> None:
     before: Seen | None = None
     journal_id: bytes | None = None
     for seen in listed:
-        if seen.header is not None and seen.header.journal_id != (journal_id or seen.header.journal_id):
+        # The directory of a copy went on under a new id, which names the one before.
+        if seen.header is not None and journal_id not in (None, seen.header.journal_id, seen.header.before):
             note = f"it is of journal {seen.header.journal_id.hex()}, not of {(journal_id or b'').hex()}"
             seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
             seen.header = None

@@ -7,30 +7,29 @@ all who wait, and while it runs the next one gathers. Idea of the method names: 
 """
 
 import errno
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+import itertools
+import math
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import trio
 
 from jqd.clock import Clock
-from jqd.errors import JournalDamaged, JournalLocked, JournalRefused
-from jqd.jobid import SALT_BITS, IdSource, journal_number
+from jqd.errors import JournalDamaged, JournalRefused
+from jqd.jobid import IdSource, journal_number
 from jqd.journal.commit import Commits
 from jqd.journal.cursor import Cursor, Reservation, Slice
-from jqd.journal.files import Files, OsFiles
+from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.reader import Reader
-from jqd.journal.recover import Recovered, recover
+from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
-from jqd.journal.writer import FULL, Writer
 from jqd.log import get_logger
 from jqd.record import Lane
 
 MIB = 1 << 20
-LOCK = "lock"
+RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +78,25 @@ class JournalStats:
 
 
 class Journal:
-    """Made by `open_journal` only."""
+    """Made by `open_journal` (opening.py) only."""
 
     def __init__(
         self, config: JournalConfig, clock: Clock, files: Files, commits: Commits, found: Recovered, salt: int
     ) -> None:
         assert found.journal_id is not None
+        self.opened_at = found.end
+        """Where this life begins: what lies before was written by earlier ones."""
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self._config = config
+        self._files = files
         self._clock = clock
         self._commits = commits
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
         self._cursors = {lane: Cursor(lane, self.start) for lane in Lane}
         self._readers = {lane: Reader(files) for lane in Lane}
-        self._read_limiter = trio.CapacityLimiter(len(Lane))
+        self._read_limiter = trio.CapacityLimiter(len(Lane) + 1)  # and one range
         self._log = get_logger("journal")
 
     # ------------------------------------------------------------ writing
@@ -175,12 +177,27 @@ class Journal:
         Damage is reported in `stats` and passed over; a disk that cannot be read is reported and waited for.
         Raises JournalVersion for a frame that a newer jqd wrote.
         """
+        return await self._read(self._readers[token.lane], token)
+
+    async def read_range(self, lane: Lane, start: int, end: int) -> AsyncIterator[list[Slice]]:
+        """What is durable of a lane between two positions, some MiB at a time. No cursor moves; otherwise as `read`."""
+        reader = Reader(self._files)
+        position, end = max(start, self.start), min(end, self.end)
+        try:
+            while position < end:
+                token = Reservation(lane, position, end, RANGE_RECORDS, 4 * MIB, math.inf)
+                if slices := await self._read(reader, token):
+                    yield slices
+                position = token.end
+        finally:
+            reader.close()
+            self._damaged += [place for place in reader.damaged if place not in self._damaged]
+
+    async def _read(self, reader: Reader, token: Reservation) -> list[Slice]:
         while True:
             segments = list(self._commits.segments)
             try:
-                slices = await trio.to_thread.run_sync(
-                    self._readers[token.lane].read, token, segments, limiter=self._read_limiter
-                )
+                slices = await trio.to_thread.run_sync(reader.read, token, segments, limiter=self._read_limiter)
             except OSError as error:
                 self._note_unreadable(token.lane, error)
                 await trio.sleep(self._config.retry_s)
@@ -229,18 +246,26 @@ class Journal:
 
     # ------------------------------------------------------------ space
 
+    def expired(self, position: int) -> int:
+        """Up to where the oldest closed segments, of those that end at or before `position`, are past retention."""
+        segments, expired, left = self._commits.segments, self.start, self._bytes()
+        for segment, following in itertools.pairwise(segments):
+            age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
+            past = age_s >= self._config.retention_s or left > self._config.retention_bytes
+            if segment.end > position or not past:
+                break
+            expired, left = segment.end, left - segment.size
+        return expired
+
     def trim(self, position: int) -> int:
-        """Delete the oldest segments that end at or before `position` and are past retention, in the background.
+        """Delete the oldest closed segments that end at or before `position`, in the background.
 
         Returns the bytes of frames they hold.
         """
         segments = self._commits.segments
-        total, freed = self._bytes(), 0
+        freed = 0
         doomed: list[Segment] = []
         while len(segments) > 1 and segments[0].end <= position:
-            age_s = (self._clock.wall_ms() - segments[1].header.created_at_ms) / 1000
-            if age_s < self._config.retention_s and total - freed <= self._config.retention_bytes:
-                break
             freed += segments[0].size
             doomed.append(segments.pop(0))
         if doomed:
@@ -279,94 +304,3 @@ class Journal:
         """Let go of what was open to read."""
         for reader in self._readers.values():
             reader.close()
-
-
-@asynccontextmanager
-async def open_journal(
-    config: JournalConfig,
-    *,
-    clock: Clock,
-    files: Files | None = None,
-    random_bytes: Callable[[int], bytes] = os.urandom,
-) -> AsyncIterator[Journal]:
-    """Lock the directory, recover what an earlier life left, begin a new segment, commit until the block ends.
-
-    A disk that gives no new segment now, a full one for example, starts a journal that refuses and resumes by itself.
-    Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
-    """
-    with _held(config, files or OsFiles()) as (disk, lock):
-        found = await trio.to_thread.run_sync(_recover, disk, config)
-        found.journal_id = found.journal_id or random_bytes(16)
-        writer = Writer(disk, config.directory, found.journal_id, lock=lock, random_bytes=random_bytes)
-        commits = Commits(
-            disk,
-            writer,
-            found,
-            segment_bytes=config.segment_bytes,
-            commit_bytes=config.commit_bytes_max,
-            retry_s=config.retry_s,
-            clock=clock,
-        )
-        salt = int.from_bytes(random_bytes(3), "big") & (1 << SALT_BITS) - 1
-        try:
-            await trio.to_thread.run_sync(commits.begin)
-            journal = Journal(config, clock, disk, commits, found, salt)
-            try:
-                async with _at_work(commits):
-                    yield journal
-            finally:
-                journal.close()
-        finally:
-            writer.close()
-
-
-@contextmanager
-def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int, Path]]]:
-    """The directory made and locked. A few short calls before anything is served: not worth a thread."""
-    path = config.directory / LOCK
-    try:
-        disk.open_directory(config.directory)
-        fd = disk.lock(path)
-    except OSError as error:
-        disk.release()
-        raise _unusable(config, error) from error
-    except JournalLocked:
-        disk.release()
-        raise
-    try:
-        yield disk, (fd, path)
-    finally:
-        # The lock ends with the descriptor, whatever the closing says.
-        with suppress(OSError):
-            disk.close(fd)
-        disk.release()
-
-
-@asynccontextmanager
-async def _at_work(commits: Commits) -> AsyncIterator[None]:
-    """The commit task, for the time of the block. An error of the block leaves as it came, not wrapped in a group."""
-    failed: BaseException | None = None
-    async with trio.open_nursery() as nursery:
-        await nursery.start(commits.run)
-        try:
-            yield
-        except BaseException as error:  # noqa: BLE001  raised again below, outside the nursery
-            failed = error
-        nursery.cancel_scope.cancel()
-    if failed is not None:
-        raise failed
-
-
-def _recover(disk: Files, config: JournalConfig) -> Recovered:
-    try:
-        return recover(disk, config.directory)
-    except OSError as error:
-        raise _unusable(config, error) from error
-
-
-def _unusable(config: JournalConfig, error: OSError) -> JournalRefused:
-    return JournalRefused(
-        f"the journal in {config.directory} cannot be opened: {error}. Nothing was changed; "
-        "mend the directory or its disk, or choose another with --data-dir",
-        full=error.errno in FULL,
-    )

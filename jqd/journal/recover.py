@@ -18,6 +18,7 @@ from jqd.journal.files import Files
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
+    NO_JOURNAL,
     TORN_KIND,
     SegmentHeader,
     pack_frame_header,
@@ -46,6 +47,9 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
+    """The newest one: a copied directory goes on under a new id."""
+    before: bytes = NO_JOURNAL
+    """The id before that."""
     end: int = 0
     """Where the next segment begins: after all positions that may have been given out."""
     accepted_end: int = 0
@@ -108,12 +112,13 @@ def _look_at_heads(files: Files, directory: Path, names: list[str], found: Recov
             if name.endswith(SUFFIX):
                 headless.append(path)
             continue
-        if header.first != first or header.journal_id != (found.journal_id or header.journal_id):
+        # An id other than the one so far belongs here only when it says which one it follows.
+        if header.first != first or found.journal_id not in (None, header.journal_id, header.before):
             raise JournalDamaged(
                 f"{path} does not belong where it lies: it was renamed, or comes from another journal. "
                 "Nothing was changed; move it out of the directory and start again"
             )
-        found.journal_id = header.journal_id
+        found.journal_id, found.before = header.journal_id, header.before
         found.segments.append(Segment(path, header, first + frames_bytes))
     return headless
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from jqd.errors import JournalRefused
 from jqd.journal.files import Files
-from jqd.journal.frame import HEAD_BYTES, SegmentHeader, pack_frame_header, pack_head
+from jqd.journal.frame import HEAD_BYTES, NO_JOURNAL, SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.segment import NEW, Segment, name_of
 
 BUFFERS_MAX = 1_000  # of one writev; Linux takes 1,024
@@ -55,12 +55,14 @@ class Writer:
         directory: Path,
         journal_id: bytes,
         *,
+        before: bytes = NO_JOURNAL,
         lock: tuple[int, Path],
         random_bytes: Callable[[int], bytes],
     ) -> None:
         self._files = files
         self._directory = directory
         self._journal_id = journal_id
+        self._before = before
         self._lock = lock
         self._random_bytes = random_bytes
         self._fd: int | None = None
@@ -70,7 +72,7 @@ class Writer:
 
     def begin(self, start: Start) -> Segment:
         """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""
-        header = SegmentHeader(self._journal_id, self._random_bytes(16), *start)
+        header = SegmentHeader(self._journal_id, self._random_bytes(16), *start, self._before)
         path = self._directory / name_of(start.first)
         try:
             self._check_place(path)

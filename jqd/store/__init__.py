@@ -3,25 +3,29 @@
 from jqd.store.connect import RedisStore, StoreConfig, open_store
 from jqd.store.embedded import open_embedded
 from jqd.store.interface import (
-    Identity,
+    CALL_JOBS_MAX,
     JobView,
+    Look,
     Member,
     OnItsWay,
     Owner,
     Promoted,
+    Renewed,
     Store,
     StoreStats,
     WaitingType,
 )
 
 __all__ = [
-    "Identity",
+    "CALL_JOBS_MAX",
     "JobView",
+    "Look",
     "Member",
     "OnItsWay",
     "Owner",
     "Promoted",
     "RedisStore",
+    "Renewed",
     "Store",
     "StoreConfig",
     "StoreStats",

@@ -25,7 +25,7 @@ CANCELLED = b"C"  # in place of an outcome, when no attempt ended the job
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
-_MEMBER = re.compile(rb"([0-9]{1,16}):([0-9]{1,16})")
+_MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 
 
 class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -136,15 +136,15 @@ def decode_held(keys: Keys, job_id: str, fence: int, row: object, tries: object)
     return Held(decode_job(keys, job_id, row), fence, failed_attempts(keys, job_id, tries) + 1)
 
 
-def decode_members(keys: Keys, answer: object) -> dict[str, Member]:
+def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
     """All daemons and their heartbeats. Raises Unreadable."""
-    flat = list_of(keys, "members", answer)
     members = {}
     for sysid, row in zip(flat[::2], flat[1::2], strict=True):
         found = _MEMBER.fullmatch(row) if isinstance(row, bytes) else None
         if found is None:
-            raise _unreadable(keys["members"], repr(sysid), "it is not counter:epoch")
-        members[text(keys, "members", sysid)] = Member(int(found[1]), int(found[2]))
+            raise _unreadable(keys["members"], repr(sysid), "it is not counter:epoch:identity")
+        through = found[3] == identity.encode()
+        members[text(keys, "members", sysid)] = Member(int(found[1]), int(found[2]), through)
     return members
 
 

@@ -1,11 +1,12 @@
 """What a store promises, method by method, and the shapes it answers with.
 
 Every method may raise StoreAway (it does not answer, or cannot serve now: try again later; a call may have been done
-although its answer was lost) and StoreRefused (trying again will not mend it: an operator looks). Every method may be
-repeated after a lost answer.
+although its answer was lost), StoreChanged (another store, or another life of it, answers: nothing is sent there before
+`look`) and StoreRefused (trying again will not mend it: an operator looks). Every method may be repeated after a lost
+answer.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -29,6 +30,8 @@ class Member(NamedTuple):
     counter: int
     epoch: int
     """0: burnt, whoever lived under it can change nothing any more."""
+    through: bool
+    """It came through the recovery barrier of this life of the store."""
 
 
 class WaitingType(NamedTuple):
@@ -62,12 +65,20 @@ class StoreStats(NamedTuple):
     used_memory: int
 
 
-class Identity(NamedTuple):
-    """Which life of which server answers. A change means that the store may be older, emptied or another one."""
+class Look(NamedTuple):
+    """Who answers."""
 
-    run_id: str
-    replid: str
-    role: str
+    identity: str
+    """Changes whenever the store may be older than it was, emptied, or another one."""
+    settled: bool
+    """All daemons came through the recovery barrier under this very identity."""
+
+
+class Renewed(NamedTuple):
+    """What a renewal brings back."""
+
+    members: dict[str, Member]
+    settled: bool
 
 
 class OnItsWay(NamedTuple):
@@ -110,6 +121,32 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
 class Store(Protocol):
     """The shared store, real or fake. `tests/contract` holds both to the same promises."""
 
+    # ------------------------------------------------------------ which store this is
+
+    async def look(self, *, fresh: bool) -> Look:
+        """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
+
+        `fresh`: the caller never held nor journaled anything; a store that nobody ever used is settled at once then.
+        Before the first look anything is accepted. A server that is no master raises StoreAway.
+        """
+        ...
+
+    async def new_life(self, identity: str) -> None:
+        """Positions went back although the identity is the same: change it, so that everybody notices."""
+        ...
+
+    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+        """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
+
+        False when that could not be learned in time. How it is learned is `durability_rule`.
+        """
+        ...
+
+    @property
+    def durability_rule(self) -> str:
+        """One sentence: when what is applied counts as safe with this server."""
+        ...
+
     # ------------------------------------------------------------ journal → store
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
@@ -151,17 +188,26 @@ class Store(Protocol):
     ) -> list[Held]:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
+        Nothing is given while a living member is not through the recovery barrier of this life of the store.
         All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
         least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
         """
         ...
 
-    async def get_held(self, owner: Owner) -> list[Held]:
-        """All jobs the store believes this owner holds. Raises StaleOwner."""
+    async def get_held(self, owner: Owner) -> dict[str, int]:
+        """Id → fence of all jobs the store believes this owner holds. Raises StaleOwner."""
         ...
 
-    async def release_jobs(self, owner: Owner, held: Sequence[Held]) -> None:
-        """Give jobs back untried: ready at once, no attempt counted. Raises StaleOwner.
+    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+        """After the store forgot: say what we hold (id → fence). Returns the ids that are out of our hand. StaleOwner.
+
+        Ours again: what is ready, dated, or ours already. Out: what has ended, or lies in another hand. A job that has
+        not come yet is noted as held, and comes into our hand.
+        """
+        ...
+
+    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
+        """Give jobs (id → fence) back untried: ready at once, no attempt counted. Raises StaleOwner.
 
         One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
         """
@@ -173,16 +219,22 @@ class Store(Protocol):
 
     # ------------------------------------------------------------ members
 
-    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool) -> Owner:
+    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
         """Take a seat among the daemons under a new epoch; what an earlier epoch of it held is ready again.
+
+        `through`: we are through the recovery barrier of this life of the store. If not, nobody claims until we are,
+        and the store is not settled any more.
 
         `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
         member of that name raises SysidTaken.
         """
         ...
 
-    async def renew_sysid(self, owner: Owner) -> dict[str, Member]:
-        """Raise our heartbeat counter and see everybody's. Raises StaleOwner. Never waits behind other calls."""
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+        """Raise our heartbeat counter and see everybody's. Raises StaleOwner. Never waits behind other calls.
+
+        `settle`: note that all are through, if they are. Raises StoreChanged when another life has begun.
+        """
         ...
 
     async def release_sysid(self, owner: Owner) -> None:
@@ -214,6 +266,6 @@ class Store(Protocol):
         """Numbers of jobs. O(members)."""
         ...
 
-    async def identity(self) -> Identity:
-        """Who answers."""
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended."""
         ...

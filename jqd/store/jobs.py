@@ -1,6 +1,6 @@
 """The store's methods on jobs: one method, one script of the same name (docs/STORE.md)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +12,6 @@ from jqd.record import Lane
 from jqd.store import codec
 from jqd.store.interface import (
     CALL_JOBS_MAX,
-    Identity,
     JobView,
     OnItsWay,
     Owner,
@@ -54,6 +53,11 @@ class StoreConfig:
 
 class Caller(Protocol):
     """What the methods need of a connection."""
+
+    @property
+    def identity(self) -> str:
+        """Which life of which server we looked at last."""
+        ...
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Run a script; `now_ms` is put before the arguments."""
@@ -149,7 +153,14 @@ class JobMethods:
         if limit < 1:
             return []
         answer = await self._caller.call(
-            "get_waiting_jobs", *owner, jobtype, limit, priority_min, priority_max, bytes_max
+            "get_waiting_jobs",
+            *owner,
+            jobtype,
+            limit,
+            priority_min,
+            priority_max,
+            bytes_max,
+            self._caller.identity,
         )
         first, *flat = codec.list_of(self._keys, "ready", answer)
         fence = codec.whole(self._keys, "fence", first)
@@ -159,23 +170,26 @@ class JobMethods:
         ]
         return await self._readable(owner, rows)
 
-    async def get_held(self, owner: Owner) -> list[Held]:
+    async def get_held(self, owner: Owner) -> dict[str, int]:
         """See Store."""
-        held: list[Held] = []
-        after_fence, after_id = 0, ""
+        held: dict[str, int] = {}
+        first = 0  # what leaves the hand while we read moves others up: one may be missed, and is found the next time
         while True:
-            answer = await self._caller.call(
-                "get_held", *owner, after_fence, after_id, PAGE_JOBS, BYTES_MAX, CALL_JOBS_MAX
-            )
-            flat = codec.list_of(self._keys, "held", answer)
+            flat = codec.list_of(self._keys, "held", await self._caller.call("get_held", *owner, first, CALL_JOBS_MAX))
             if not flat:
                 return held
-            rows = [
-                (codec.text(self._keys, "held", job_id), codec.whole(self._keys, "held", fence), row, tries)
-                for job_id, fence, row, tries in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True)
-            ]
-            held += await self._readable(owner, rows)
-            after_id, after_fence = rows[-1][0], rows[-1][1]
+            for job_id, fence in zip(flat[::2], flat[1::2], strict=True):
+                held[codec.text(self._keys, "held", job_id)] = codec.whole(self._keys, "held", fence)
+            first += CALL_JOBS_MAX
+
+    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+        """See Store."""
+        lost: list[str] = []
+        for part in _pages(list(holds.items()), PAGE_JOBS):
+            flat = (value for pair in part for value in pair)
+            answer = await self._caller.call("reassert", *owner, self._caller.identity, *flat)
+            lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
+        return lost
 
     async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object]]) -> list[Held]:
         """Those that can be run. One bad row must not stop its neighbours: it goes to the dead set, loudly."""
@@ -190,13 +204,10 @@ class JobMethods:
             await self._caller.call("bury", *owner, *unreadable)
         return held
 
-    async def release_jobs(self, owner: Owner, held: Sequence[Held]) -> None:
+    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
         """See Store."""
-        for part in _pages(held, PAGE_JOBS):
-            flat: list[object] = []
-            for one in part:
-                flat += (one.job.id, one.fence)
-            await self._caller.call("release_jobs", *owner, *flat)
+        for part in _pages(list(held.items()), PAGE_JOBS):
+            await self._caller.call("release_jobs", *owner, *(value for pair in part for value in pair))
 
     async def promote(self, limit: int) -> Promoted:
         """See Store."""
@@ -223,8 +234,10 @@ class JobMethods:
             raise codec.Unreadable(f"get_job answered {len(fields)} values instead of nine")
         place_, score, sysid, row, tries, outcome, result, asked, last_id = fields
         place = codec.text(self._keys, "jobs", place_)
-        if place == "unseen":
+        if place in ("unseen", "early"):
             last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
+            if place == "early":  # somebody holds it: it exists, whatever the ids say
+                return OnItsWay(last or "")
             return codec.on_its_way(job_id, "" if last is None and number in self._journals else last)
         if place == "nowhere":
             raise codec.Unreadable(
@@ -273,10 +286,13 @@ class JobMethods:
             used_memory=memory if isinstance(memory, int) else 0,
         )
 
-    async def identity(self) -> Identity:
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         """See Store."""
-        facts = await self._caller.info("server", "replication")
-        return Identity(*(str(facts.get(name, "")) for name in ("run_id", "master_replid", "role")))
+        _bound(job_ids)
+        if not job_ids:
+            return []
+        answer = codec.list_of(self._keys, "jobs", await self._caller.call("unfinished", *job_ids))
+        return [codec.text(self._keys, "jobs", job_id) for job_id in answer]
 
     def _lane(self, journal_id: str, lane: Lane, start: int, end: int) -> tuple[str, int, int]:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"

@@ -26,6 +26,8 @@ KINDS = {
     "tomb": "zset",
     "applied": "hash",
     "members": "hash",
+    "life": "hash",
+    "early": "hash",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held"})

@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from jqd.errors import PositionMismatch, StaleOwner, StoreAway, StoreError, StoreRefused, SysidTaken
+from jqd.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged, StoreError, StoreRefused, SysidTaken
 from jqd.store.keys import KINDS, Keys
 
 _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
@@ -23,7 +23,6 @@ WEATHER = frozenset(
         "LOADING",
         "BUSY",
         "MASTERDOWN",
-        "READONLY",
         "MISCONF",
         "OOM",
         "CLUSTERDOWN",
@@ -33,6 +32,10 @@ WEATHER = frozenset(
         "ASK",
     }
 )
+
+
+class OtherServer(redis.ConnectionError):
+    """A connection does not lead to the server that was accepted, or that is no master now. Nothing was sent on it."""
 
 
 class Script:
@@ -105,6 +108,8 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     """The exception of ours for one of redis-py's. Nothing a user wrote is in the messages of our scripts."""
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
+    if isinstance(error, OtherServer):
+        return StoreChanged(f"{call}: {error}")
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
         return StoreAway(f"the store does not answer ({call}): {error}")
     if not isinstance(error, redis.ResponseError):
@@ -113,6 +118,10 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     if words[0].startswith("JQD_"):
         return _named(words[0], words[1] if len(words) > 1 else "", call, keys)
     code = str(getattr(error, "status_code", None) or words[0])
+    if code == "READONLY":
+        return StoreChanged(
+            f"{call}: the server has become a copy of another one, whose data takes the place of its own"
+        )
     if code in WEATHER:
         return StoreAway(f"the store cannot serve {call} now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")
@@ -122,6 +131,8 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
     if name == "JQD_POSITION" and detail.isdigit():
         message = f"{call}: the store has applied this journal up to {detail}; go on from there"
         return PositionMismatch(message, stored=int(detail))
+    if name == "JQD_STORE_CHANGED":
+        return StoreChanged(f"{call}: another life of the store has begun: it was emptied, or found to be rolled back")
     if name == "JQD_STALE_OWNER":
         return StaleOwner(f"{call}: our epoch was burnt (present: {detail}); stop all work and reserve a new one")
     if name == "JQD_SYSID_TAKEN":

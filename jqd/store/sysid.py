@@ -3,7 +3,7 @@
 import re
 
 from jqd.store import codec
-from jqd.store.interface import CALL_JOBS_MAX, Member, Owner
+from jqd.store.interface import CALL_JOBS_MAX, Member, Owner, Renewed
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
 from jqd.store.keys import Keys
 
@@ -18,20 +18,25 @@ class SysidMethods:
         self._caller = caller
         self._heart = heart
 
-    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool) -> Owner:
+    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
         """See Store."""
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
-        answer = await self._caller.call("reserve_sysid", sysid, int(previous_epoch_dead))
+        answer = await self._caller.call(
+            "reserve_sysid", sysid, int(previous_epoch_dead), self._caller.identity, int(through)
+        )
         owner = Owner(sysid, codec.whole(self._keys, "members", answer))
         # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back.
         while await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX):
             pass
         return owner
 
-    async def renew_sysid(self, owner: Owner) -> dict[str, Member]:
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
         """See Store."""
-        return codec.decode_members(self._keys, await self._heart.call("renew_sysid", *owner))
+        identity = self._heart.identity
+        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle))
+        settled, *flat = codec.list_of(self._keys, "members", answer)
+        return Renewed(codec.decode_members(self._keys, flat, identity), settled == 1)
 
     async def release_sysid(self, owner: Owner) -> None:
         """See Store."""
@@ -40,7 +45,7 @@ class SysidMethods:
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
         """See Store."""
-        return await self._left("reap", sysid, *member, min(limit, CALL_JOBS_MAX), BYTES_MAX)
+        return await self._left("reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX)
 
     async def _left(self, name: str, *arguments: object) -> int:
         return codec.whole(self._keys, "held", await self._caller.call(name, *arguments))

@@ -4,71 +4,20 @@ store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
 
 import msgspec
-import trio
 
-from jqd.clock import Clock
-from jqd.errors import PositionMismatch, StaleOwner, StoreAway, SysidTaken
+from jqd.errors import PositionMismatch
 from jqd.job import NIL, Fate, Held, Job, Outcome
 from jqd.jobid import journal_number
 from jqd.record import Lane
-from jqd.store import (
-    Identity,
-    JobView,
-    Member,
-    OnItsWay,
-    Owner,
-    Promoted,
-    StoreConfig,
-    StoreStats,
-    WaitingType,
-    codec,
-)
-from jqd.store.interface import CALL_JOBS_MAX
+from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, WaitingType, codec
+from jqd.testing.members import Entry, FakeMembers, Tries
 
 
-@dataclass(slots=True)
-class _Entry:
-    """A job and where it lies: in the set `place`, at `score` (priority, date or fence), perhaps in a hand."""
-
-    job: Job
-    place: str
-    score: int
-    sysid: str = ""
-
-
-@dataclass(slots=True)
-class _Tries:
-    count: int = 0
-    kept: list[Outcome] = field(default_factory=list)
-
-
-class FakeStore:
-    """Time comes from `clock` alone. `jqd.store.Store` says what each method promises."""
-
-    def __init__(self, clock: Clock, config: StoreConfig | None = None) -> None:
-        self.away: str | None = None
-        self._clock = clock
-        self._config = config or StoreConfig(url="redis://fake")
-        self._life = 0
-        self._journals: set[int] = set()
-        self.wipe()
-
-    def wipe(self) -> None:
-        """Lose everything, as a server without its files does."""
-        self._life += 1
-        self._entries: dict[str, _Entry] = {}
-        self._tries: dict[str, _Tries] = {}
-        self._outcomes: dict[str, Outcome | None] = {}  # None: cancelled
-        self._results: dict[str, tuple[bytes, int]] = {}
-        self._notes: dict[tuple[str, str], int] = {}  # letter (as in lua/include/move.lua), id → when
-        self._positions: dict[tuple[str, Lane], int] = {}
-        self._last: dict[int, str] = {}
-        self._members: dict[str, Member] = {}
-        self._fence = 0
+class FakeStore(FakeMembers):
+    """One client of a store. `jqd.store.Store` says what each method promises."""
 
     # ------------------------------------------------------------ journal → store
 
@@ -77,22 +26,25 @@ class FakeStore:
         if not self._advance(journal_id, Lane.JOBS, start, end, len(jobs)):
             return
         for job in jobs:
-            if job.id not in self._entries:
-                self._entries[job.id] = self._placed(job)
+            if job.id not in self._data.entries:
+                self._data.entries[job.id] = self._placed(job)
         number = journal_number(journal_id)
-        self._last[number] = max(self._last.get(number, ""), codec.newest_id(job.id for job in jobs))
+        self._data.last[number] = max(self._data.last.get(number, ""), codec.newest_id(job.id for job in jobs))
 
-    def _placed(self, job: Job) -> _Entry:
-        notes = {letter: self._notes.pop((letter, job.id), None) for letter in "sdcr"}
+    def _placed(self, job: Job) -> Entry:
+        if (early := self._data.early.pop(job.id, None)) is not None:
+            self._data.notes.pop(("r", job.id), None)
+            return Entry(job, "held", early[1], early[0])
+        notes = {letter: self._data.notes.pop((letter, job.id), None) for letter in "sdcr"}
         due_ms = max(job.eligible_at_ms, notes["r"] or 0)
         if notes["s"] is not None:
-            return _Entry(job, "ended", notes["s"])
+            return Entry(job, "ended", notes["s"])
         if notes["d"] is not None:
-            return _Entry(job, "dead", notes["d"])
+            return Entry(job, "dead", notes["d"])
         if notes["c"] is not None:
-            self._outcomes[job.id] = None
-            return _Entry(job, "ended", self._now_ms())
-        return _Entry(job, "later", due_ms) if due_ms > self._now_ms() else _Entry(job, "ready", job.priority)
+            self._data.outcomes[job.id] = None
+            return Entry(job, "ended", self._now_ms())
+        return Entry(job, "later", due_ms) if due_ms > self._now_ms() else Entry(job, "ready", job.priority)
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         await self._answer()
@@ -102,9 +54,15 @@ class FakeStore:
 
     def _settle(self, one: Outcome) -> bool:
         """Whether the outcome changed anything."""
-        entry = self._entries.get(one.job_id)
+        entry = self._data.entries.get(one.job_id)
         if entry is None:
-            return self._note(one)
+            early = self._data.early.get(one.job_id)
+            if early is not None and early[1] != one.fence and one.fate is not Fate.SUCCEEDED:
+                return False
+            noted = self._note(one)
+            if noted:
+                self._data.early.pop(one.job_id, None)
+            return noted
         if entry.place == "held" and entry.score == one.fence:
             if one.fate is Fate.RETRY:
                 self._fail(one)
@@ -117,38 +75,38 @@ class FakeStore:
             return False
         return True
 
-    def _finish(self, one: Outcome, entry: _Entry) -> None:
+    def _finish(self, one: Outcome, entry: Entry) -> None:
         entry.place, entry.score, entry.sysid = "dead" if one.fate is Fate.DEAD else "ended", self._keep(one), ""
-        self._notes.pop(("c", one.job_id), None)
+        self._data.notes.pop(("c", one.job_id), None)
 
     def _keep(self, one: Outcome) -> int:
         place = self._now_ms()  # among the ended: with a kept result, as if it ended when that is dropped
         if one.fate is Fate.SUCCEEDED and one.keep_result:
             place += round(self._config.result_ttl_s * 1000)
-            self._results[one.job_id] = one.result, place
-        self._outcomes[one.job_id] = msgspec.structs.replace(one, result=NIL)
+            self._data.results[one.job_id] = one.result, place
+        self._data.outcomes[one.job_id] = msgspec.structs.replace(one, result=NIL)
         return place
 
     def _fail(self, one: Outcome) -> None:
-        tries = self._tries.setdefault(one.job_id, _Tries())
+        tries = self._data.tries.setdefault(one.job_id, Tries())
         tries.count = max(tries.count + 1, one.attempt)
         tries.kept = [*tries.kept, msgspec.structs.replace(one, result=NIL)][-self._config.history_max :]
 
     def _note(self, one: Outcome) -> bool:
-        if ("s", one.job_id) in self._notes or ("d", one.job_id) in self._notes:
+        if ("s", one.job_id) in self._data.notes or ("d", one.job_id) in self._data.notes:
             return False
         if one.fate is Fate.RETRY:
             self._fail(one)
-            self._notes["r", one.job_id] = self._now_ms() + one.delay_ms
+            self._data.notes["r", one.job_id] = self._now_ms() + one.delay_ms
         else:
-            self._notes["d" if one.fate is Fate.DEAD else "s", one.job_id] = self._keep(one)
+            self._data.notes["d" if one.fate is Fate.DEAD else "s", one.job_id] = self._keep(one)
         return True
 
-    def _put_back(self, entry: _Entry, due_ms: int | None) -> None:
+    def _put_back(self, entry: Entry, due_ms: int | None) -> None:
         """Out of a hand, not ended: cancelled when that was asked for, else ready or later."""
         entry.sysid = ""
-        if self._notes.pop(("c", entry.job.id), None) is not None:
-            self._outcomes[entry.job.id] = None
+        if self._data.notes.pop(("c", entry.job.id), None) is not None:
+            self._data.outcomes[entry.job.id] = None
             entry.place, entry.score = "ended", self._now_ms()
         elif due_ms is not None:
             entry.place, entry.score = "later", due_ms
@@ -160,17 +118,17 @@ class FakeStore:
         if not self._advance(journal_id, Lane.CANCELS, start, end, len(job_ids)):
             return
         for job_id in job_ids:
-            entry = self._entries.get(job_id)
+            entry = self._data.entries.get(job_id)
             if entry is None or entry.place == "held":
-                self._notes["c", job_id] = self._now_ms()
+                self._data.notes["c", job_id] = self._now_ms()
             elif entry.place in ("ready", "later"):
-                self._outcomes[job_id] = None
+                self._data.outcomes[job_id] = None
                 entry.place, entry.score = "ended", self._now_ms()
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         await self._answer()
-        self._last.setdefault(journal_number(journal_id), "")
-        return {lane: self._positions.get((journal_id, lane), 0) for lane in Lane}
+        self._data.last.setdefault(journal_number(journal_id), "")
+        return {lane: self._data.positions.get((journal_id, lane), 0) for lane in Lane}
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
         await self._answer()
@@ -181,10 +139,10 @@ class FakeStore:
         if records > CALL_JOBS_MAX:
             raise ValueError(f"{records} records in one call; {CALL_JOBS_MAX} at most")
         self._journals.add(journal_number(journal_id))
-        stored = self._positions.get((journal_id, lane), 0)
+        stored = self._data.positions.get((journal_id, lane), 0)
         if stored not in (start, end):
             raise PositionMismatch(f"the store has applied this journal up to {stored}", stored=stored)
-        self._positions[journal_id, lane] = end
+        self._data.positions[journal_id, lane] = end
         return stored == start
 
     # ------------------------------------------------------------ store → runner
@@ -192,7 +150,7 @@ class FakeStore:
     async def get_waiting_jobtypes(self, jobtypes: Sequence[str] | None, limit: int) -> list[WaitingType]:
         await self._answer()
         found: dict[str, list[tuple[int, str]]] = {}
-        for entry in self._entries.values():
+        for entry in self._data.entries.values():
             if entry.place == "ready" and (jobtypes is None or entry.job.jobtype in jobtypes):
                 found.setdefault(entry.job.jobtype, []).append((entry.score, entry.job.id))
         best = sorted((min(jobs), jobtype, len(jobs)) for jobtype, jobs in found.items())
@@ -205,8 +163,10 @@ class FakeStore:
         if limit < 1:
             return []
         self._own(owner)
+        if not self._all_through():
+            return []
         ready = sorted(
-            (entry for entry in self._entries.values() if entry.place == "ready" and entry.job.jobtype == jobtype),
+            (entry for entry in self._data.entries.values() if entry.place == "ready" and entry.job.jobtype == jobtype),
             key=lambda entry: (entry.score, entry.job.id),
         )
         ready = [entry for entry in ready if priority_min <= entry.score <= priority_max]
@@ -221,30 +181,51 @@ class FakeStore:
             taken.append(self._held(entry))
         return taken
 
-    def _held(self, entry: _Entry) -> Held:
-        tries = self._tries.get(entry.job.id)
+    def _held(self, entry: Entry) -> Held:
+        tries = self._data.tries.get(entry.job.id)
         return Held(entry.job, entry.score, (tries.count if tries else 0) + 1)
 
-    async def get_held(self, owner: Owner) -> list[Held]:
+    async def get_held(self, owner: Owner) -> dict[str, int]:
         await self._answer()
         self._own(owner)
-        ours = [e for e in self._entries.values() if e.place == "held" and e.sysid == owner.sysid]
-        return [self._held(entry) for entry in sorted(ours, key=lambda e: (e.score, e.job.id))]
+        ours = {i: e.score for i, e in self._data.entries.items() if e.place == "held" and e.sysid == owner.sysid}
+        return ours | {i: fence for i, (sysid, fence) in self._data.early.items() if sysid == owner.sysid}
 
-    async def release_jobs(self, owner: Owner, held: Sequence[Held]) -> None:
+    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+        await self._answer()
+        if holds:
+            self._own(owner)
+        return [job_id for job_id, fence in holds.items() if not self._is_ours_again(owner, job_id, fence)]
+
+    def _is_ours_again(self, owner: Owner, job_id: str, fence: int) -> bool:
+        entry = self._data.entries.get(job_id)
+        if entry is None:
+            noted = ("s", job_id) in self._data.notes or ("d", job_id) in self._data.notes
+            if noted or self._data.early.get(job_id, (owner.sysid, 0))[0] != owner.sysid:
+                return False
+            self._data.early[job_id] = owner.sysid, fence
+            return True
+        if entry.place in ("ended", "dead") or (entry.place == "held" and entry.sysid != owner.sysid):
+            return False
+        entry.place, entry.score, entry.sysid = "held", fence, owner.sysid
+        return True
+
+    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
         await self._answer()
         if held:
             self._own(owner)
-        for one in held:
-            entry = self._entries.get(one.job.id)
-            if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == one.fence:
+        for job_id, fence in held.items():
+            entry = self._data.entries.get(job_id)
+            if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == fence:
                 self._put_back(entry, None)
+            if self._data.early.get(job_id) == (owner.sysid, fence):
+                del self._data.early[job_id]
 
     async def promote(self, limit: int) -> Promoted:
         await self._answer()
         now_ms = self._now_ms()
         later = sorted(
-            (entry for entry in self._entries.values() if entry.place == "later"),
+            (entry for entry in self._data.entries.values() if entry.place == "later"),
             key=lambda entry: (entry.score, entry.job.id),
         )
         due = [entry for entry in later if entry.score <= now_ms][:limit]
@@ -253,65 +234,28 @@ class FakeStore:
         rest = later[len(due) :]
         return Promoted(len(due), max(0, rest[0].score - now_ms) if rest else None)
 
-    # ------------------------------------------------------------ members
-
-    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool) -> Owner:
-        await self._answer()
-        member = self._members.get(sysid)
-        if member and member.epoch and not previous_epoch_dead:
-            raise SysidTaken(f"another living daemon uses the sysid {sysid} (epoch {member.epoch})")
-        epoch = self._next_fence()
-        counter = max((member.counter if member else 0) + 1, self._now_ms() * 1000)
-        self._members[sysid] = Member(counter, epoch)
-        self._give_back(sysid, None)
-        return Owner(sysid, epoch)
-
-    async def renew_sysid(self, owner: Owner) -> dict[str, Member]:
-        await self._answer()
-        self._own(owner)
-        counter = max(self._members[owner.sysid].counter + 1, self._now_ms() * 1000)
-        self._members[owner.sysid] = Member(counter, owner.epoch)
-        return dict(self._members)
-
-    async def release_sysid(self, owner: Owner) -> None:
-        await self._answer()
-        member = self._members.get(owner.sysid)
-        if member is None:
-            return
-        if member.epoch not in (0, owner.epoch):
-            raise StaleOwner(f"epoch {owner.epoch} of {owner.sysid} was burnt; present: {member.epoch}")
-        self._give_back(owner.sysid, None)
-        del self._members[owner.sysid]
-
-    async def reap(self, sysid: str, member: Member, limit: int) -> int:
-        await self._answer()
-        present = self._members.get(sysid)
-        if present is None or (present.epoch != 0 and present != member):
-            return 0
-        self._members[sysid] = Member(present.counter, 0)
-        moved = self._give_back(sysid, limit)
-        if not moved:
-            del self._members[sysid]
-        return moved
-
     def _give_back(self, sysid: str, limit: int | None) -> int:
-        held = [entry for entry in self._entries.values() if entry.place == "held" and entry.sysid == sysid]
-        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:limit]
+        early = [job_id for job_id, (holder, _) in self._data.early.items() if holder == sysid][:limit]
+        for job_id in early:
+            del self._data.early[job_id]
+        held = [entry for entry in self._data.entries.values() if entry.place == "held" and entry.sysid == sysid]
+        left = None if limit is None else limit - len(early)
+        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:left]
         for entry in held:
             self._put_back(entry, None)
-        return len(held)
+        return len(early) + len(held)
 
     # ------------------------------------------------------------ looking and cleaning
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         await self._answer()
-        entry = self._entries.get(job_id)
+        entry = self._data.entries.get(job_id)
         if entry is None:
             number = codec.journal_of(job_id)
             if number is None:
                 return None
-            return codec.on_its_way(job_id, self._last.get(number, "" if number in self._journals else None))
-        tries = self._tries.get(job_id, _Tries())
+            return codec.on_its_way(job_id, self._data.last.get(number, "" if number in self._journals else None))
+        tries = self._data.tries.get(job_id, Tries())
         return codec.job_view(
             entry.job,
             entry.place,
@@ -319,53 +263,53 @@ class FakeStore:
             daemon=entry.sysid,
             failed=tries.count,
             history=list(tries.kept),
-            outcome=self._outcomes.get(job_id),
-            cancelled=job_id in self._outcomes and self._outcomes[job_id] is None,
-            cancel_asked=("c", job_id) in self._notes,
-            result=self._results[job_id][0] if job_id in self._results else None,
+            outcome=self._data.outcomes.get(job_id),
+            cancelled=job_id in self._data.outcomes and self._data.outcomes[job_id] is None,
+            cancel_asked=("c", job_id) in self._data.notes,
+            result=self._data.results[job_id][0] if job_id in self._data.results else None,
         )
 
     async def drop_result(self, job_id: str) -> None:
         await self._answer()
-        self._results.pop(job_id, None)
+        self._data.results.pop(job_id, None)
 
     async def purge(self, limit: int) -> int:
         await self._answer()
         now_ms, config = self._now_ms(), self._config
-        results = sorted((at, job_id) for job_id, (_, at) in self._results.items() if at <= now_ms)[:limit]
+        results = sorted((at, job_id) for job_id, (_, at) in self._data.results.items() if at <= now_ms)[:limit]
         for _, job_id in results:
-            del self._results[job_id]
+            del self._data.results[job_id]
         old_ms = now_ms - config.tombstone_keep_s * 1000
         return len(results) + self._purge_ended(limit) + self._purge_notes(limit, old_ms)
 
     def _purge_ended(self, limit: int) -> int:
         old_ms = self._now_ms() - self._config.ended_keep_s * 1000
-        ended = sorted((e.score, job_id) for job_id, e in self._entries.items() if e.place == "ended")
+        ended = sorted((e.score, job_id) for job_id, e in self._data.entries.items() if e.place == "ended")
         over = len(ended) - self._config.ended_keep_jobs
         old = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
-        gone = [job_id for job_id in old if job_id not in self._results]
+        gone = [job_id for job_id in old if job_id not in self._data.results]
         for job_id in gone:
-            del self._entries[job_id]
-            for rows in (self._tries, self._outcomes, self._results):
+            del self._data.entries[job_id]
+            for rows in (self._data.tries, self._data.outcomes, self._data.results):
                 rows.pop(job_id, None)
         return len(gone)
 
     def _purge_notes(self, limit: int, old_ms: float) -> int:
-        old = sorted((at, note) for note, at in self._notes.items() if at <= old_ms)[:limit]
-        gone = [note for _, note in old if note[1] not in self._entries]
+        old = sorted((at, note) for note, at in self._data.notes.items() if at <= old_ms)[:limit]
+        gone = [note for _, note in old if note[1] not in self._data.entries]
         for letter, job_id in gone:
-            del self._notes[letter, job_id]
+            del self._data.notes[letter, job_id]
             if letter == "r":
-                self._tries.pop(job_id, None)
+                self._data.tries.pop(job_id, None)
             elif letter in "sd":
-                self._outcomes.pop(job_id, None)
-                self._results.pop(job_id, None)
+                self._data.outcomes.pop(job_id, None)
+                self._data.results.pop(job_id, None)
         return len(gone)
 
     async def stats(self) -> StoreStats:
         await self._answer()
-        lie = [entry.place for entry in self._entries.values()]
-        types = len({entry.job.jobtype for entry in self._entries.values() if entry.place == "ready"})
+        lie = [entry.place for entry in self._data.entries.values()]
+        types = len({entry.job.jobtype for entry in self._data.entries.values() if entry.place == "ready"})
         return StoreStats(
             waiting=lie.count("ready"),
             scheduled=lie.count("later"),
@@ -376,25 +320,7 @@ class FakeStore:
             used_memory=0,
         )
 
-    async def identity(self) -> Identity:
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         await self._answer()
-        return Identity(f"fake-{self._life}", f"fake-{self._life}", "master")
-
-    # ------------------------------------------------------------ shared
-
-    async def _answer(self) -> None:
-        await trio.lowlevel.checkpoint()
-        if self.away is not None:
-            raise StoreAway(f"the store does not answer: {self.away}")
-
-    def _now_ms(self) -> int:
-        return self._clock.wall_ms()
-
-    def _own(self, owner: Owner) -> None:
-        member = self._members.get(owner.sysid)
-        if member is None or member.epoch != owner.epoch:
-            raise StaleOwner(f"epoch {owner.epoch} of {owner.sysid} was burnt")
-
-    def _next_fence(self) -> int:
-        self._fence = max(self._fence + 1, self._now_ms() * 1000)
-        return self._fence
+        alive = ("ready", "later", "held")
+        return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]

@@ -7,7 +7,7 @@ from jqd.clock import ManualClock
 from jqd.job import Fate, Held, Job, Outcome, State
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
-from jqd.store import JobView, Owner, Store
+from jqd.store import JobView, Member, Owner, Store
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32
@@ -61,7 +61,11 @@ class StoreBench:
 
     async def join(self, sysid: str = "one") -> Owner:
         """Take a seat."""
-        return await self.store.reserve_sysid(sysid, previous_epoch_dead=True)
+        return await self.store.reserve_sysid(sysid, previous_epoch_dead=True, through=True)
+
+    async def members(self, owner: Owner) -> dict[str, Member]:
+        """Renew, and see everybody."""
+        return (await self.store.renew_sysid(owner, through=True)).members
 
     async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: int) -> list[Held]:
         """Lease jobs of any priority."""
@@ -86,6 +90,11 @@ class StoreBench:
         start = self.at[lane]
         self.at[lane] = start + step
         return start, start + step
+
+
+def holds(held: Sequence[Held]) -> dict[str, int]:
+    """Id → fence."""
+    return {one.job.id: one.fence for one in held}
 
 
 def ids(held: Sequence[Held]) -> list[str]:

@@ -8,7 +8,7 @@ from jqd.job import NIL, Fate, Held, Job, State
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
 from jqd.store import OnItsWay, Promoted, WaitingType
-from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 
 async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
@@ -192,7 +192,7 @@ async def test_late_outcomes(store_bench: StoreBench) -> None:
     jobs = [await store_bench.push() for _ in range(4)]
     owner = await store_bench.join()
     old = await store_bench.claim(owner)
-    await store_bench.store.release_jobs(owner, old)
+    await store_bench.store.release_jobs(owner, holds(old))
     (new,) = await store_bench.claim(owner, limit=1)
     assert (
         await store_bench.settle(outcome(old[0], Fate.RETRY), outcome(old[0], Fate.DEAD), outcome(old[0], Fate.FAILED))
@@ -203,7 +203,7 @@ async def test_late_outcomes(store_bench: StoreBench) -> None:
     assert await store_bench.state(jobs[0]) is State.SUCCEEDED
     assert await store_bench.settle(outcome(new, Fate.DEAD), outcome(new, Fate.SUCCEEDED)) == [jobs[0].id] * 2
     assert await store_bench.settle(outcome(old[1], Fate.SUCCEEDED)) == [], "taken out of the ready set"
-    assert await store_bench.store.get_held(owner) == []
+    assert await store_bench.store.get_held(owner) == {}
     held = await store_bench.claim(owner)
     assert ids(held) == [jobs[2].id, jobs[3].id]
     await store_bench.settle(outcome(held[0], Fate.RETRY, delay_ms=5000))
@@ -231,7 +231,7 @@ async def test_a_cancel_of_a_held_job_is_noted(store_bench: StoreBench) -> None:
     assert view.state is State.RUNNING
     assert view.cancel_asked
     await store_bench.settle(outcome(retried, Fate.RETRY, message="x"), outcome(succeeded, Fate.SUCCEEDED))
-    await store_bench.store.release_jobs(owner, [given_back])
+    await store_bench.store.release_jobs(owner, holds([given_back]))
     await store_bench.store.release_sysid(owner)
     states = [await store_bench.state(job) for job in jobs]
     assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED, State.CANCELLED]

@@ -16,10 +16,10 @@ from jqd.errors import StoreError
 from jqd.job import Fate, Held, Job
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
-from jqd.store import Owner, Store, StoreConfig, open_store
+from jqd.store import Owner, Renewed, Store, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
-from tests.contract.bench import ALL, JOURNAL, outcome
+from tests.contract.bench import ALL, JOURNAL, holds, outcome
 
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
 STEPS = 120
@@ -52,7 +52,19 @@ class Walk:
     async def step(self) -> None:
         """One random thing."""
         verbs = [self.push, self.push, self.claim, self.claim, self.settle, self.settle, self.cancel, self.release]
-        await self.random.choice([*verbs, self.promote, self.join, self.renew, self.reap, self.purge, self.leave])()
+        await self.random.choice(
+            [
+                *verbs,
+                self.promote,
+                self.reassert,
+                self.unfinished,
+                self.join,
+                self.renew,
+                self.reap,
+                self.purge,
+                self.leave,
+            ]
+        )()
         self.clock.advance(self.random.choice([0.001, 0.1, 1.0]))
 
     async def push(self) -> None:
@@ -105,29 +117,45 @@ class Walk:
     async def release(self) -> None:
         if self.owners:
             owner, held = self.random.choice(self.owners), self.random.sample(self.held, min(len(self.held), 3))
-            await self.both(lambda store: store.release_jobs(owner, held))
+            await self.both(lambda store: store.release_jobs(owner, holds(held)))
+
+    async def reassert(self) -> None:
+        """Say that we hold what we once held, what was never ours, and what has not come yet."""
+        if self.owners:
+            owner = self.random.choice(self.owners)
+            claimed = holds(self.random.sample(self.held, min(len(self.held), 2)))
+            claimed |= {job.id: 77 for job in self.random.sample(self.jobs, min(len(self.jobs), 2))}
+            lost = await self.both(lambda store: store.reassert(owner, claimed))
+            if isinstance(lost, list):
+                known = {job.id: job for job in self.jobs}
+                self.held += [Held(known[i], fence, 1) for i, fence in claimed.items() if i not in lost]
+
+    async def unfinished(self) -> None:
+        asked = [job.id for job in self.random.sample(self.jobs, min(len(self.jobs), 5))]
+        await self.both(lambda store: store.unfinished(asked))
 
     async def promote(self) -> None:
         limit = self.random.randint(1, 3)
         await self.both(lambda store: store.promote(limit))
 
     async def join(self) -> None:
-        sysid, dead = self.random.choice(SYSIDS), self.random.random() < 0.7
-        owner = await self.both(lambda store: store.reserve_sysid(sysid, dead))
+        sysid, dead, through = self.random.choice(SYSIDS), self.random.random() < 0.7, self.random.random() < 0.9
+        owner = await self.both(lambda store: store.reserve_sysid(sysid, dead, through=through))
         if isinstance(owner, Owner):
             self.owners.append(owner)
 
     async def renew(self) -> None:
         if self.owners:
             owner = self.random.choice(self.owners)
-            await self.both(lambda store: store.renew_sysid(owner))
+            through, settle = self.random.random() < 0.9, self.random.random() < 0.3
+            await self.both(lambda store: store.renew_sysid(owner, through=through, settle=settle))
 
     async def reap(self) -> None:
         if self.owners:
             owner, target = self.random.choice(self.owners), self.random.choice(SYSIDS)
-            members = await self.both(lambda store: store.renew_sysid(owner))
-            if isinstance(members, dict) and target in members:
-                while await self.both(lambda store: store.reap(target, members[target], 1)):
+            answer = await self.both(lambda store: store.renew_sysid(owner, through=True))
+            if isinstance(answer, Renewed) and target in answer.members:
+                while await self.both(lambda store: store.reap(target, answer.members[target], 1)):
                     if self.random.random() < 0.3:
                         break  # left half done, for whoever comes next
 

@@ -20,7 +20,7 @@ from jqd.record import Lane
 
 U64 = st.integers(0, 2**64 - 1)
 IDS = st.binary(min_size=16, max_size=16)
-HEADERS = st.builds(SegmentHeader, IDS, IDS, U64, U64, U64, U64)
+HEADERS = st.builds(SegmentHeader, IDS, IDS, U64, U64, U64, U64, IDS)
 BODIES = st.binary(min_size=1, max_size=300)
 
 
@@ -33,7 +33,7 @@ def test_a_head_survives_the_loss_of_either_copy(header: SegmentHeader) -> None:
     assert unpack_head(bytes(HEADER_COPY_BYTES) + data[HEADER_COPY_BYTES:], "x") == header
     assert unpack_head(data[:HEADER_COPY_BYTES] + bytes(HEADER_COPY_BYTES), "x") == header
     assert unpack_head(bytes(HEAD_BYTES), "x") is None
-    assert unpack_head(data[:79], "x") is None
+    assert unpack_head(data[:95], "x") is None
 
 
 @given(HEADERS, st.integers(0, 80 * 8 - 1), st.integers(0, 80 * 8 - 1))

@@ -12,7 +12,7 @@ from jqd.record import Lane
 from jqd.store import Member, Owner, RedisStore, StoreConfig, StoreStats, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
-from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
+from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey
 
@@ -30,10 +30,13 @@ CHANGES: dict[str, Call] = {
     "apply_cancels": lambda bench, owner, held: bench.store.apply_cancels(JOURNAL, 0, 9, [held[0].job.id, "x"]),
     "applied": lambda bench, owner, held: bench.store.applied(JOURNAL),
     "skip": lambda bench, owner, held: bench.store.skip(JOURNAL, Lane.OUTCOMES, 0, 77),
-    "release_jobs": lambda bench, owner, held: bench.store.release_jobs(owner, held),
+    "release_jobs": lambda bench, owner, held: bench.store.release_jobs(owner, holds(held)),
     "promote": lambda bench, owner, held: bench.store.promote(10),
     "release_sysid": lambda bench, owner, held: bench.store.release_sysid(owner),
-    "renew_sysid": lambda bench, owner, held: bench.store.renew_sysid(owner),
+    "renew_sysid": lambda bench, owner, held: bench.members(owner),
+    "reassert": lambda bench, owner, held: bench.store.reassert(owner, {**holds(held), "unseen": 5}),
+    "look": lambda bench, owner, held: bench.store.look(fresh=False),
+    "new_life": lambda bench, owner, held: bench.store.new_life("run.life"),
     "drop_result": lambda bench, owner, held: bench.store.drop_result("x"),
     "purge": lambda bench, owner, held: bench.store.purge(10),
 }
@@ -82,10 +85,10 @@ async def test_a_claim_whose_answer_was_lost_is_found(bench: StoreBench, proxy: 
     with pytest.raises(StoreAway):
         await bench.claim(owner)
     believed = await bench.store.get_held(owner)
-    unknown = [one for one in believed if one not in held]
+    unknown = {i: fence for i, fence in believed.items() if i not in ids(held)}
     assert len(unknown) == 1
     await bench.store.release_jobs(owner, unknown)
-    assert await bench.store.get_held(owner) == held
+    assert await bench.store.get_held(owner) == holds(held)
 
 
 async def test_a_seat_whose_answer_was_lost_is_taken_again(bench: StoreBench, proxy: Proxy) -> None:
@@ -115,8 +118,8 @@ async def test_no_answer_in_time_is_weather(bench: StoreBench, proxy: Proxy) -> 
 
 async def test_heartbeats_do_not_wait_behind_bulk_calls(proxy: Proxy) -> None:
     async with open_store(StoreConfig(url=proxy.url, timeout_s=0.8, connections_max=1)) as store:
-        owner = await store.reserve_sysid("one", previous_epoch_dead=True)
-        await store.renew_sysid(owner)
+        owner = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
+        await store.renew_sysid(owner, through=True)
         proxy.stall(SCRIPTS["stats"].sha.encode())
         async with trio.open_nursery() as nursery:
             nursery.start_soon(expect_away, store)
@@ -124,7 +127,7 @@ async def test_heartbeats_do_not_wait_behind_bulk_calls(proxy: Proxy) -> None:
             while not proxy.hits:
                 await trio.testing.wait_all_tasks_blocked(0.001)
             with trio.fail_after(0.7):
-                assert "one" in await store.renew_sysid(owner)
+                assert "one" in (await store.renew_sysid(owner, through=True)).members
 
 
 async def expect_away(store: RedisStore) -> None:
@@ -138,19 +141,16 @@ async def test_a_killed_server_loses_nothing_it_had_synced(
 ) -> None:
     client.config_set("appendfsync", "always")  # under everysec even the write may wait for a sync under way
     async with open_store(config) as store:
-        before = await store.identity()
-        owner = await store.reserve_sysid("one", previous_epoch_dead=True)
+        owner = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
         fresh_valkey.kill()
         for _ in range(2):
             with pytest.raises(StoreAway):
-                await store.renew_sysid(owner)
+                await store.renew_sysid(owner, through=True)
             with pytest.raises(StoreAway):
                 await store.stats()
         fresh_valkey.start()
-        assert "one" in await store.renew_sysid(owner)
+        assert "one" in (await store.renew_sysid(owner, through=True)).members
         assert await store.applied(JOURNAL) == dict.fromkeys(Lane, 0)
-        assert (await store.identity()).run_id != before.run_id
-        assert before.role == "master"
 
 
 async def test_a_store_may_be_opened_before_its_server(fresh_valkey: Valkey, config: StoreConfig) -> None:
@@ -163,12 +163,12 @@ async def test_a_store_may_be_opened_before_its_server(fresh_valkey: Valkey, con
 
 
 async def test_counters_go_on_after_a_wipe(store: RedisStore, client: "redis.Redis") -> None:
-    old = await store.reserve_sysid("one", previous_epoch_dead=True)
-    before = await store.renew_sysid(old)
+    old = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
+    before = (await store.renew_sysid(old, through=True)).members
     client.flushall()
-    new = await store.reserve_sysid("one", previous_epoch_dead=True)
+    new = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
     assert new.epoch > old.epoch
-    assert (await store.renew_sysid(new))["one"].counter > before["one"].counter
+    assert (await store.renew_sysid(new, through=True)).members["one"].counter > before["one"].counter
 
 
 async def test_a_full_server_takes_no_jobs_but_ends_them(bench: StoreBench, client: "redis.Redis") -> None:
@@ -176,9 +176,9 @@ async def test_a_full_server_takes_no_jobs_but_ends_them(bench: StoreBench, clie
     client.config_set("maxmemory", 1)
     with pytest.raises(StoreAway, match="OOM"):
         await bench.store.apply_jobs(JOURNAL, 100, 200, [bench.make()])
-    await bench.store.renew_sysid(owner)
+    await bench.members(owner)
     assert await bench.settle(outcome(held[0], Fate.SUCCEEDED)) == []
-    await bench.store.release_jobs(owner, held[1:])
+    await bench.store.release_jobs(owner, holds(held[1:]))
     assert (await bench.store.promote(9)).moved == 1
     assert len(await bench.claim(owner)) == 3
     assert await bench.state(held[0].job) is State.SUCCEEDED
@@ -237,9 +237,9 @@ async def refused_by(call: Awaitable[object]) -> str | None:
 def bench_member(client: "redis.Redis"):
     """The member row of `one`, or nothing that matches when it is planted."""
     if client.type(KEYS["members"]) != b"hash":
-        return Member(1, 1)
-    counter, epoch = field(client, "members", "one").split(b":")
-    return Member(int(counter), int(epoch))
+        return Member(1, 1, True)
+    counter, epoch, _ = field(client, "members", "one").split(b":")
+    return Member(int(counter), int(epoch), True)
 
 
 def field(client: "redis.Redis", name: str, of: str) -> bytes:
@@ -324,7 +324,7 @@ async def test_rubbish_in_a_value_is_refused_by_name(
 
     async def use() -> None:
         await bench.store.applied(JOURNAL)
-        await bench.store.renew_sysid(owner)
+        await bench.members(owner)
         await bench.claim(owner)
         await bench.view(held[0].job)
         await bench.push()
@@ -349,6 +349,6 @@ async def test_a_claim_takes_what_is_planted_nowhere(bench: StoreBench, client: 
     client.zadd(KEYS.ready("mail"), {"ghost": 0})
     client.zadd(KEYS["types"], {"mail": 0, "empty": 0})
     assert await bench.claim(owner) == []
-    assert await bench.store.get_held(owner) == []
+    assert await bench.store.get_held(owner) == {}
     assert await bench.store.get_waiting_jobs(owner, "empty", 5, **ALL) == []
     assert client.zcard(KEYS["types"]) == 0

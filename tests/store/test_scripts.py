@@ -36,7 +36,7 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
     plain = {name for name, line in first.items() if line == "#!lua"}
     reading = {name for name, line in first.items() if line == "#!lua flags=no-writes"}
     assert plain == {"apply_jobs"}
-    assert reading == {"get_held", "get_job", "get_waiting_jobtypes", "stats"}
+    assert reading == {"get_held", "get_job", "get_waiting_jobtypes", "stats", "unfinished"}
     assert all(line == "#!lua flags=allow-oom" for name, line in first.items() if name not in plain | reading)
 
 
@@ -117,5 +117,5 @@ async def test_a_wrong_setting_is_told_at_once(wrong: dict[str, Any]) -> None:
 async def test_a_sysid_that_would_end_up_in_keys_is_checked() -> None:
     store = RedisStore(StoreConfig(url="redis://127.0.0.1:1"))
     with pytest.raises(ValueError, match="sysid"):
-        await store.reserve_sysid("a:b", previous_epoch_dead=True)
+        await store.reserve_sysid("a:b", previous_epoch_dead=True, through=True)
     store.close()

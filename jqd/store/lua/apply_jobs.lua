@@ -6,13 +6,16 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now position move
+--@include fail keys now position holder move early
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
 local FIRST, FIELDS = 7, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early')
+if has_early then
+  expect_held_keys()
+end
 if not at_position(field, from, to) then
   return 0
 end
@@ -52,6 +55,21 @@ local function meet_notes(id)
   return (ended or killed or cancelled) and true, tonumber(retried or nil)
 end
 
+-- Whether somebody said before it came that he holds it, and still does. The date of an earlier retry is moot then; a
+-- cancel asked for meanwhile stays noted.
+local function meet_hold(id)
+  local sysid = early_holder(id)
+  if not sysid then
+    return false
+  end
+  drop_early(id)
+  if not redis.call('ZSCORE', held_key(sysid), id) then
+    return false
+  end
+  redis.call('ZREM', K.tomb, 'r' .. id)
+  return true
+end
+
 -- Sets first, rows second, position last: were this ever cut short, applying it again would find the rows missing.
 local added = 0
 for _, group in ipairs(groups) do
@@ -59,13 +77,13 @@ for _, group in ipairs(groups) do
   for job = group.first, group.last, FIELDS do
     local id, row, priority, eligible_at_ms = ARGV[job], ARGV[job + 1], ARGV[job + 2], tonumber(ARGV[job + 3])
     if redis.call('HEXISTS', K.jobs, id) == 0 then
-      local over, retry_at_ms = false, nil
-      if has_notes then
+      local over, retry_at_ms = meet_hold(id), nil
+      if has_notes and not over then
         over, retry_at_ms = meet_notes(id)
       end
       eligible_at_ms = math.max(eligible_at_ms, retry_at_ms or 0)
       if over then
-        -- it lies among the ended already
+        -- it lies among the ended already, or in a hand
       elseif eligible_at_ms > now_ms then
         table.insert(later, eligible_at_ms)
         table.insert(later, id)

@@ -6,14 +6,14 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now position holder move tries
+--@include fail keys now position holder move early tries
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}
@@ -123,11 +123,25 @@ local function finish_late(one, sysid)
   end
 end
 
+-- Of a job in somebody's hand that has not come yet: what is noted of it takes it out of that hand.
+local function note_early(one, sysid)
+  local new = note(one)
+  redis.call('ZREM', held_key(sysid), one.id)
+  drop_early(one.id)
+  return new
+end
+
 local stale = {}
 local in_hand = holders(ids)
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
-  if hold and hold.fence == one.fence then
+  if hold and early_holder(one.id) then
+    if (hold.fence == one.fence or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
+      in_hand[one.id] = nil
+    else
+      table.insert(stale, one.id)
+    end
+  elseif hold and hold.fence == one.fence then
     if one.fate == RETRY then
       retry(one, hold.sysid)
     else

@@ -1,24 +1,25 @@
 #!lua flags=allow-oom
--- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them.
+-- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them. One that has not come yet has
+-- no row to be read: it stays in hand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, then ids
 -- Returns  number of jobs that left the hand
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(ids · log dead)
---@include fail keys now members move
+--@include fail keys now members move early
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST = 4
 
 local held = held_key(sysid)
-expect('ended', 'dead', 'members')
+expect('ended', 'dead', 'members', 'early')
 expect_kind(held, 'held')
 own(sysid, epoch)
 
 local buried = 0
 for at = FIRST, #ARGV do
   local id = ARGV[at]
-  if redis.call('ZSCORE', held, id) then
+  if redis.call('ZSCORE', held, id) and not early_holder(id) then
     if not has_ended(id) then
       redis.call('ZADD', K.dead, now_ms, id)
     end

@@ -2,21 +2,21 @@
 -- All about one job.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id, last field of the journal that made the id, or nothing
--- Returns  place (ready, later, held, ended, dead, nowhere, unseen), its score, sysid that holds it, row, tries row,
+-- Returns  place (ready, later, held, ended, dead, nowhere, early, unseen), its score, sysid that holds it, row, tries row,
 --          outcome, result, 1 when its cancel was asked, last id applied of that journal; nil for what is not there
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members + log jobs), and its bytes
---@include fail keys holder move
+--@include fail keys holder move early
 local id, last_field = ARGV[2], ARGV[3]
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early')
 expect_held_keys()
 local row = redis.call('HGET', K.jobs, id)
 local last_id = redis.call('HGET', K.applied, last_field)
 
 local function place()
   if not row then
-    return 'unseen', '0', false
+    return early_holder(id) and 'early' or 'unseen', '0', false
   end
   for _, name in ipairs({'ended', 'dead', 'later'}) do
     local score = redis.call('ZSCORE', K[name], id)

@@ -5,12 +5,12 @@
 -- Returns  number of jobs that left the hand; 0 when none is left
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now members move giveback
+--@include fail keys now members move early giveback
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
 
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members')
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
 expect_kind(held_key(sysid), 'held')
 own(sysid, epoch)
 return give_back(sysid, digits(epoch), limit, bytes_max, now_ms)

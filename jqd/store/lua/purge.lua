@@ -5,13 +5,13 @@
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now
+--@include fail keys now early
 local now_ms = clock(ARGV[1])
 local limit = number(ARGV[2], 'limit')
 local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(ARGV[4], 'ended_keep_jobs')
 local tombstone_keep_ms = number(ARGV[5], 'tombstone_keep_ms')
 
-expect('jobs', 'tries', 'ended', 'outcome', 'result', 'results', 'tomb')
+expect('jobs', 'tries', 'ended', 'outcome', 'result', 'results', 'tomb', 'early')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -59,7 +59,7 @@ local function drop_notes()
   local dropped = 0
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
     local letter, id = note:sub(1, 1), note:sub(2)
-    if redis.call('HEXISTS', K.jobs, id) == 1 then
+    if redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
       -- The cancel of a job still in somebody's hand: long work keeps its note.
       redis.call('ZADD', K.tomb, now_ms, note)
     else

@@ -5,12 +5,12 @@
 -- Returns  number of jobs that left the hand; 0 when none was left, or when it has moved since: it lives
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now members move giveback
+--@include fail keys now members move early giveback
 local now_ms = clock(ARGV[1])
 local sysid, seen_counter, seen_epoch = ARGV[2], number(ARGV[3], 'counter'), number(ARGV[4], 'epoch')
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes_max')
 
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members')
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
 expect_kind(held_key(sysid), 'held')
 local counter, epoch = member(sysid)
 local burnt = epoch == 0
@@ -18,7 +18,7 @@ local as_seen = counter == seen_counter and epoch == seen_epoch
 if not counter or not (burnt or as_seen) then
   return 0
 end
-set_member(sysid, counter, 0)
+set_member(sysid, counter, 0, '')
 local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms)
 if moved == 0 then
   redis.call('HDEL', K.members, sysid)

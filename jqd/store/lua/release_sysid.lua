@@ -5,12 +5,12 @@
 -- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
 -- Errors   JQD_STALE_OWNER when a newer epoch sits there, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now members move giveback
+--@include fail keys now members move early giveback
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
 
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members')
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
 expect_kind(held_key(sysid), 'held')
 local counter, present = member(sysid)
 if not counter then
@@ -18,7 +18,7 @@ if not counter then
 elseif present ~= epoch and present ~= 0 then
   fail('JQD_STALE_OWNER', digits(present))
 end
-set_member(sysid, counter, 0)
+set_member(sysid, counter, 0, '')
 local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms)
 if moved == 0 then
   redis.call('HDEL', K.members, sysid)

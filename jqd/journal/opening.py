@@ -1,0 +1,124 @@
+"""Opens a journal: lock the directory, recover what is there, begin a new segment, commit until the block ends."""
+
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import JournalLocked, JournalRefused
+from jqd.jobid import SALT_BITS
+from jqd.journal.commit import Commits
+from jqd.journal.files import Files, OsFiles
+from jqd.journal.journal import Journal, JournalConfig
+from jqd.journal.recover import Recovered, recover
+from jqd.journal.writer import FULL, Writer
+
+LOCK = "lock"
+
+
+@asynccontextmanager
+async def open_journal(
+    config: JournalConfig,
+    *,
+    clock: Clock,
+    files: Files | None = None,
+    journal_id: bytes | None = None,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> AsyncIterator[Journal]:
+    """Lock the directory, recover what an earlier life left, begin a new segment, commit until the block ends.
+
+    `journal_id`: begin a new id from here on, for a directory that turned out to be a copy; positions go on growing.
+
+    A disk that gives no new segment now, a full one for example, starts a journal that refuses and resumes by itself.
+    Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
+    """
+    with _held(config, files or OsFiles()) as (disk, lock):
+        found = await trio.to_thread.run_sync(_recover, disk, config)
+        _name(found, journal_id, random_bytes)
+        assert found.journal_id is not None
+        writer = Writer(
+            disk, config.directory, found.journal_id, before=found.before, lock=lock, random_bytes=random_bytes
+        )
+        commits = Commits(
+            disk,
+            writer,
+            found,
+            segment_bytes=config.segment_bytes,
+            commit_bytes=config.commit_bytes_max,
+            retry_s=config.retry_s,
+            clock=clock,
+        )
+        salt = int.from_bytes(random_bytes(3), "big") & (1 << SALT_BITS) - 1
+        try:
+            await trio.to_thread.run_sync(commits.begin)
+            journal = Journal(config, clock, disk, commits, found, salt)
+            try:
+                async with _at_work(commits):
+                    yield journal
+            finally:
+                journal.close()
+        finally:
+            writer.close()
+
+
+@contextmanager
+def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int, Path]]]:
+    """The directory made and locked. A few short calls before anything is served: not worth a thread."""
+    path = config.directory / LOCK
+    try:
+        disk.open_directory(config.directory)
+        fd = disk.lock(path)
+    except OSError as error:
+        disk.release()
+        raise _unusable(config, error) from error
+    except JournalLocked:
+        disk.release()
+        raise
+    try:
+        yield disk, (fd, path)
+    finally:
+        # The lock ends with the descriptor, whatever the closing says.
+        with suppress(OSError):
+            disk.close(fd)
+        disk.release()
+
+
+@asynccontextmanager
+async def _at_work(commits: Commits) -> AsyncIterator[None]:
+    """The commit task, for the time of the block. An error of the block leaves as it came, not wrapped in a group."""
+    failed: BaseException | None = None
+    async with trio.open_nursery() as nursery:
+        await nursery.start(commits.run)
+        try:
+            yield
+        except BaseException as error:  # noqa: BLE001  raised again below, outside the nursery
+            failed = error
+        nursery.cancel_scope.cancel()
+    if failed is not None:
+        raise failed
+
+
+def _name(found: Recovered, journal_id: bytes | None, random_bytes: Callable[[int], bytes]) -> None:
+    """Which id the journal has from here on."""
+    if found.journal_id is None:
+        found.journal_id = journal_id or random_bytes(16)
+    elif journal_id not in (None, found.journal_id):
+        found.before, found.journal_id = found.journal_id, journal_id
+
+
+def _recover(disk: Files, config: JournalConfig) -> Recovered:
+    try:
+        return recover(disk, config.directory)
+    except OSError as error:
+        raise _unusable(config, error) from error
+
+
+def _unusable(config: JournalConfig, error: OSError) -> JournalRefused:
+    return JournalRefused(
+        f"the journal in {config.directory} cannot be opened: {error}. Nothing was changed; "
+        "mend the directory or its disk, or choose another with --data-dir",
+        full=error.errno in FULL,
+    )

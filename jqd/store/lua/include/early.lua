@@ -1,0 +1,14 @@
+-- Holds of jobs that have not come yet: `early` says in whose hand such a job lies, `held:` under which fence.
+-- Needs keys. Gives has_early; early_holder(id) → sysid or nil; drop_early(id), which leaves emptying the hand to the
+-- caller. Nothing more is asked while there is no such hold.
+local has_early = redis.call('EXISTS', K.early) == 1
+
+local function early_holder(id)
+  return has_early and redis.call('HGET', K.early, id) or nil
+end
+
+local function drop_early(id)
+  if has_early then
+    redis.call('HDEL', K.early, id)
+  end
+end

@@ -1,0 +1,13 @@
+-- Which life of the store a caller knows. An identity is "run id of the server.id of the life"; "." before a first look.
+-- Needs keys, fail. Gives is_life(identity): whether that life is still the present one, or the caller never looked;
+-- expect_life(identity): JQD_STORE_CHANGED unless it is.
+local function is_life(identity)
+  local id = identity:match('%.(.*)$')
+  return id == '' or id == redis.call('HGET', K.life, 'id')
+end
+
+local function expect_life(identity)
+  if not is_life(identity) then
+    fail('JQD_STORE_CHANGED', 'life')
+  end
+end

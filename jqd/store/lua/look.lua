@@ -1,0 +1,23 @@
+#!lua flags=allow-oom
+-- Which life of the store this is. It gets a new id when it has none (it was never used, or was emptied), and when this
+-- server was a copy of another one since: what it holds came from there then.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
+--          caller never saw this store nor any other
+-- Returns  id of this life, identity under which all came through the barrier, or nil
+-- Errors   JQD_WRONG_TYPE; none after the first write
+-- Cost     O(1)
+--@include fail keys
+local new_id, run_id, history, fresh = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
+
+expect('life', 'members')
+local id, known_run, known_history = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history'))
+if not id or (known_run == run_id and known_history ~= history) then
+  redis.call('HDEL', K.life, 'settled')
+  redis.call('HSET', K.life, 'id', new_id)
+end
+redis.call('HSET', K.life, 'run', run_id, 'history', history)
+if fresh and not id and redis.call('EXISTS', K.members) == 0 then
+  redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)
+end
+return redis.call('HMGET', K.life, 'id', 'settled')

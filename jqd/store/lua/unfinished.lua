@@ -1,0 +1,19 @@
+#!lua flags=no-writes
+-- Which of some jobs are there and have not ended.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, then ids
+-- Returns  those ids
+-- Errors   JQD_WRONG_TYPE
+-- Cost     O(ids · log ended)
+--@include fail keys move
+local FIRST = 2
+
+expect('jobs', 'ended', 'dead')
+local found = {}
+for at = FIRST, #ARGV do
+  local id = ARGV[at]
+  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) then
+    table.insert(found, id)
+  end
+end
+return found

@@ -1,0 +1,234 @@
+"""Half of the fake store: the server that all clients share, which life of it answers, and who sits there."""
+
+import copy
+from dataclasses import dataclass, field
+from typing import Self
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import StaleOwner, StoreAway, StoreChanged, SysidTaken
+from jqd.job import Job, Outcome
+from jqd.record import Lane
+from jqd.store import Look, Member, Owner, Renewed, StoreConfig
+
+
+@dataclass(slots=True)
+class Entry:
+    """A job and where it lies: in the set `place`, at `score` (priority, date or fence), perhaps in a hand."""
+
+    job: Job
+    place: str
+    score: int
+    sysid: str = ""
+
+
+@dataclass(slots=True)
+class Tries:
+    """What went wrong with a job so far."""
+
+    count: int = 0
+    kept: list[Outcome] = field(default_factory=list)
+
+
+@dataclass
+class Seat:
+    """A member's row."""
+
+    counter: int
+    epoch: int
+    through: str
+
+
+@dataclass
+class Data:
+    """All that the server holds."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    tries: dict[str, Tries] = field(default_factory=dict)
+    outcomes: dict[str, Outcome | None] = field(default_factory=dict)
+    """None: cancelled."""
+    results: dict[str, tuple[bytes, int]] = field(default_factory=dict)
+    notes: dict[tuple[str, str], int] = field(default_factory=dict)
+    """Letter (as in lua/include/move.lua) and id → when."""
+    early: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Held before it came: id → sysid, fence."""
+    positions: dict[tuple[str, Lane], int] = field(default_factory=dict)
+    last: dict[int, str] = field(default_factory=dict)
+    members: dict[str, Seat] = field(default_factory=dict)
+    fence: int = 0
+    life: str = ""
+    settled: str = ""
+
+
+@dataclass
+class Server:
+    """What survives a change of its data: how often it was started, and how many lives were begun."""
+
+    data: Data = field(default_factory=Data)
+    runs: int = 1
+    lives: int = 0
+
+
+class FakeMembers:
+    """A client of a fake server. `another_client` gives what another daemon would open."""
+
+    def __init__(self, clock: Clock, config: StoreConfig | None = None) -> None:
+        """Time comes from `clock` alone."""
+        self.away: str | None = None
+        self.durable = True
+        """What `wait_durable` says."""
+        self._clock = clock
+        self._config = config or StoreConfig(url="redis://fake")
+        self._server = Server()
+        self._journals: set[int] = set()
+        self._run = 0  # of the server that was accepted; 0: any
+        self._identity = "."
+
+    @property
+    def _data(self) -> Data:
+        return self._server.data
+
+    def another_client(self) -> Self:
+        """Of the same server."""
+        other = copy.copy(self)
+        other._journals, other._run, other._identity = set(), 0, "."
+        return other
+
+    # ------------------------------------------------------------ what may happen to a server
+
+    def image(self) -> Data:
+        """What a dump would hold now."""
+        return copy.deepcopy(self._data)
+
+    def load(self, image: Data) -> None:
+        """Put an old dump in place of what there is, unnoticed by connections."""
+        life, settled = self._data.life, self._data.settled
+        self._server.data = copy.deepcopy(image)
+        self._data.life, self._data.settled = life, settled
+
+    def restart(self, image: Data | None = None) -> None:
+        """Start anew, with an older dump or with all there is: connections lead to another run of it."""
+        self._server.runs += 1
+        if image is not None:
+            self._server.data = copy.deepcopy(image)
+
+    def wipe(self) -> None:
+        """Lose everything, as FLUSHALL does: connections stay."""
+        self._server.data = Data()
+
+    # ------------------------------------------------------------ which store this is
+
+    async def look(self, *, fresh: bool) -> Look:
+        """See Store."""
+        self._run = self._server.runs
+        await self._answer()
+        if not self._data.life:
+            self._new_life()
+            if fresh:
+                self._data.settled = f"{self._run}.{self._data.life}"
+        self._identity = f"{self._run}.{self._data.life}"
+        return Look(self._identity, self._data.settled == self._identity)
+
+    async def new_life(self, identity: str) -> None:
+        """See Store."""
+        await self._answer()
+        if self._data.life == identity.rpartition(".")[2]:
+            self._new_life()
+
+    def _new_life(self) -> None:
+        self._server.lives += 1
+        self._data.life, self._data.settled = f"life-{self._server.lives}", ""
+
+    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+        """See Store."""
+        await self._answer()
+        return self.durable
+
+    @property
+    def durability_rule(self) -> str:
+        """See Store."""
+        return "whatever `durable` says"
+
+    # ------------------------------------------------------------ members
+
+    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
+        """See Store."""
+        await self._answer()
+        seat = self._data.members.get(sysid)
+        if seat and seat.epoch and not previous_epoch_dead:
+            raise SysidTaken(f"another living daemon uses the sysid {sysid} (epoch {seat.epoch})")
+        if not through:
+            self._data.settled = ""
+        epoch = self._next_fence()
+        counter = max((seat.counter if seat else 0) + 1, self._now_ms() * 1000)
+        self._data.members[sysid] = Seat(counter, epoch, self._identity if through else "")
+        self._give_back(sysid, None)
+        return Owner(sysid, epoch)
+
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+        """See Store."""
+        await self._answer()
+        self._own(owner)
+        seat = self._data.members[owner.sysid]
+        seat.counter = max(seat.counter + 1, self._now_ms() * 1000)
+        seat.through = self._identity if through else ""
+        if settle and self._all_through():
+            self._data.settled = self._identity
+        if self._data.life != self._identity.rpartition(".")[2]:
+            raise StoreChanged("another life of the store has begun")
+        members = {
+            sysid: Member(seat.counter, seat.epoch, seat.through == self._identity)
+            for sysid, seat in self._data.members.items()
+        }
+        return Renewed(members, self._data.settled == self._identity)
+
+    async def release_sysid(self, owner: Owner) -> None:
+        """See Store."""
+        await self._answer()
+        seat = self._data.members.get(owner.sysid)
+        if seat is None:
+            return
+        if seat.epoch not in (0, owner.epoch):
+            raise StaleOwner(f"epoch {owner.epoch} of {owner.sysid} was burnt; present: {seat.epoch}")
+        self._give_back(owner.sysid, None)
+        del self._data.members[owner.sysid]
+
+    async def reap(self, sysid: str, member: Member, limit: int) -> int:
+        """See Store."""
+        await self._answer()
+        seat = self._data.members.get(sysid)
+        if seat is None or (seat.epoch != 0 and (seat.counter, seat.epoch) != (member.counter, member.epoch)):
+            return 0
+        seat.epoch, seat.through = 0, ""
+        moved = self._give_back(sysid, limit)
+        if not moved:
+            del self._data.members[sysid]
+        return moved
+
+    def _give_back(self, sysid: str, limit: int | None) -> int:
+        raise NotImplementedError  # the other half has it
+
+    # ------------------------------------------------------------ shared
+
+    async def _answer(self) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.away is not None:
+            raise StoreAway(f"the store does not answer: {self.away}")
+        if self._run not in (0, self._server.runs):
+            raise StoreChanged("another run of the server answers than was accepted")
+
+    def _now_ms(self) -> int:
+        return self._clock.wall_ms()
+
+    def _own(self, owner: Owner) -> None:
+        seat = self._data.members.get(owner.sysid)
+        if seat is None or seat.epoch != owner.epoch:
+            raise StaleOwner(f"epoch {owner.epoch} of {owner.sysid} was burnt")
+
+    def _all_through(self) -> bool:
+        return all(seat.through == self._identity for seat in self._data.members.values() if seat.epoch)
+
+    def _next_fence(self) -> int:
+        self._data.fence = max(self._data.fence + 1, self._now_ms() * 1000)
+        return self._data.fence
