@@ -7,6 +7,7 @@ behind our back. A call that is cancelled still finishes in its thread, so its c
 import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -17,9 +18,9 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jqd.clock import SystemClock
-from jqd.errors import ConfigError, StoreAway
+from jqd.errors import ConfigError, StoreAway, StoreChanged
 from jqd.store import codec
-from jqd.store.durable import Durability
+from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.interface import Look
 from jqd.store.jobs import JobMethods, StoreConfig
 from jqd.store.keys import Keys
@@ -31,17 +32,20 @@ __all__ = ["RedisStore", "StoreConfig", "open_store"]
 HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
 
+_FACT = re.compile(rb"^(run_id|role):(\w+)", re.MULTILINE)
+
 T = TypeVar("T")
 
 
-class Identity:
-    """Which server and which life of it was accepted; shared by all connections of a store."""
+class Accepted:
+    """Which server and which life of it we looked at; shared by all connections of a store."""
 
-    def __init__(self) -> None:
-        self.run_id = ""
-        """Empty: anything is accepted."""
-        self.identity = "."
-        """run id and life id."""
+    def __init__(self, run_id: str = "", life: str = "") -> None:
+        """Nothing: anything is accepted."""
+        self.run_id = run_id
+        self.identity = f"{run_id}.{life}"
+        self.changed = ""
+        """Why nothing is sent any more before the next look."""
 
 
 class Connection:
@@ -51,21 +55,25 @@ class Connection:
         self._config, self._keys, self._connections = config, keys, connections
         self._limiter = trio.CapacityLimiter(connections)
         self._now_ms = now_ms
-        self.accept(Identity())
+        self._accepted = Accepted()
+        self._client = _client(config, connections, "")
+        self._scripts = Scripts(self._client, keys)
 
     @property
     def identity(self) -> str:
         """Which life of which server was accepted."""
         return self._accepted.identity
 
-    def accept(self, accepted: Identity) -> None:
-        """From now on talk to this server only: every new connection asks who answers before anything is sent."""
-        before = getattr(self, "_client", None)
+    def accept(self, accepted: Accepted) -> None:
+        """From now on talk to this server only: every new connection asks who answers before anything is sent.
+
+        Calls under way end on their old connections, which nobody uses again.
+        """
+        before = self._client
         self._accepted = accepted
         self._client = _client(self._config, self._connections, accepted.run_id)
-        self._scripts = Scripts(self._client, self._keys)
-        if before is not None:
-            before.connection_pool.disconnect(inuse_connections=False)
+        self._scripts = self._scripts.on(self._client)
+        before.connection_pool.disconnect(inuse_connections=False)
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Run a script. Raises StoreAway, StoreChanged, StoreRefused and the script's own errors."""
@@ -76,21 +84,29 @@ class Connection:
         """Facts about the server. Raises StoreAway, StoreRefused."""
         return await self._in_thread(partial(self._scripts.info, *sections))
 
-    async def on_one(self, work: "Callable[[redis.Redis], T]") -> T:
-        """Blocking work on a connection of its own. Raises StoreAway, StoreChanged, StoreRefused."""
+    async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
+        """See durable.OneConnection."""
+        make: Callable[[], redis.Redis] = self._client.client
+        scripts = self._scripts
 
         def run() -> T:
             try:
-                make: Callable[[], redis.Redis] = self._client.client
                 with make() as one:
-                    return work(one)
+                    return work(one, partial(scripts.call, "mark", (0,), one))
             except redis.RedisError as error:
-                raise translate(error, "durability", self._keys) from error
+                raise translate(error, "wait_durable", self._keys) from error
 
         return await self._in_thread(run)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=False)
+        accepted = self._accepted
+        if accepted.changed:
+            raise StoreChanged(accepted.changed)
+        try:
+            return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=False)
+        except StoreChanged as error:
+            accepted.changed = str(error)
+            raise
 
     def close(self) -> None:
         """Close all connections. Nothing may be under way."""
@@ -106,8 +122,11 @@ class RedisStore(JobMethods, SysidMethods):
         keys = Keys(config.prefix)
         self._bulk = Connection(config, keys, config.connections_max, now_ms)
         self._beat = Connection(config, keys, HEART_CONNECTIONS, now_ms)
+        # Waiting for a sync takes the server's time, not its work: it must not stand in the way of other calls.
+        patient = replace(config, timeout_s=config.timeout_s + CALL_S)
+        self._waiting = Connection(patient, keys, 1, now_ms)
+        self._durability = Durability(self._waiting, SystemClock())
         self._config, self._keys, self._now_ms = config, keys, now_ms
-        self._durability = Durability(self._bulk.on_one, keys["life"], SystemClock())
         JobMethods.__init__(self, config, keys, self._bulk)
         SysidMethods.__init__(self, keys, self._bulk, self._beat)
 
@@ -116,22 +135,22 @@ class RedisStore(JobMethods, SysidMethods):
         probe = Connection(self._config, self._keys, 1, self._now_ms)
         try:
             facts = await probe.info("server", "replication")
-            accepted = Identity()
-            accepted.run_id = str(facts.get("run_id", ""))
+            run_id, history = str(facts.get("run_id", "")), str(facts.get("master_replid", ""))
             if facts.get("role") != "master":
                 raise StoreAway(
-                    f"the server at the store's address is a {facts.get('role')}, not a master: a failover?"
+                    f"the server at the store's address is a {facts.get('role')}, not a master: a failover? "
+                    "It is asked again until it is promoted, or the address leads to another one"
                 )
-            probe.accept(accepted)
-            answer = await probe.call("look", token_hex(8), accepted.run_id, int(fresh))
+            probe.accept(Accepted(run_id))
+            answer = await probe.call("look", token_hex(8), run_id, history, int(fresh))
         finally:
             probe.close()
         life, settled = (*codec.list_of(self._keys, "life", answer), None)[:2]
-        accepted.identity = f"{accepted.run_id}.{codec.text(self._keys, 'life', life)}"
-        if accepted.run_id != self._bulk.identity.partition(".")[0]:
+        accepted = Accepted(run_id, codec.text(self._keys, "life", life))
+        if run_id != self._bulk.identity.partition(".")[0]:
             self._durability.forget()
-        self._bulk.accept(accepted)
-        self._beat.accept(accepted)
+        for connection in (self._bulk, self._beat, self._waiting):
+            connection.accept(accepted)
         return Look(accepted.identity, settled == accepted.identity.encode())
 
     async def new_life(self, identity: str) -> None:
@@ -149,8 +168,8 @@ class RedisStore(JobMethods, SysidMethods):
 
     def close(self) -> None:
         """Close all connections. Nothing may be under way."""
-        self._bulk.close()
-        self._beat.close()
+        for connection in (self._bulk, self._beat, self._waiting):
+            connection.close()
 
 
 @asynccontextmanager
@@ -173,10 +192,12 @@ def _client(config: StoreConfig, connections: int, run_id: str) -> "redis.Redis"
 
     def greet(connection: Any) -> None:
         connection.on_connect()
-        connection.send_command("INFO", "server")
-        found = re.search(rb"run_id:(\w+)", bytes(connection.read_response()))
-        if found is None or found[1] != run_id.encode():
-            raise OtherServer(f"another server answers at {connection.repr_pieces()[:2]} than before, or it restarted")
+        connection.send_command("INFO", "server", "replication")
+        facts = dict(_FACT.findall(bytes(connection.read_response())))
+        if facts.get(b"run_id") != run_id.encode():
+            raise OtherServer("another server answers there than before, or it was started anew; look who it is")
+        if facts.get(b"role") != b"master":
+            raise OtherServer("the server has become a copy of another one, whose data takes the place of its own")
 
     try:
         pool = redis.BlockingConnectionPool.from_url(

@@ -3,15 +3,16 @@
 appendfsync always     the answer to a write comes after its sync
 WAITAOF                waits for the sync of this connection's last write, where it is honest: Valkey 9.1.2 and Redis
                        7.4.0 to 7.4.2 answer at once under `everysec`, without one. A trial tells
-everysec               the server syncs every second, by itself: two of those later it has, if its own status says so
+everysec               the server syncs every second, by itself: two of those later it has, unless it says that it
+                       cannot write, or that a sync is still under way
 snapshots only         a snapshot that began after the write and succeeded
 nothing                the operator accepted that a crash of the server loses what it holds
 """
 
 import enum
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import redis
 import trio
@@ -19,18 +20,24 @@ import trio
 from jqd.clock import Clock
 
 HONEST_S = 0.05  # a second sync within one second must wait for the next round; a lie comes back at once
-TRIAL_MS = 2_500  # two rounds and a half of `everysec`
-PERIODS_S = 2.0  # two of those rounds
-CALL_S = 4.0  # of one wait, below the time an answer may take
-SAVED_LOOK_S = 1.0  # between looks for a snapshot
+TRIAL_MS = 1_500  # a round of `everysec` and a half; a disk slower than that is waited for by the period
+TRIAL_S = 2 * TRIAL_MS / 1000
+PERIODS_S = 2.0  # two rounds of `everysec`: a write may be held back for one while a slow sync is under way
+STEP_S = 0.1  # between looks at a sync that is still under way after those
+CALL_S = 4.0  # of one wait in the server; its answer may take this much longer than that of any other call
+SNAPSHOT_LOOK_S = 0.5  # between looks for a snapshot
+LEARN_S = 10.0  # between looks at the server's settings: somebody may change them while it runs
+
+T = TypeVar("T")
+Mark = Callable[[], object]
 
 
 class Rule(enum.StrEnum):
     """How this server's word is taken. The values are for people."""
 
-    UNKNOWN = "not looked yet"
+    UNKNOWN = "not looked yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
-    WAITAOF = "safe when WAITAOF says so: it was found honest on this server"
+    WAITAOF = "safe when WAITAOF says so: a trial found it honest on this server"
     PERIOD = (
         "safe two seconds after it was applied: the server syncs every second, and its WAITAOF is not to be trusted"
     )
@@ -38,55 +45,105 @@ class Rule(enum.StrEnum):
     NOTHING = "never safe: the server keeps nothing, or leaves its syncs to chance; a crash of it loses what it holds"
 
 
-T = TypeVar("T")
-# Runs blocking work on one connection of its own, in a thread, and translates what the server says.
-OnOneConnection = Callable[[Callable[["redis.Redis"], T]], Awaitable[T]]
+class OneConnection(Protocol):
+    """What this file needs of a connection to the accepted server."""
+
+    @property
+    def identity(self) -> str:
+        """Which life of which server was accepted."""
+        ...
+
+    async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
+        """Blocking work on one connection, with a write that means nothing. Raises StoreAway, StoreChanged …"""
+        ...
+
+
+class Settings(NamedTuple):
+    """What decides the rule."""
+
+    append_only: bool
+    appendfsync: str
+    save: str
 
 
 class Durability:
-    """The rule for one server, found when it is first needed, and its use."""
+    """The rule for one server, found when it is first needed, and its use. Callers share rounds of waiting."""
 
-    def __init__(self, on_one_connection: "OnOneConnection[Any]", life_key: str, clock: Clock) -> None:
+    def __init__(self, connection: OneConnection, clock: Clock) -> None:
         self.rule = Rule.UNKNOWN
-        self._run = on_one_connection
-        self._life_key = life_key
+        self._connection = connection
         self._clock = clock
+        self._honest: bool | None = None
+        self._learned_s: float | None = None
+        self._turn = trio.Lock()
+        self._begun = 0  # rounds; one that begins after a caller came covers all that this caller applied
+        self._good, self._good_replicas = 0, 0  # the last round that went well
 
     def forget(self) -> None:
         """Another server answers."""
-        self.rule = Rule.UNKNOWN
+        self.rule, self._honest, self._learned_s = Rule.UNKNOWN, None, None
 
     async def wait(self, replicas: int, timeout_s: float) -> bool:
         """See Store.wait_durable."""
+        if not replicas and self._known() and self.rule in (Rule.ALWAYS, Rule.NOTHING):
+            return True
+        before = self._begun
         deadline_s = trio.current_time() + timeout_s
-        if self.rule is Rule.UNKNOWN:
-            self.rule = await self._run(partial(_choose_rule, life_key=self._life_key, clock=self._clock))
-        aof = self.rule is Rule.WAITAOF
-        if replicas or aof:
-            left_s = min(CALL_S, max(0.001, deadline_s - trio.current_time()))
-            ask = partial(_wait_replicas, life_key=self._life_key, replicas=replicas, timeout_s=left_s, aof=aof)
-            if not await self._run(ask):
-                return False
+        with trio.move_on_at(deadline_s):
+            async with self._turn:
+                if self._good > before and self._good_replicas >= replicas:
+                    return True
+                self._begun += 1
+                if await self._round(replicas, deadline_s):
+                    self._good, self._good_replicas = self._begun, replicas
+                    return True
+        return False
+
+    async def _round(self, replicas: int, deadline_s: float) -> bool:
+        identity = self._connection.identity
+        await self._learn(deadline_s)
         match self.rule:
-            case Rule.PERIOD:
-                return await self._wait_periods(deadline_s)
+            case Rule.WAITAOF:
+                safe = await self._run(partial(_wait_synced, timeout_ms=_left_ms(deadline_s)))
+            case Rule.PERIOD | Rule.UNKNOWN:  # a trial that there was no time for
+                safe = await self._wait_periods(deadline_s)
             case Rule.SNAPSHOT:
-                return await self._wait_snapshot(deadline_s)
+                safe = await self._wait_snapshot(deadline_s)
             case _:
-                return True
+                safe = True
+        if safe and replicas:
+            safe = await self._run(partial(_wait_replicas, replicas=replicas, timeout_ms=_left_ms(deadline_s)))
+        return safe and identity == self._connection.identity  # else it was not one server that we waited for
+
+    def _known(self) -> bool:
+        return self._learned_s is not None and trio.current_time() - self._learned_s < LEARN_S
+
+    async def _learn(self, deadline_s: float) -> None:
+        if self._known():
+            return
+        settings = await self._run(_read_settings)
+        self._learned_s = trio.current_time()
+        syncs_by_itself = settings.append_only and settings.appendfsync == "everysec"
+        if syncs_by_itself and self._honest is None:
+            if self._learned_s + TRIAL_S > deadline_s:
+                self.rule, self._learned_s = Rule.UNKNOWN, None
+                return
+            self._honest = await self._run(partial(_is_honest, clock=self._clock))
+        self.rule = choose_rule(settings, honest=bool(self._honest))
 
     async def _wait_periods(self, deadline_s: float) -> bool:
-        """Both looks go to the server that was accepted: another one raises StoreChanged."""
-        if trio.current_time() + PERIODS_S > deadline_s or not await self._run(_is_syncing):
+        if trio.current_time() + PERIODS_S > deadline_s or not await self._run(_can_sync):
             return False
         await trio.sleep(PERIODS_S)
-        return bool(await self._run(_is_syncing))
+        while not await self._run(_has_synced):  # noqa: ASYNC110 - the server tells nobody when it has
+            await trio.sleep(STEP_S)
+        return True
 
     async def _wait_snapshot(self, deadline_s: float) -> bool:
         last, under_way = await self._run(_snapshots)
         wanted = 2 if under_way else 1  # the one under way began before
-        while trio.current_time() + SAVED_LOOK_S < deadline_s:
-            await trio.sleep(SAVED_LOOK_S)
+        while trio.current_time() < deadline_s:
+            await trio.sleep(SNAPSHOT_LOOK_S)
             saved, _ = await self._run(_snapshots)
             if saved != last:
                 last, wanted = saved, wanted - 1
@@ -94,61 +151,86 @@ class Durability:
                 return True
         return False
 
+    async def _run(self, work: Callable[["redis.Redis", Mark], T]) -> T:
+        return await self._connection.on_one(work)
 
-def _choose_rule(client: "redis.Redis", life_key: str, clock: Clock) -> Rule:
-    """Look at the server, and try its WAITAOF. Blocking, up to some seconds. Raises redis.RedisError."""
-    facts: dict[str, Any] = client.info("persistence")
-    if not facts.get("aof_enabled"):
-        return Rule.SNAPSHOT if _setting(client, "save") else Rule.NOTHING
-    policy = _setting(client, "appendfsync")
-    if policy == "always":
+
+def choose_rule(settings: Settings, *, honest: bool) -> Rule:
+    """The rule for a server with these settings whose WAITAOF was found honest, or not. Pure."""
+    if not settings.append_only:
+        return Rule.SNAPSHOT if settings.save else Rule.NOTHING
+    if settings.appendfsync == "always":
         return Rule.ALWAYS
-    if policy == "no":
+    if settings.appendfsync == "no":
         return Rule.NOTHING
-    return Rule.WAITAOF if _is_honest(client, life_key, clock) else Rule.PERIOD
+    return Rule.WAITAOF if honest else Rule.PERIOD
 
 
-def _setting(client: "redis.Redis", name: str) -> str:
+def _left_ms(deadline_s: float) -> int:
+    return max(1, round(min(CALL_S, deadline_s - trio.current_time()) * 1000))
+
+
+# ---------------------------------------------------------------- blocking, on one connection
+
+
+def _read_settings(client: "redis.Redis", _mark: Mark) -> Settings:
+    facts: dict[str, Any] = client.info("persistence")
+    return Settings(
+        bool(facts.get("aof_enabled")), _setting(client, "appendfsync", "everysec"), _setting(client, "save", "3600 1")
+    )
+
+
+def _setting(client: "redis.Redis", name: str, usual: str) -> str:
     """A managed server may keep its settings to itself: then its usual ones are supposed."""
     try:
-        return str(client.config_get(name).get(name, ""))
+        return str(client.config_get(name).get(name, usual))
     except redis.ResponseError:
-        return {"appendfsync": "everysec", "save": "3600 1"}[name]
+        return usual
 
 
-def _is_honest(client: "redis.Redis", life_key: str, clock: Clock) -> bool:
+def _is_honest(client: "redis.Redis", mark: Mark, clock: Clock) -> bool:
+    took_s = 0.0
+    for _ in range(2):
+        mark()
+        began_s = clock.mono_s()
+        if not _wait_synced(client, None, TRIAL_MS):
+            return False
+        took_s = clock.mono_s() - began_s
+    return took_s >= HONEST_S
+
+
+def _wait_synced(client: "redis.Redis", mark: Mark | None, timeout_ms: int) -> bool:
+    """Whether this connection's last write, which comes after all that was applied before, was synced in time."""
+    if mark is not None:
+        mark()
     try:
-        for _ in range(2):
-            client.hincrby(life_key, "trial", 1)
-            began_s = clock.mono_s()
-            local, _replicas = _ask(client, "WAITAOF", 1, 0, TRIAL_MS)
-            took_s = clock.mono_s() - began_s
+        execute: Callable[..., Any] = client.execute_command
+        local, _replicas = execute("WAITAOF", 1, 0, timeout_ms)
     except redis.ResponseError:
-        return False  # a server older than WAITAOF
-    return bool(local >= 1 and took_s >= HONEST_S)
+        return False  # a server older than WAITAOF, or one that keeps no append-only file any more
+    return bool(local >= 1)
 
 
-def _wait_replicas(client: "redis.Redis", life_key: str, replicas: int, timeout_s: float, *, aof: bool) -> bool:
-    """One wait for this connection's own last write, which comes after all that was applied before. Blocking."""
-    client.hincrby(life_key, "trial", 1)
-    timeout_ms = max(1, round(timeout_s * 1000))
-    if aof:
-        local, others = _ask(client, "WAITAOF", 1, replicas, timeout_ms)
-        return bool(local >= 1 and others >= replicas)
-    return bool(_ask(client, "WAIT", replicas, timeout_ms) >= replicas)
+def _wait_replicas(client: "redis.Redis", mark: Mark, replicas: int, timeout_ms: int) -> bool:
+    mark()
+    execute: Callable[..., Any] = client.execute_command
+    return bool(execute("WAIT", replicas, timeout_ms) >= replicas)
 
 
-def _ask(client: "redis.Redis", *words: object) -> Any:
-    execute: Any = client.execute_command
-    return execute(*words)
+def _can_sync(client: "redis.Redis", _mark: Mark) -> bool:
+    """Whether the server's last write to its file went well, and nothing keeps it from syncing."""
+    facts: dict[str, Any] = client.info("persistence")
+    busy = facts.get("aof_rewrite_in_progress") or facts.get("rdb_bgsave_in_progress")
+    held_up = busy and _setting(client, "no-appendfsync-on-rewrite", "no") == "yes"
+    return bool(facts.get("aof_enabled")) and facts.get("aof_last_write_status") == "ok" and not held_up
 
 
-def _is_syncing(client: "redis.Redis") -> bool:
-    """Whether the server's last write to its file went well. Blocking."""
-    return client.info("persistence").get("aof_last_write_status") == "ok"
+def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
+    """The same, and no sync that began before is still under way."""
+    return _can_sync(client, mark) and not client.info("persistence").get("aof_pending_bio_fsync")
 
 
-def _snapshots(client: "redis.Redis") -> tuple[int, bool]:
-    """When the last good snapshot ended, Unix seconds of the server, and whether one is under way. Blocking."""
+def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
+    """When the last good snapshot ended, Unix seconds of the server, and whether one is under way."""
     facts: dict[str, Any] = client.info("persistence")
     return int(facts["rdb_last_save_time"]), bool(facts["rdb_bgsave_in_progress"])

@@ -74,22 +74,27 @@ def _load(lua: Traversable, entry: Traversable) -> Script:
 class Scripts:
     """Calls scripts on one client. Blocking: used from the store's own threads."""
 
-    def __init__(self, client: "redis.Redis", keys: Keys) -> None:
+    def __init__(self, client: "redis.Redis", keys: Keys, scripts: dict[str, Script] | None = None) -> None:
         self._client = client
         self._execute: Callable[..., object] = client.execute_command
         self._keys = keys
-        self._scripts = load_scripts()
+        self._scripts = scripts or load_scripts()
 
-    def call(self, name: str, arguments: tuple[Any, ...]) -> object:
-        """Run a script with all keys and these arguments. Raises errors of ours only."""
+    def on(self, client: "redis.Redis") -> "Scripts":
+        """The same scripts on another client."""
+        return Scripts(client, self._keys, self._scripts)
+
+    def call(self, name: str, arguments: tuple[Any, ...], on: "redis.Redis | None" = None) -> object:
+        """Run a script with all keys and these arguments, on a given connection or any. Raises errors of ours only."""
+        execute: Callable[..., object] = self._execute if on is None else on.execute_command
         script = self._scripts[name]
         keys = self._keys.all
         try:
             try:
-                return self._execute("EVALSHA", script.sha, len(keys), *keys, *arguments)
+                return execute("EVALSHA", script.sha, len(keys), *keys, *arguments)
             except redis.exceptions.NoScriptError:
                 # The server was restarted or its scripts were flushed: sending the source loads it again.
-                return self._execute("EVAL", script.source, len(keys), *keys, *arguments)
+                return execute("EVAL", script.source, len(keys), *keys, *arguments)
         except redis.RedisError as error:
             raise translate(error, name, self._keys) from error
 

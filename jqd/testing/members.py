@@ -1,6 +1,7 @@
-"""Half of the fake store: the server that all clients share, which life of it answers, and who sits there."""
+"""Half of the fake store: the server all clients share, which life of it answers, who sits there, what they hold."""
 
 import copy
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -84,6 +85,7 @@ class FakeMembers:
         self._journals: set[int] = set()
         self._run = 0  # of the server that was accepted; 0: any
         self._identity = "."
+        self._changed = ""  # why nothing is answered before the next look
 
     @property
     def _data(self) -> Data:
@@ -92,7 +94,7 @@ class FakeMembers:
     def another_client(self) -> Self:
         """Of the same server."""
         other = copy.copy(self)
-        other._journals, other._run, other._identity = set(), 0, "."
+        other._journals, other._run, other._identity, other._changed = set(), 0, ".", ""
         return other
 
     # ------------------------------------------------------------ what may happen to a server
@@ -121,11 +123,11 @@ class FakeMembers:
 
     async def look(self, *, fresh: bool) -> Look:
         """See Store."""
-        self._run = self._server.runs
-        await self._answer()
+        await self._reach()
+        self._run, self._changed = self._server.runs, ""
         if not self._data.life:
             self._new_life()
-            if fresh:
+            if fresh and not self._data.members:
                 self._data.settled = f"{self._run}.{self._data.life}"
         self._identity = f"{self._run}.{self._data.life}"
         return Look(self._identity, self._data.settled == self._identity)
@@ -155,6 +157,7 @@ class FakeMembers:
     async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
         """See Store."""
         await self._answer()
+        self._expect_life()
         seat = self._data.members.get(sysid)
         if seat and seat.epoch and not previous_epoch_dead:
             raise SysidTaken(f"another living daemon uses the sysid {sysid} (epoch {seat.epoch})")
@@ -169,14 +172,13 @@ class FakeMembers:
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
         """See Store."""
         await self._answer()
+        self._expect_life()
         self._own(owner)
         seat = self._data.members[owner.sysid]
         seat.counter = max(seat.counter + 1, self._now_ms() * 1000)
         seat.through = self._identity if through else ""
         if settle and self._all_through():
             self._data.settled = self._identity
-        if self._data.life != self._identity.rpartition(".")[2]:
-            raise StoreChanged("another life of the store has begun")
         members = {
             sysid: Member(seat.counter, seat.epoch, seat.through == self._identity)
             for sysid, seat in self._data.members.items()
@@ -206,17 +208,92 @@ class FakeMembers:
             del self._data.members[sysid]
         return moved
 
+    # ------------------------------------------------------------ hands
+
+    async def get_held(self, owner: Owner) -> dict[str, int]:
+        """See Store."""
+        await self._answer()
+        self._own(owner)
+        ours = {i: e.score for i, e in self._data.entries.items() if e.place == "held" and e.sysid == owner.sysid}
+        return ours | {i: fence for i, (sysid, fence) in self._data.early.items() if sysid == owner.sysid}
+
+    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+        """See Store."""
+        await self._answer()
+        if holds:
+            self._expect_life()
+            self._own(owner)
+        return [job_id for job_id, fence in holds.items() if not self._is_ours_again(owner, job_id, fence)]
+
+    def _is_ours_again(self, owner: Owner, job_id: str, fence: int) -> bool:
+        entry = self._data.entries.get(job_id)
+        if entry is None:
+            noted = ("s", job_id) in self._data.notes or ("d", job_id) in self._data.notes
+            if noted or self._data.early.get(job_id, (owner.sysid, 0))[0] != owner.sysid:
+                return False
+            self._data.early[job_id] = owner.sysid, fence
+            return True
+        if entry.place in ("ended", "dead") or (entry.place == "held" and entry.sysid != owner.sysid):
+            return False
+        entry.place, entry.score, entry.sysid = "held", fence, owner.sysid
+        return True
+
+    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
+        """See Store."""
+        await self._answer()
+        if held:
+            self._own(owner)
+        for job_id, fence in held.items():
+            entry = self._data.entries.get(job_id)
+            if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == fence:
+                self._put_back(entry, None)
+            if self._data.early.get(job_id) == (owner.sysid, fence):
+                del self._data.early[job_id]
+
+    def _put_back(self, entry: Entry, due_ms: int | None) -> None:
+        """Out of a hand, not ended: cancelled when that was asked for, else ready or later."""
+        entry.sysid = ""
+        if self._data.notes.pop(("c", entry.job.id), None) is not None:
+            self._data.outcomes[entry.job.id] = None
+            entry.place, entry.score = "ended", self._now_ms()
+        elif due_ms is not None:
+            entry.place, entry.score = "later", due_ms
+        else:
+            entry.place, entry.score = "ready", entry.job.priority
+
     def _give_back(self, sysid: str, limit: int | None) -> int:
-        raise NotImplementedError  # the other half has it
+        early = [job_id for job_id, (holder, _) in self._data.early.items() if holder == sysid][:limit]
+        for job_id in early:
+            del self._data.early[job_id]
+        held = [entry for entry in self._data.entries.values() if entry.place == "held" and entry.sysid == sysid]
+        left = None if limit is None else limit - len(early)
+        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:left]
+        for entry in held:
+            self._put_back(entry, None)
+        return len(early) + len(held)
 
     # ------------------------------------------------------------ shared
 
-    async def _answer(self) -> None:
+    async def _reach(self) -> None:
         await trio.lowlevel.checkpoint()
         if self.away is not None:
             raise StoreAway(f"the store does not answer: {self.away}")
+
+    async def _answer(self) -> None:
+        await self._reach()
         if self._run not in (0, self._server.runs):
-            raise StoreChanged("another run of the server answers than was accepted")
+            self._changed = "another run of the server answers than was accepted"
+        if self._changed:
+            raise StoreChanged(self._changed)
+
+    def _is_life(self) -> bool:
+        """Whether the life we looked at is the present one; we never looked at any before the first."""
+        return self._identity == "." or self._data.life == self._identity.rpartition(".")[2]
+
+    def _expect_life(self) -> None:
+        if not self._is_life():
+            self._changed = "another life of the store has begun: it was emptied, or found to be rolled back"
+            raise StoreChanged(self._changed)
 
     def _now_ms(self) -> int:
         return self._clock.wall_ms()

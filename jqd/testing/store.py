@@ -4,7 +4,7 @@ store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -102,17 +102,6 @@ class FakeStore(FakeMembers):
             self._data.notes["d" if one.fate is Fate.DEAD else "s", one.job_id] = self._keep(one)
         return True
 
-    def _put_back(self, entry: Entry, due_ms: int | None) -> None:
-        """Out of a hand, not ended: cancelled when that was asked for, else ready or later."""
-        entry.sysid = ""
-        if self._data.notes.pop(("c", entry.job.id), None) is not None:
-            self._data.outcomes[entry.job.id] = None
-            entry.place, entry.score = "ended", self._now_ms()
-        elif due_ms is not None:
-            entry.place, entry.score = "later", due_ms
-        else:
-            entry.place, entry.score = "ready", entry.job.priority
-
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
         await self._answer()
         if not self._advance(journal_id, Lane.CANCELS, start, end, len(job_ids)):
@@ -163,7 +152,7 @@ class FakeStore(FakeMembers):
         if limit < 1:
             return []
         self._own(owner)
-        if not self._all_through():
+        if not self._is_life() or not self._all_through():
             return []
         ready = sorted(
             (entry for entry in self._data.entries.values() if entry.place == "ready" and entry.job.jobtype == jobtype),
@@ -185,42 +174,6 @@ class FakeStore(FakeMembers):
         tries = self._data.tries.get(entry.job.id)
         return Held(entry.job, entry.score, (tries.count if tries else 0) + 1)
 
-    async def get_held(self, owner: Owner) -> dict[str, int]:
-        await self._answer()
-        self._own(owner)
-        ours = {i: e.score for i, e in self._data.entries.items() if e.place == "held" and e.sysid == owner.sysid}
-        return ours | {i: fence for i, (sysid, fence) in self._data.early.items() if sysid == owner.sysid}
-
-    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
-        await self._answer()
-        if holds:
-            self._own(owner)
-        return [job_id for job_id, fence in holds.items() if not self._is_ours_again(owner, job_id, fence)]
-
-    def _is_ours_again(self, owner: Owner, job_id: str, fence: int) -> bool:
-        entry = self._data.entries.get(job_id)
-        if entry is None:
-            noted = ("s", job_id) in self._data.notes or ("d", job_id) in self._data.notes
-            if noted or self._data.early.get(job_id, (owner.sysid, 0))[0] != owner.sysid:
-                return False
-            self._data.early[job_id] = owner.sysid, fence
-            return True
-        if entry.place in ("ended", "dead") or (entry.place == "held" and entry.sysid != owner.sysid):
-            return False
-        entry.place, entry.score, entry.sysid = "held", fence, owner.sysid
-        return True
-
-    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
-        await self._answer()
-        if held:
-            self._own(owner)
-        for job_id, fence in held.items():
-            entry = self._data.entries.get(job_id)
-            if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == fence:
-                self._put_back(entry, None)
-            if self._data.early.get(job_id) == (owner.sysid, fence):
-                del self._data.early[job_id]
-
     async def promote(self, limit: int) -> Promoted:
         await self._answer()
         now_ms = self._now_ms()
@@ -234,17 +187,6 @@ class FakeStore(FakeMembers):
         rest = later[len(due) :]
         return Promoted(len(due), max(0, rest[0].score - now_ms) if rest else None)
 
-    def _give_back(self, sysid: str, limit: int | None) -> int:
-        early = [job_id for job_id, (holder, _) in self._data.early.items() if holder == sysid][:limit]
-        for job_id in early:
-            del self._data.early[job_id]
-        held = [entry for entry in self._data.entries.values() if entry.place == "held" and entry.sysid == sysid]
-        left = None if limit is None else limit - len(early)
-        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:left]
-        for entry in held:
-            self._put_back(entry, None)
-        return len(early) + len(held)
-
     # ------------------------------------------------------------ looking and cleaning
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
@@ -252,6 +194,8 @@ class FakeStore(FakeMembers):
         entry = self._data.entries.get(job_id)
         if entry is None:
             number = codec.journal_of(job_id)
+            if job_id in self._data.early:
+                return OnItsWay(self._data.last.get(-1 if number is None else number, ""))
             if number is None:
                 return None
             return codec.on_its_way(job_id, self._data.last.get(number, "" if number in self._journals else None))
@@ -296,7 +240,7 @@ class FakeStore(FakeMembers):
 
     def _purge_notes(self, limit: int, old_ms: float) -> int:
         old = sorted((at, note) for note, at in self._data.notes.items() if at <= old_ms)[:limit]
-        gone = [note for _, note in old if note[1] not in self._data.entries]
+        gone = [note for _, note in old if note[1] not in self._data.entries and note[1] not in self._data.early]
         for letter, job_id in gone:
             del self._data.notes[letter, job_id]
             if letter == "r":

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.errors import ConfigError, PositionMismatch, StaleOwner, StoreAway, StoreRefused, SysidTaken
+from jqd.errors import ConfigError, PositionMismatch, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
 from jqd.store import RedisStore, StoreConfig
 from jqd.store.keys import KINDS, Keys
-from jqd.store.scripts import load_scripts, translate
+from jqd.store.scripts import OtherServer, load_scripts, translate
 
 LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
 FILES = sorted(LUA.glob("*.lua"))
@@ -41,7 +41,7 @@ def test_scripts_that_free_memory_run_on_a_full_server() -> None:
 
 
 def test_every_script_has_a_method_or_helps_one() -> None:
-    helpers = {"bury", "give_back"}
+    helpers = {"bury", "give_back", "mark"}
     assert {path.stem for path in FILES} - helpers <= set(dir(RedisStore))
 
 
@@ -77,7 +77,7 @@ def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
         (redis.ConnectionError("refused"), StoreAway),
         (redis.TimeoutError("no answer"), StoreAway),
         (redis.BusyLoadingError("loading", status_code="LOADING"), StoreAway),
-        (redis.ReadOnlyError("a replica", status_code="READONLY"), StoreAway),
+        (redis.ReadOnlyError("a replica", status_code="READONLY"), StoreChanged),
         (redis.OutOfMemoryError("full", status_code="OOM"), StoreAway),
         (redis.ResponseError("MISCONF errors writing to the AOF file"), StoreAway),
         (redis.ResponseError("BUSY running a script"), StoreAway),
@@ -88,6 +88,8 @@ def test_a_bad_include_is_a_mistake(tmp_path: Path, line: str) -> None:
         (redis.ResponseError("JQD_ARGUMENT count"), StoreRefused),
         (redis.ResponseError("JQD_POSITION x"), StoreRefused),
         (redis.InvalidResponse("noise"), StoreRefused),
+        (OtherServer("it restarted"), StoreChanged),
+        (redis.ResponseError("JQD_STORE_CHANGED life"), StoreChanged),
         (redis.ResponseError("JQD_STALE_OWNER 7"), StaleOwner),
         (redis.ResponseError("JQD_SYSID_TAKEN 7"), SysidTaken),
         (redis.ResponseError("JQD_POSITION 7"), PositionMismatch),
