@@ -20,6 +20,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.record import Lane, PushedJob
 from jqd.runner import Runner, Workers
+from jqd.store import Store
 
 
 class Control:
@@ -29,6 +30,7 @@ class Control:
         self,
         *,
         journal: Journal,
+        store: Store,
         runner: Runner,
         workers: Workers,
         membership: Membership,
@@ -40,6 +42,7 @@ class Control:
     ) -> None:
         self.draining = False
         self._journal = journal
+        self._store = store
         self._runner = runner
         self._workers = workers
         self._membership = membership
@@ -68,9 +71,7 @@ class Control:
         for pace in self._paces:
             if pace.reason is not None:
                 return f"the store cannot be used by {pace.loop}: {pace.reason}"
-        if not self._membership.trusts():
-            return "this daemon has not joined the store yet"
-        return None
+        return self._membership.hold_up()
 
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing."""
@@ -83,6 +84,10 @@ class Control:
         if self._joblog.enabled:
             rows = ({"job_id": i, "jobtype": job.name} for i, job in zip(job_ids, jobs, strict=True))
             self._joblog.write("entered", rows)
+
+    def settled(self) -> bool:
+        """Whether the store is known to hold all that the daemons' journals know: what it says now will stay so."""
+        return self._membership.settled
 
     async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
         """Whether the store has applied `lane` up to `position` within `timeout_s`."""
@@ -104,6 +109,7 @@ class Control:
             "version": __version__,
             "uptime_s": round(self._clock.mono_s() - self._started_at_s, 3),
             "journal": self._journal.stats(),
+            "store": {"durability": self._store.durability_rule, "held_up": self._membership.hold_up()},
             "lanes": {
                 lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
                 for lane, ingest in self._lanes.items()

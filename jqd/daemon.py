@@ -12,7 +12,7 @@ import random
 import signal
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from jqd.api import Api, Parts
 from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
-from jqd.edge import bind, serve_http, url_of
-from jqd.errors import StoreError
+from jqd.edge import address_of, bind, serve_http, url_of
+from jqd.errors import JournalForked, StoreError
 from jqd.job import Held, Job, Outcome
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
+from jqd.loops.barrier import Barrier
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest, LaneRules
@@ -36,6 +37,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
+from jqd.loops.retention import Retention
 from jqd.loops.settle import Settle
 from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 from jqd.runner import Runner, Workers
@@ -45,6 +47,7 @@ from jqd.store import Store, open_embedded, open_store
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
+FORK_RETRY_S = 1.0  # a store that fails while the journal gets a new id is looked at again
 RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
@@ -61,7 +64,8 @@ class Daemon:
         sysid = journal.journal_id[:10]
         self.endings = Endings()
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
-        self.membership = Membership(sysid, config.lease, clock)
+        # A store of our own in our data directory: no other daemon can hold jobs of it.
+        self.membership = Membership(sysid, config.lease, clock, alone=not config.store.url)
         self.workers = Workers(config.data_dir / "workers.json", clock=clock)
         self.runner = Runner(
             config.runner,
@@ -76,11 +80,15 @@ class Daemon:
         self._build_loops(source)
         self.control = Control(
             journal=journal,
+            store=store,
             runner=self.runner,
             workers=self.workers,
             membership=self.membership,
             lanes=self.lanes,
-            paces=[self.renew.pace, self.dispatch.pace, *(lane.pace for lane in self.lanes.values())],
+            paces=[
+                *(self.barrier.pace, self.renew.pace, self.dispatch.pace),
+                *(lane.pace for lane in self.lanes.values()),
+            ],
             endings=self.endings,
             clock=clock,
             joblog=self.joblog,
@@ -116,7 +124,20 @@ class Daemon:
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes(source)
-        self.purge = Purge(journal=journal, store=store, applied=self._applied_everywhere, source=source)
+        self.barrier = Barrier(
+            journal=journal,
+            store=store,
+            membership=self.membership,
+            lanes=self.lanes,
+            runner=self.runner,
+            reap=self.reap,
+            claims=self.dispatch.claims,
+            source=source,
+        )
+        self.purge = Purge(store=store, source=source)
+        self.retention = Retention(
+            journal=journal, store=store, applied=self._applied_everywhere, clock=clock, source=source
+        )
 
     def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
         rules: dict[Lane, LaneRules[Any]] = {
@@ -132,14 +153,22 @@ class Daemon:
             Lane.CANCELS: LaneRules(decode_cancels, self.store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled),
         }
         return {
-            lane: Ingest(lane, rule, journal=self.journal, store=self.store, source=source)
+            lane: Ingest(
+                lane,
+                rule,
+                journal=self.journal,
+                store=self.store,
+                source=source,
+                rolled_back=lambda: self.barrier.rolled_back(),
+            )
             for lane, rule in rules.items()
         }
 
     def _applied_everywhere(self) -> int | None:
-        points = [self.journal.read_point(lane) for lane in Lane]
-        known = all(ingest.position is not None for ingest in self.lanes.values())
-        return min(points) if known else None
+        """Up to where every lane is in the store; None while a life of the store is being entered."""
+        if not self.membership.settled or any(ingest.position is None for ingest in self.lanes.values()):
+            return None
+        return min(self.journal.read_point(lane) for lane in Lane)
 
     def _ingested(self, jobs: Sequence[Job]) -> None:
         self.dispatch.wake()
@@ -203,10 +232,13 @@ class Daemon:
         return [
             self.runner.run,
             self.renew.run,
+            self.renew.run_doubt,
             self.reap.run,
             self.settle.run,
             self.settle.run_returns,
             self.purge.run,
+            self.retention.run,
+            self.barrier.run,
             *(lane.run for lane in self.lanes.values()),
         ]
 
@@ -231,7 +263,7 @@ class Daemon:
         """Until every outcome is in the journal and the store, and every untried job is handed back."""
         while self.runner.get_running_jobs() or self.settle.pending:  # noqa: ASYNC110 - three parts, one short moment
             await trio.sleep(0.02)
-        await self.lanes[Lane.OUTCOMES].wait_applied(self.journal.read_point(Lane.OUTCOMES))
+        await self.lanes[Lane.OUTCOMES].wait_caught_up(self.journal.end)
 
 
 async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: None) -> None:
@@ -240,20 +272,63 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion before
     anything is accepted.
     """
+    config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    listener = bind(config.http.bind)
+    address = address_of(listener)
+    journal_id: bytes | None = None
+    while True:
+        with closing(listener):
+            forked = await _serve_once(config, listener, ready, journal_id)
+        if forked is None:
+            return
+        journal_id, ready, listener = forked, lambda url: None, bind(address)
+
+
+async def _serve_once(
+    config: Config, listener: Any, ready: Callable[[str], None], journal_id: bytes | None
+) -> bytes | None:
+    """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
     clock = SystemClock()
     source = random.Random()
-    listener = bind(config.http.bind)
+    forked: bytes | None = None
     async with AsyncExitStack() as stack:
-        stack.callback(listener.close)
-        config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        journal = await stack.enter_async_context(open_journal(config.journal, clock=clock))
+        journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
         store = await stack.enter_async_context(_open_store(config))
         daemon = Daemon(config, journal, store, clock, source)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         await nursery.start(_watch_signals, stop, config.drain_s)
-        await daemon.run(stop=stop, listener=listener, ready=ready)
+        try:
+            await daemon.run(stop=stop, listener=listener, ready=ready)
+        except* JournalForked as group:
+            log.error("daemon.journal_forked", error=str(group.exceptions[0]), journal=journal.journal_id)
+            forked = await _fork(daemon)
         nursery.cancel_scope.cancel()
+    return forked
+
+
+async def _fork(daemon: Daemon) -> bytes:
+    """A new id for this journal directory. What the old one had applied of it is marked as applied for the new one.
+
+    A store that goes away meanwhile is no harm: the id stays as it is, and the next life finds the same.
+    """
+    journal, store = daemon.journal, daemon.store
+    new = os.urandom(16)
+    try:
+        stored = await store.applied(journal.journal_id)
+        await store.applied(new.hex())
+        for lane, ingest in daemon.lanes.items():
+            position = ingest.last_position
+            if position is None:
+                position = min(stored[lane], journal.opened_at)
+            if position:
+                await store.skip(new.hex(), lane, 0, position)
+    except StoreError as error:
+        log.error("daemon.not_forked", error=str(error))
+        await trio.sleep(FORK_RETRY_S)
+        return bytes.fromhex(journal.journal_id)
+    log.warning("daemon.forked", journal=new.hex(), before=journal.journal_id)
+    return new
 
 
 @asynccontextmanager

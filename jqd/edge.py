@@ -49,6 +49,12 @@ def bind(address: str) -> socket.socket:
     return listener
 
 
+def address_of(listener: socket.socket) -> str:
+    """What `bind` takes to listen there again."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def url_of(listener: socket.socket) -> str:
     """How a client on this machine reaches it."""
     host, port = listener.getsockname()[:2]

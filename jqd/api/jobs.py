@@ -76,8 +76,9 @@ async def cancel(parts: Parts, job_id: str) -> State:
     position = parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id]))
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
-    if not await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s):
-        return before.state
+    applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s)
+    if not applied or not parts.control.settled():
+        return before.state  # while daemons still tell the store what it forgot, one of them may bring this job running
     try:
         after = await parts.store.get_job(job_id)
     except StoreAway:

@@ -9,10 +9,12 @@ from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.schema import eligible_at_ms
+from jqd.errors import StoreError
 from jqd.jobid import IdRange
 from jqd.record import Head, Lane, PushedJob, encode_jobs
 
 ACKS = ("fsync", "memory", "store")
+REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
 
 async def push(parts: Parts, request: Request) -> Response:
@@ -20,12 +22,7 @@ async def push(parts: Parts, request: Request) -> Response:
 
     Raises Problem: 400, 413, 415, 422 for what is wrong with the request, 503 or 507 when nothing can be taken now.
     """
-    query = request.query()
-    ack = query.get("ack", "fsync")
-    if ack not in ACKS:
-        raise Problem(422, f"there is no ack level {ack[:32]!r}; there are {', '.join(ACKS)}")
-    if "replicas" in query:
-        raise Problem(422, "replicas is not supported yet; leave it out")
+    wanted = _ack_wanted(request)
     ready_or_problem(parts)
     batch = parse_push(request, parts.config)
     language = request.answer_language()
@@ -33,15 +30,40 @@ async def push(parts: Parts, request: Request) -> Response:
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some jobs are wrong", errors=_errors(batch))
     if not batch.jobs:
         raise _all_refused(batch)
-    taken = await take(parts, batch.array, batch.jobs, ack)
-    ids = taken.job_ids
+    taken = await take(parts, batch.array, batch.jobs, wanted)
+    ids, reached = taken.job_ids, taken.ack.named()
     if batch.single:
         location = {"location": f"/v1/jobs/{ids[0]}"}
-        return answer(201, {"job_id": ids[0], "ack": taken.ack}, language, location)
+        return answer(201, {"job_id": ids[0], **reached}, language, location)
     if not batch.refused:
-        return answer(201, {"job_ids": ids, "ack": taken.ack}, language)
-    body = {"job_ids": _spread(batch, ids), "ack": taken.ack, "errors": _errors(batch)}
-    return answer(207, body, language)
+        return answer(201, {"job_ids": ids, **reached}, language)
+    return answer(207, {"job_ids": _spread(batch, ids), **reached, "errors": _errors(batch)}, language)
+
+
+class Ack(NamedTuple):
+    """How safe jobs are when they are answered."""
+
+    level: str = "fsync"
+    replicas: int = 0
+    """Of the store; only with the level `store`."""
+
+    def named(self) -> dict[str, object]:
+        """The members of an answer that say so."""
+        return {"ack": self.level, "replicas": self.replicas} if self.replicas else {"ack": self.level}
+
+
+def _ack_wanted(request: Request) -> Ack:
+    """Raises Problem 422."""
+    query = request.query()
+    replicas = query.get("replicas", "0")
+    if not (replicas.isascii() and replicas.isdecimal()) or int(replicas[:9]) > REPLICAS_MAX:
+        raise Problem(422, f"replicas is a whole number from 0 to {REPLICAS_MAX}, not {replicas[:32]!r}")
+    level = query.get("ack", "store" if int(replicas) else "fsync")
+    if level not in ACKS:
+        raise Problem(422, f"there is no ack level {level[:32]!r}; there are {', '.join(ACKS)}")
+    if int(replicas) and level != "store":
+        raise Problem(422, f"replicas={replicas} is about the store: ask for ack=store, not ack={level}")
+    return Ack(level, int(replicas))
 
 
 def ready_or_problem(parts: Parts) -> None:
@@ -52,16 +74,19 @@ def ready_or_problem(parts: Parts) -> None:
         raise Problem(507 if full else 503, reason, retry_after_s=RETRY_AFTER_S)
 
 
+FSYNC = Ack()
+
+
 class Accepted(NamedTuple):
     """What was promised to the pusher."""
 
     job_ids: list[str]
-    ack: str
+    ack: Ack
     """The level reached."""
 
 
-async def take(parts: Parts, array: bytes, jobs: list[PushedJob], ack: str = "fsync") -> Accepted:
-    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `ack` says.
+async def take(parts: Parts, array: bytes, jobs: list[PushedJob], wanted: Ack = FSYNC) -> Accepted:
+    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
@@ -75,15 +100,26 @@ async def take(parts: Parts, array: bytes, jobs: list[PushedJob], ack: str = "fs
     }
     position = parts.journal.write(Lane.JOBS, len(jobs), encode_jobs(Head(ids.first, now_ms, eligible), array))
     parts.taken.note(ids.first, parts.journal.ids.last_id, position)
-    if ack != "memory":
+    if wanted.level != "memory":
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
         with trio.CancelScope(shield=True):
             await parts.journal.wsync(position)
     names = ids.ids()
     parts.control.entered(names, jobs)
-    if ack == "store" and not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s):
-        ack = "fsync"
-    return Accepted(names, ack)
+    if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas):
+        return Accepted(names, FSYNC)
+    return Accepted(names, wanted)
+
+
+async def _safe_in_store(parts: Parts, position: int, replicas: int) -> bool:
+    """Whether the store has applied up to `position` and would survive a crash with it, in the time there is."""
+    deadline_s = trio.current_time() + parts.config.store_s
+    if not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s):
+        return False
+    try:
+        return await parts.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()))
+    except StoreError:
+        return False
 
 
 def _all_refused(batch: Batch) -> Problem:

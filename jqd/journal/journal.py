@@ -9,7 +9,7 @@ all who wait, and while it runs the next one gathers. Idea of the method names: 
 import errno
 import itertools
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -154,8 +154,10 @@ class Journal:
         return segments[0].first if segments else self.end
 
     def read_point(self, lane: Lane) -> int:
-        """Up to where the lane was read and rsync'd."""
-        return self._cursors[lane].read_point
+        """Up to where the lane was read and rsync'd, or holds nothing."""
+        cursor = self._cursors[lane]
+        cursor.is_empty(self._commits.last_end[lane], self.end)  # passes over what belongs to other lanes
+        return cursor.read_point
 
     def read_reserve(self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB) -> Reservation | None:
         """Reserve what is durable and unread, or None. No I/O. One reservation per lane at a time.
@@ -179,7 +181,7 @@ class Journal:
         """
         return await self._read(self._readers[token.lane], token)
 
-    async def read_range(self, lane: Lane, start: int, end: int) -> AsyncIterator[list[Slice]]:
+    async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
         """What is durable of a lane between two positions, some MiB at a time. No cursor moves; otherwise as `read`."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 import trio
 
 from jqd.clock import Clock
-from jqd.errors import StaleOwner, StoreAway, StoreRefused
+from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.job import Held
 from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.runner import Runner
+from jqd.loops.reconcile import reconcile
+from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, Store, WaitingType
 
@@ -42,6 +43,8 @@ class Dispatch:
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
+        self.claims = trio.Lock()
+        """Held while a claim is under way."""
         self._store = store
         self._scheduler = scheduler
         self._runner = runner
@@ -60,17 +63,23 @@ class Dispatch:
         """Dispatch until cancelled."""
         task_status.started()
         while True:
-            owner = await self._membership.wait_trusted()
+            owner = await self._membership.wait_claimable()
             self._hint = trio.Event()
             try:
                 if self.reply_lost:
-                    await self._reconcile(owner)
+                    await reconcile(self._store, self._runner, owner)
+                    self.reply_lost = False
                 await self._promote()
                 claimed = await self._round(owner)
             except StaleOwner as error:
-                self._log.error("dispatch.stale", error=str(error))
-                self._membership.burnt()
-                self._runner.stop_work()
+                if owner == self._membership.seated:
+                    self._log.error("dispatch.stale", error=str(error))
+                    self._membership.burnt()
+                    self._runner.stop_work()
+            except StoreChanged as error:
+                if owner == self._membership.seated:
+                    self._log.warning("dispatch.store_changed", error=str(error))
+                    self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
             else:
@@ -121,34 +130,30 @@ class Dispatch:
         return self._runner.offer(row.jobtype, row.priority) is not None
 
     async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int) -> int:
-        jobtype = row.jobtype
-        offer = self._runner.offer(jobtype, row.priority)
-        if offer is None or offer.priority_min > no_worse_than:
-            return 0
-        self.reply_lost = True
-        held = await self._store.get_waiting_jobs(
-            owner,
-            jobtype,
-            min(offer.jobs_max, CLAIM_JOBS),
-            priority_min=offer.priority_min,
-            priority_max=min(no_worse_than, offer.priority_max),
-            bytes_max=offer.bytes_max,
-        )
-        self.reply_lost = False
-        if held:
-            # A job still at work here under an older fence is counted already; the runner drops that void attempt.
-            if fresh := sum(not self._runner.at_work(each.job.id) for each in held):
-                self._scheduler.jobs_started(jobtype, fresh)
-            self._started(offer.worker_id, held)
-            self._runner.run_jobs(offer.worker_id, jobtype, held)
-            self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)
-        return len(held)
+        async with self.claims:
+            if self._membership.hold_up() is not None:
+                return 0
+            offer = self._runner.offer(row.jobtype, row.priority)
+            if offer is None or offer.priority_min > no_worse_than:
+                return 0
+            self.reply_lost = True
+            held = await self._store.get_waiting_jobs(
+                owner,
+                row.jobtype,
+                min(offer.jobs_max, CLAIM_JOBS),
+                priority_min=offer.priority_min,
+                priority_max=min(no_worse_than, offer.priority_max),
+                bytes_max=offer.bytes_max,
+            )
+            self.reply_lost = False
+            if held:
+                self._hand_over(offer, row.jobtype, held)
+            return len(held)
 
-    async def _reconcile(self, owner: Owner) -> None:
-        """Give back what the store holds for us and we do not: claims whose answer was lost."""
-        ours = self._runner.get_running_jobs()
-        unknown = [held for held in await self._store.get_held(owner) if ours.get(held.job.id) != held.fence]
-        if unknown:
-            await self._store.release_jobs(owner, unknown)
-            self._log.warning("dispatch.reconciled", count=len(unknown))
-        self.reply_lost = False
+    def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
+        # A job still at work here under an older fence is counted already; the runner drops that void attempt.
+        if fresh := sum(not self._runner.at_work(each.job.id) for each in held):
+            self._scheduler.jobs_started(jobtype, fresh)
+        self._started(offer.worker_id, held)
+        self._runner.run_jobs(offer.worker_id, jobtype, held)
+        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)

@@ -2,7 +2,8 @@
 
 The read point that counts lives in the store: every `apply` says from where to where it goes, and the store refuses
 any other start. So a lost reply, a crash between apply and rsync, and a store that came back older than it was are
-one case: `PositionMismatch` names the position to go on from.
+one case: `PositionMismatch` names the position to go on from. A position that is further than anything we ever sent
+is somebody else's: another copy of this journal lives, or this directory is an older copy itself (`JournalForked`).
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one script call
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
@@ -14,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.errors import PositionMismatch, StoreAway, StoreRefused
+from jqd.errors import JournalForked, PositionMismatch, StoreAway, StoreRefused
 from jqd.journal import Journal, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
@@ -50,26 +51,41 @@ class Ingest(Generic[Record]):
     """The loop of one lane."""
 
     def __init__(
-        self, lane: Lane, rules: LaneRules[Record], *, journal: Journal, store: Store, source: random.Random
+        self,
+        lane: Lane,
+        rules: LaneRules[Record],
+        *,
+        journal: Journal,
+        store: Store,
+        source: random.Random,
+        rolled_back: Callable[[], None] = lambda: None,
     ) -> None:
+        """`rolled_back`: told when the store remembers less than it said it had applied."""
         self.lane = lane
         self.pace = Pace("ingest", source=source)
         self._rules = rules
         self._journal = journal
         self._store = store
+        self._rolled_back = rolled_back
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
+        self._recheck = True  # the store is to be asked before anything else
+        self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
         self._unanswered: Chunk[Record] | None = (
             None  # sent, but the answer was lost: sent again as it is, first of all
         )
         self._moved = trio.Event()
+        self._waiting = trio.CancelScope()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Apply this lane until cancelled. Survives the store being away or rolled back; anything else is a bug."""
+        """Apply this lane until cancelled. Survives the store being away or rolled back; anything else is a bug.
+
+        Raises JournalForked when the store holds positions of this journal that we never sent.
+        """
         task_status.started()
         while True:
             try:
-                if self._position is None:
+                if self._recheck:
                     await self._find_position()
                 if self._unanswered is not None:
                     await self._apply(self._unanswered)
@@ -81,37 +97,64 @@ class Ingest(Generic[Record]):
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
 
-    async def wait_applied(self, position: int) -> None:
-        """Return once the store has applied this lane up to `position`."""
-        while self._position is None or self._position < position:
-            await self._moved.wait()
-
     @property
     def position(self) -> int | None:
-        """What the store has applied of this lane, as far as we know; None before it has told us."""
+        """What the store has applied of this lane, as far as we know; None while it has to be asked."""
+        return None if self._recheck else self._position
+
+    @property
+    def last_position(self) -> int | None:
+        """What the store once said it had applied for us; None before it said anything."""
         return self._position
+
+    def recheck(self) -> None:
+        """The store may have forgotten: ask it for the position before anything else is sent."""
+        self._recheck = True
+        self._waiting.cancel()
+
+    async def wait_applied(self, position: int) -> None:
+        """Return once the store has applied this lane up to `position`."""
+        while self.position is None or self.position < position:
+            await self._moved.wait()
+
+    async def wait_caught_up(self, position: int) -> None:
+        """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
+        while self.position is None or max(self.position, self._journal.read_point(self.lane)) < position:
+            await self._moved.wait()
 
     async def _find_position(self) -> None:
         applied = await self._store.applied(self._journal.journal_id)
         self.pace.went_well()
+        self._recheck = False
         self._go_to(applied[self.lane])
 
     def _go_to(self, position: int) -> None:
+        if position > self._sent_end:
+            raise JournalForked(
+                f"the store has applied lane {self.lane.name.lower()} of journal {self._journal.journal_id} up to "
+                f"{position}, but from here only up to {self._sent_end}: this directory is an older copy, "
+                "or another copy of it is in use"
+            )
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
+            self._rolled_back()
         self._journal.seek(self.lane, position)
         self._advance(position)
 
     async def _step(self) -> None:
         token = self._journal.read_reserve(self.lane, RESERVE_RECORDS)
         if token is None:
-            await self._journal.wait_readable(self.lane)
+            self._tell()  # all that is durable was looked at
+            with trio.CancelScope() as self._waiting:
+                await self._journal.wait_readable(self.lane)
             return
         done = False
         try:
             slices = await self._journal.read(token)
             for chunk in chunks(slices, self._rules.decode, self._rules.size_bytes):
                 await self._apply(chunk)
+                if self._recheck:
+                    return
             await self._skip_to(token.end)
             done = True
         finally:
@@ -127,6 +170,7 @@ class Ingest(Generic[Record]):
         assert self._position is not None
         # The same chunk until it is answered: only then does the store recognise a repeat, and are its waiters told.
         self._unanswered = chunk
+        self._sent_end = max(self._sent_end, chunk.end)
         await self._rules.apply(self._journal.journal_id, self._position, chunk.end, chunk.records)
         self._unanswered = None
         self.pace.went_well()
@@ -138,11 +182,15 @@ class Ingest(Generic[Record]):
         """What is left of the range belongs to other lanes. The store is told now and then only: it costs a call."""
         assert self._position is not None
         if end - self._position >= SKIP_BYTES:
+            self._sent_end = max(self._sent_end, end)
             await self._store.skip(self._journal.journal_id, self.lane, self._position, end)
             self._advance(end)
 
     def _advance(self, position: int) -> None:
         self._position = position
+        self._tell()
+
+    def _tell(self) -> None:
         self._moved.set()
         self._moved = trio.Event()
 

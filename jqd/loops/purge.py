@@ -1,12 +1,10 @@
-"""Deletes what is past its keep time: archived jobs, kept results, tombstones in the store; segments of the journal."""
+"""Deletes from the store what is past its keep time: archived jobs, kept results, notes of jobs that never came."""
 
 import random
-from collections.abc import Callable
 
 import trio
 
 from jqd.errors import StoreAway, StoreRefused
-from jqd.journal import Journal
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
 from jqd.store import Store
@@ -18,14 +16,9 @@ PURGE_ROWS = 500  # a script must stay below about 5 ms
 class Purge:
     """Several daemons purging at once is harmless: the script is idempotent."""
 
-    def __init__(
-        self, *, journal: Journal, store: Store, applied: Callable[[], int | None], source: random.Random
-    ) -> None:
-        """`applied`: the position up to which every lane is in the store, None while unknown."""
+    def __init__(self, *, store: Store, source: random.Random) -> None:
         self.pace = Pace("purge", source=source)
-        self._journal = journal
         self._store = store
-        self._applied = applied
         self._log = get_logger("purge")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -41,7 +34,5 @@ class Purge:
                 await self.pace.wait_after(error)
                 continue
             self.pace.went_well()
-            position = self._applied()
-            freed = 0 if position is None else self._journal.trim(position)
-            if rows or freed:
-                self._log.info("purge.batch", rows=rows, journal_bytes=freed)
+            if rows:
+                self._log.info("purge.batch", rows=rows)

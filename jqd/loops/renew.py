@@ -1,8 +1,7 @@
 """Keeps the owner lease fresh, and stops the work in hand when trust in it ends.
 
-One small call renews everything held, whatever its number. When the store does not answer in time the work is
-stopped but nothing is dropped: what an owner holds stays its own until its epoch is burnt. When the epoch *is* burnt,
-a new one is reserved, and what the old one still holds goes back first.
+One small call renews everything held, whatever its number, and brings everybody's heartbeats. When the store does not
+answer in time the work is stopped but nothing is dropped: what an owner holds stays its own until its epoch is burnt.
 """
 
 import random
@@ -11,15 +10,17 @@ from collections.abc import Callable
 import trio
 
 from jqd.clock import Clock
-from jqd.errors import StaleOwner, StoreAway, StoreRefused
+from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.store import Member, Owner, Store
 
+MOTION_S = 0.25  # while others are awaited, so that claims begin again soon after the last of them is through
+
 
 class Renew:
-    """Joins the store's members, renews, rejoins."""
+    """Renews while there is a seat; `barrier` takes it, and takes it anew."""
 
     def __init__(
         self,
@@ -42,34 +43,42 @@ class Renew:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Renew until cancelled."""
         task_status.started()
+        membership = self._membership
         while True:
+            owner = await membership.wait_seated()
             try:
-                await self._renew_once()
+                await self._renew(owner)
+            except StaleOwner as error:
+                if owner == membership.seated:
+                    self._log.error("renew.burnt", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
+                    membership.burnt()
+                    self._stop_work()
+            except StoreChanged as error:
+                if owner == membership.seated:
+                    self._log.warning("renew.store_changed", error=str(error))
+                    membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
             else:
-                await trio.sleep(self._membership.config.renew_s)
+                with trio.move_on_after(MOTION_S if membership.in_motion else membership.config.renew_s):
+                    await membership.wait_hurry()
+
+    async def run_doubt(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Stop the work in hand whenever trust ends, until cancelled: others may start the same jobs soon after."""
+        task_status.started()
+        while True:
+            await self._membership.wait_trusted()
+            await trio.sleep(self._membership.trust_ends_s - self._clock.mono_s())
             if not self._membership.trusts():
                 self._stop_work()
 
-    async def _renew_once(self) -> None:
-        owner = self._membership.owner
+    async def _renew(self, owner: Owner) -> None:
+        membership = self._membership
         sent_at_s = self._clock.mono_s()
-        if owner is None:
-            owner = await self._join()
-            sent_at_s = self._clock.mono_s()
-        try:
-            members = await self._store.renew_sysid(owner)
-        except StaleOwner as error:
-            self._log.error("renew.burnt", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
-            self._membership.burnt()
-            return
+        answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.wants_settling)
         self.pace.went_well()
-        self._membership.joined(owner, sent_at_s)
-        self._seen(members)
-
-    async def _join(self) -> Owner:
-        """A new epoch. The journal's lock proves that no other process lives under this sysid."""
-        owner = await self._store.reserve_sysid(self._membership.sysid, previous_epoch_dead=True)
-        self._log.info("renew.joined", sysid=owner.sysid, epoch=owner.epoch)
-        return owner
+        if owner != membership.seated:
+            return  # the answer of a seat that was given up meanwhile
+        membership.renewed(sent_at_s, answer)
+        if membership.through:
+            self._seen(answer.members)

@@ -103,7 +103,7 @@ class Settle:
         owner = self._membership.owner
         if owner is not None:
             try:
-                await self._store.release_jobs(owner, batch)
+                await self._store.release_jobs(owner, {held.job.id: held.fence for held in batch})
             except StaleOwner as error:
                 # Whoever burnt our epoch put these jobs back already.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))

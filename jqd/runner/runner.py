@@ -221,6 +221,13 @@ class Runner:
         """The store knows what became of these. Ids that are not stopped here are passed over."""
         self._ledger.settled(job_ids)
 
+    def lose(self, job_ids: Iterable[str]) -> None:
+        """The store says these are not ours: end their work and report nothing of it. Unknown ids are passed over."""
+        for job_id in job_ids:
+            parcel = self._desk.parcels.get(job_id)
+            if parcel is not None:
+                parcel.drop(parcel.missing[job_id])
+
     # ------------------------------------------------ for the API
 
     def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:

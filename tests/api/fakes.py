@@ -89,6 +89,14 @@ class FakeStore:
         self.dropped: list[str] = []
         self.looks = 0
         self.looked = trio.Event()
+        self.durable = True
+        self.waited_for: list[int] = []
+
+    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.waited_for.append(replicas)
+        return self.durable
 
     def _check(self) -> None:
         if self.away:
@@ -141,6 +149,7 @@ class FakeControl:
         self.not_pushing: str | None = None
         self.not_running: str | None = None
         self.applies = True
+        self.calm = True
         self.warned: list[str] = []
         self.endings = Endings()
         self.waiters: Counter[str] = Counter()
@@ -159,6 +168,9 @@ class FakeControl:
 
     def warnings(self) -> Sequence[str]:
         return self.warned
+
+    def settled(self) -> bool:
+        return self.calm
 
     def stats(self) -> Mapping[str, object]:
         return {"daemon": "fake", "uptime_s": 1.5}

@@ -311,6 +311,13 @@ async def test_without_confirmation_it_is_recorded_only(edge):
     assert edge.journal.cancels() == [job_id, job_id, foreign]
 
 
+async def test_a_cancel_is_not_confirmed_while_daemons_still_tell_the_store_what_it_forgot(edge):
+    job_id = edge.add(State.WAITING)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
+    edge.control.calm = False
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+
+
 async def test_a_job_not_ingested_yet_meets_its_cancel(edge):
     job_id = await pushed(edge)
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204

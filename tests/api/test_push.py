@@ -135,7 +135,28 @@ async def test_store_names_the_level_reached(edge):
     assert edge.journal.synced == edge.journal.end
 
 
-@pytest.mark.parametrize("query", ["ack=disk", "ack=", "replicas=1"])
+async def test_store_comes_down_to_fsync_when_the_store_would_not_survive_a_crash_with_it(edge):
+    edge.store.durable = False
+    told = await edge.call("POST", "/v1/jobs?ack=store", {"name": "a"})
+    assert (told.status, told.body["ack"]) == (201, "fsync")
+    edge.store.away = True
+    told = await edge.call("POST", "/v1/jobs?ack=store", {"name": "a"})
+    assert (told.status, told.body["ack"]) == (201, "fsync")
+
+
+@pytest.mark.parametrize("query", ["ack=store&replicas=2", "replicas=2"])
+async def test_replicas_of_the_store_are_waited_for_and_named(edge, query):
+    told = await edge.call("POST", f"/v1/jobs?{query}", {"name": "a"})
+    assert (told.status, told.body["ack"], told.body["replicas"]) == (201, "store", 2)
+    assert edge.store.waited_for == [2]
+    edge.store.durable = False
+    told = await edge.call("POST", f"/v1/jobs?{query}", {"name": "a"})
+    assert (told.body["ack"], "replicas" in told.body) == ("fsync", False)
+
+
+@pytest.mark.parametrize(
+    "query", ["ack=disk", "ack=", "replicas=x", "replicas=-1", "replicas=", "replicas=1&ack=fsync", "replicas=101"]
+)
 async def test_unknown_levels_are_refused(edge, query):
     assert (await edge.call("POST", f"/v1/jobs?{query}", {"name": "a"})).status == 422
     assert edge.journal.frames == []

@@ -1,151 +1,25 @@
 """dispatch, settle, renew, reap and purge over the shipped fakes; no thread and no socket, so the clock may jump."""
 
 import random
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
 
-from jqd.clock import ManualClock
 from jqd.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.job import Fate, Held, Job, Outcome, State
-from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.lease import LeaseConfig
-from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
-from jqd.loops.membership import Membership
-from jqd.loops.purge import PURGE_EVERY_S, Purge
-from jqd.loops.reap import Reap
-from jqd.loops.renew import Renew
-from jqd.loops.settle import Settle
+from jqd.loops.purge import Purge
 from jqd.record import Lane, decode_outcomes
-from jqd.runner import Offer, Stopped
-from jqd.scheduler import Scheduler
+from jqd.runner import Stopped
 from jqd.store import JobView
-from jqd.testing.files import MemoryFiles
-from jqd.testing.store import FakeStore
-
-
-class TrioClock(ManualClock):
-    """Monotonic time as the test's own clock tells it."""
-
-    def mono_s(self) -> float:
-        return trio.current_time()
-
-
-class HandRunner:
-    """The runner's edge, by hand: offers what it is told, keeps what it is given."""
-
-    def __init__(self) -> None:
-        self.offers: dict[str, Offer] = {}
-        self.given: list[tuple[str, str, list[Held]]] = []
-        self.stopped = Stopped([], [])
-        self.settled_ids: list[str] = []
-        self.stops = 0
-        self._bell = trio.Event()
-
-    def wanted_jobtypes(self) -> frozenset[str] | None:
-        return frozenset(self.offers)
-
-    def offer(self, jobtype: str, priority: int) -> Offer | None:
-        offer = self.offers.get(jobtype)
-        return offer if offer and offer.priority_min <= priority <= offer.priority_max else None
-
-    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
-        self.given.append((worker_id, jobtype, list(held)))
-
-    def at_work(self, job_id: str) -> bool:
-        return False
-
-    def get_running_jobs(self) -> dict[str, int]:
-        return {h.job.id: h.fence for _, _, held in self.given for h in held}
-
-    def stop(self, stopped: Stopped) -> None:
-        self.stopped = stopped
-        self._bell.set()
-
-    async def wait_stopped(self) -> None:
-        await self._bell.wait()
-
-    def get_stopped_jobs(self, limit: int) -> Stopped:
-        self._bell = trio.Event()
-        stopped, self.stopped = self.stopped, Stopped([], [])
-        return stopped
-
-    def settled(self, job_ids: Sequence[str]) -> None:
-        self.settled_ids.extend(job_ids)
-
-    def stop_work(self) -> None:
-        self.stops += 1
-
-
-class House:
-    """One daemon's loops over one fake store."""
-
-    def __init__(self, journal: Journal, store: FakeStore, clock: ManualClock, sysid: str = "d1") -> None:
-        source = random.Random(3)
-        self.store, self.clock, self.journal = store, clock, journal
-        self.runner, self.scheduler = HandRunner(), Scheduler()
-        self.membership = Membership(sysid, LeaseConfig(), clock)
-        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
-        self.renew = Renew(
-            store=store,
-            membership=self.membership,
-            clock=clock,
-            source=source,
-            stop_work=self.runner.stop_work,
-            seen=self.reap.seen,
-        )
-        self.started: list[str] = []
-        self.dispatch = Dispatch(
-            store=store,
-            scheduler=self.scheduler,
-            runner=self.runner,  # type: ignore[arg-type]
-            membership=self.membership,
-            clock=clock,
-            source=source,
-            started=lambda worker, held: self.started.extend(h.job.id for h in held),
-        )
-        self.settle = Settle(
-            journal=journal,
-            store=store,
-            runner=self.runner,  # type: ignore[arg-type]
-            scheduler=self.scheduler,
-            membership=self.membership,
-            source=source,
-        )
-        self._position = 0
-
-    async def add(self, *jobs: Job) -> None:
-        await self.store.apply_jobs("ab" * 16, self._position, self._position + 1, jobs)
-        self._position += 1
-
-
-@asynccontextmanager
-async def house() -> AsyncIterator[House]:
-    clock = TrioClock()
-    config = JournalConfig(directory=Path("/journal"))
-    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
-        yield House(journal, FakeStore(clock), clock)
-
-
-def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100) -> Offer:
-    return Offer("w", jobs_max, 1 << 20, priority_min, priority_max)
-
-
-async def until(holds: object) -> None:
-    """Let tasks and the test's clock go on until `holds()`."""
-    while not holds():  # type: ignore[operator]
-        await trio.sleep(0.01)
+from tests.loops.house import House, house, offer, until
 
 
 async def test_the_best_priority_goes_first_over_all_jobtypes_and_bounds_the_batch(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer(), "b": offer()}
         await here.add(*(Job(f"{n}", "a", priority=n) for n in range(4)), Job("x", "b", priority=2))
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await nursery.start(here.dispatch.run)
         await until(lambda: len(here.started) == 5)
         assert here.started[:3] == ["0", "1", "2"]
@@ -158,7 +32,7 @@ async def test_a_worker_gets_only_jobs_within_its_priorities(autojump_clock: Non
     async with house() as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer(priority_min=-100, priority_max=5)}
         await here.add(*(Job(f"{n}", "a", priority=n) for n in (3, 5, 7)))
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await nursery.start(here.dispatch.run)
         await until(lambda: len(here.started) == 2)
         await trio.sleep(1)
@@ -174,7 +48,7 @@ async def test_nothing_is_claimed_before_joining_nor_without_a_free_worker(autoj
         here.runner.offers = {"a": offer()}
         await trio.sleep(5)
         assert here.started == []
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await until(lambda: here.started == ["1"])
         nursery.cancel_scope.cancel()
 
@@ -183,7 +57,7 @@ async def test_a_job_with_a_date_starts_when_it_falls_due(autojump_clock: None) 
     async with house() as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer()}
         await here.add(Job("1", "a", eligible_at_ms=here.clock.wall_ms() + 60_000))
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await nursery.start(here.dispatch.run)
         await trio.sleep(2)
         assert here.started == []
@@ -205,7 +79,7 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(auto
             return held
 
         here.store.get_waiting_jobs = lose  # type: ignore[method-assign]
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
         assert not here.dispatch.reply_lost
@@ -239,8 +113,8 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
 async def test_untried_jobs_go_back_to_the_store_also_when_it_was_away(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.add(Job("1", "a"))
-        await nursery.start(here.renew.run)
-        owner = await here.membership.wait_trusted()
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
         held = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1000)
         here.scheduler.jobs_started("a", 1)
         here.store.away = "cable"
@@ -263,12 +137,12 @@ async def test_a_dead_daemons_jobs_are_ready_again_after_a_lease(autojump_clock:
         await here.add(Job("1", "a"))
         with trio.CancelScope() as life:
             async with trio.open_nursery() as inner:
-                await inner.start(other.renew.run)
-                owner = await other.membership.wait_trusted()
+                await other.join(inner)
+                owner = await other.membership.wait_claimable()
                 assert await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1000)
                 life.cancel()
         died_s = trio.current_time()
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await nursery.start(here.reap.run)
         while (await here.store.stats()).waiting == 0:
             await trio.sleep(0.1)
@@ -280,7 +154,7 @@ async def test_a_dead_daemons_jobs_are_ready_again_after_a_lease(autojump_clock:
 
 async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
-        await nursery.start(here.renew.run)
+        await here.join(nursery)
         await here.membership.wait_trusted()
         here.store.away = "cable"
         await until(lambda: here.runner.stops > 0)
@@ -293,12 +167,13 @@ async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autoju
 
 async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
-        await nursery.start(here.renew.run)
-        owner = await here.membership.wait_trusted()
-        members = await here.store.renew_sysid(owner)
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await trio.sleep(1)  # between two renewals
+        members = (await here.store.renew_sysid(owner, through=True)).members
         await here.store.reap("d1", members["d1"], 10)
         with pytest.raises(StaleOwner):
-            await here.store.renew_sysid(owner)
+            await here.store.renew_sysid(owner, through=True)
         await until(lambda: here.membership.owner not in (None, owner))
         assert here.membership.owner is not None
         assert here.membership.owner.epoch > owner.epoch
@@ -306,24 +181,22 @@ async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) ->
         nursery.cancel_scope.cancel()
 
 
-async def test_purge_clears_store_and_journal_and_survives_a_store_that_is_away(autojump_clock: None) -> None:
-    clock = TrioClock()
-    config = JournalConfig(directory=Path("/j"), segment_bytes=10, retention_s=0, retention_bytes=0)
-    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal, trio.open_nursery() as nursery:
-        for _ in range(4):
-            await journal.wsync(journal.write(Lane.JOBS, 1, b"x" * 20))
-        store = FakeStore(clock)
-        store.away = "cable"
-        applied: list[int | None] = [None]
-        purge = Purge(journal=journal, store=store, applied=lambda: applied[0], source=random.Random(1))
+async def test_purge_clears_the_store_and_survives_one_that_is_away(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        purge, rows = Purge(store=here.store, source=random.Random(1)), [3, 2, 0]
+
+        async def purge_rows(limit: int) -> int:
+            await here.store.stats()
+            return rows.pop(0) if rows else 0
+
+        here.store.purge = purge_rows  # type: ignore[method-assign]
+        here.store.away = "cable"
         await nursery.start(purge.run)
         await until(lambda: purge.pace.reason is not None)
-        store.away = None
-        await until(lambda: purge.pace.reason is None)
-        assert journal.stats().segments == 4
-        applied[0] = journal.end
-        await trio.sleep(2 * PURGE_EVERY_S)
-        assert journal.stats().segments == 1
+        assert rows == [3, 2, 0]
+        here.store.away = None
+        await until(lambda: not rows)
+        assert purge.pace.reason is None
         nursery.cancel_scope.cancel()
 
 

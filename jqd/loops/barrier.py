@@ -1,0 +1,151 @@
+"""The recovery barrier: nothing is claimed from a store that may have forgotten what our journal knows.
+
+Each life of the store is entered by one pass:
+
+    calm       the store is as everybody left it, only we are new: catch up with our endings → take a seat
+    disturbed  it is another one, older, or empty: take a seat (claims of all daemons stop) → apply again what it
+               forgot → let it arbitrate what we hold → through; claims begin when all members are (`membership`)
+
+Catching up means the lanes of cancels and outcomes: jobs that ended must not start again. Jobs not ingested yet meet
+what was noted of them when they come, so nobody waits for them. Idea: the protocol model of the design; the variant
+without the wait for jobs, and with the note "settled" in the store, was walked in it first (docs/adr/0006).
+"""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
+from jqd.journal import Journal
+from jqd.log import get_logger
+from jqd.loops.ingest import Ingest
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.loops.reap import Reap
+from jqd.loops.reconcile import reconcile
+from jqd.record import Lane
+from jqd.runner import Runner
+from jqd.store import Store
+
+ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+
+
+class Barrier:
+    """Takes the seat at every life of the store, and sees this daemon through."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        store: Store,
+        membership: Membership,
+        lanes: Mapping[Lane, Ingest[Any]],
+        runner: Runner,
+        reap: Reap,
+        claims: trio.Lock,
+        source: random.Random,
+    ) -> None:
+        """`claims` is held while a claim is under way: what it brings is in hand before we compare."""
+        self.pace = Pace("barrier", source=source)
+        self._journal = journal
+        self._store = store
+        self._membership = membership
+        self._lanes = lanes
+        self._runner = runner
+        self._reap = reap
+        self._claims = claims
+        self._through_in: str | None = None  # the life of the store we last came through in
+        self._suspect: str | None = None  # a life in which positions went back
+        self._expects_old = False  # positions that went back are no news
+        self._seat_is_ours = True  # whoever sits under our name is an earlier life of us: the journal's lock proves it
+        self._log = get_logger("barrier")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
+        task_status.started()
+        while True:
+            disturbed = self._membership.watch_disturbance()
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
+                await self._come_through()
+                await trio.sleep_forever()
+
+    def rolled_back(self) -> None:
+        """A position went back although the store seems the same: it gets a new life, so that everybody notices."""
+        if not self._expects_old:
+            self._suspect = self._through_in
+            self._membership.disturbed()
+
+    async def _come_through(self) -> None:
+        while True:
+            try:
+                await self._pass()
+            except (StaleOwner, StoreChanged) as error:
+                self._log.warning("barrier.again", error=str(error))
+                await self.pace.wait_after(StoreAway(str(error)))
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+                return
+
+    async def _pass(self) -> None:
+        if self._suspect is not None:
+            await self._store.new_life(self._suspect)
+            self._suspect = None
+        untouched = self._through_in is None and self._journal.opened_at == 0
+        look = await self._store.look(fresh=untouched)
+        calm = look.settled and self._through_in in (None, look.identity)
+        self._membership.looked(look)
+        self._expects_old = not calm
+        goal = self._journal.end
+        for lane in self._lanes.values():
+            lane.recheck()
+        if calm:
+            await self._catch_up(goal)
+            await self._take_seat(through=True)
+        else:
+            self._log.warning("barrier.store_changed", identity=look.identity, settled=look.settled)
+            self._reap.store_changed()
+            await self._take_seat(through=False)
+            await self._catch_up(goal)
+            await self._arbitrate()
+        self._expects_old = False
+        self._through_in = look.identity
+        self._membership.came_through()
+        self._log.info("barrier.through", calm=calm, position=goal)
+
+    async def _take_seat(self, *, through: bool) -> None:
+        """A new epoch. What an earlier epoch of ours still holds is made ready first."""
+        membership = self._membership
+        ours, self._seat_is_ours = self._seat_is_ours or not through, True  # a lost answer leaves us in the seat
+        try:
+            owner = await self._store.reserve_sysid(membership.sysid, ours, through=through)
+        except SysidTaken as error:
+            raise JournalForked(f"{error}: another copy of this directory is in use") from error
+        self._seat_is_ours = False
+        membership.took_seat(owner)
+        self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
+
+    async def _catch_up(self, goal: int) -> None:
+        for lane, ingest in self._lanes.items():
+            await ingest.wait_caught_up(goal if lane in ENDINGS else 0)
+
+    async def _arbitrate(self) -> None:
+        """Ours again, or out of our hand; and what the store holds for us and we do not goes back."""
+        owner = self._membership.owner
+        if owner is None:
+            raise StaleOwner("the seat was lost before the jobs in hand were settled")
+        async with self._claims:
+            lost = await self._store.reassert(owner, self._runner.get_running_jobs())
+            self._runner.lose(lost)
+            await reconcile(self._store, self._runner, owner)
+        if lost:
+            self._log.warning("barrier.lost", count=len(lost))
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

@@ -1,0 +1,15 @@
+"""What the store thinks we hold against what we hold: a claim whose answer was lost is found here and given back."""
+
+from jqd.log import get_logger
+from jqd.runner import Runner
+from jqd.store import Owner, Store
+
+
+async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:
+    """Give back what the store holds for us and we do not. No claim may be under way. Raises StoreError."""
+    held = await store.get_held(owner)
+    ours = runner.get_running_jobs()
+    unknown = {job_id: fence for job_id, fence in held.items() if ours.get(job_id) != fence}
+    if unknown:
+        await store.release_jobs(owner, unknown)
+        get_logger("reconcile").warning("reconcile.given_back", count=len(unknown))

@@ -1,0 +1,139 @@
+"""Gives the journal's space back: deletes segments that nobody can need any more.
+
+A segment goes when all lanes are applied beyond it, the store would survive a crash with all of that, and it is past
+the retention. Jobs of it that have not ended are written to the end of the journal again first, so one job of next
+year pins nothing. Where more than half is unfinished the segments stay: copying them would free little, again and
+again. Outcomes go with their segment: a store that is emptied after that runs those jobs again (docs/JOURNAL.md).
+
+    journal   ├─ expired ─┤─────── kept ───────┤─ open ─┤
+                   └── unfinished jobs, copied ────▶ end
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+
+import trio
+
+from jqd.clock import Clock
+from jqd.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.journal import Journal
+from jqd.log import get_logger
+from jqd.loops.pace import Pace
+from jqd.record import Lane, carry_jobs, encode_cancels, job_ids
+from jqd.store import CALL_JOBS_MAX, Store
+
+EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
+LOOK_BYTES = 256 << 20  # looked at in one go
+REST = 50  # looks that freed nothing may take one part in so many of the time
+DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
+COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
+COPY_FRAMES = 1_000  # written between two syncs
+
+
+class Retention:
+    """One look at a time."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        store: Store,
+        applied: Callable[[], int | None],
+        clock: Clock,
+        source: random.Random,
+    ) -> None:
+        """`applied`: the position up to which every lane is in the store; None while that is not known."""
+        self.pace = Pace("retention", source=source)
+        self._journal = journal
+        self._store = store
+        self._applied = applied
+        self._clock = clock
+        self._look_at_bytes = 0  # of expired segments; or
+        self._look_at_s = 0.0  # by time: before either it does not pay to look again
+        self._log = get_logger("retention")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Free what can be freed until cancelled. A store that is away or a full disk only delays it."""
+        task_status.started()
+        while True:
+            await trio.sleep(EVERY_S)
+            try:
+                await self._free()
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            except JournalRefused as error:
+                self._log.warning("retention.cannot_copy", error=str(error))
+            else:
+                self.pace.went_well()
+
+    async def _free(self) -> None:
+        applied = self._applied()
+        if applied is None:
+            return
+        start, expired = self._journal.start, self._journal.expired(applied)
+        early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
+        if expired == start or early or not await self._store.wait_durable(timeout_s=DURABLE_S):
+            return
+        began_s = self._clock.mono_s()
+        # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
+        reach = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
+        end = self._journal.expired(min(applied, reach))
+        if end == start:
+            end = expired
+        unfinished, copied_bytes = await self._find_unfinished(start, end)
+        if copied_bytes * COPY_PART > end - start:
+            self._look_at_bytes = copied_bytes * COPY_PART
+            now_s = self._clock.mono_s()
+            self._look_at_s = now_s + (now_s - began_s) * REST
+            self._log.info("retention.kept", bytes=end - start, unfinished=len(unfinished))
+            return
+        self._look_at_bytes = 0
+        if unfinished:
+            await self._copy_forward(start, end, unfinished)
+        freed = self._journal.trim(end)
+        self._log.info("retention.freed", bytes=freed, position=end, copied=len(unfinished), copied_bytes=copied_bytes)
+
+    async def _find_unfinished(self, start: int, end: int) -> tuple[set[str], int]:
+        """Ids of jobs that have not ended, and what copying them costs. Gives up early when it is too much."""
+        found: set[str] = set()
+        sizes: dict[str, int] = {}  # of the jobs to be asked for next
+        total = 0
+        async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
+            async for slices in pieces:
+                for piece in slices:
+                    ids = job_ids(piece.body)
+                    sizes.update(dict.fromkeys(ids, len(piece.body) // len(ids)))
+                    if len(sizes) >= CALL_JOBS_MAX:
+                        alive = await self._unfinished(list(sizes))
+                        found.update(alive)
+                        total += sum(sizes[job_id] for job_id in alive)
+                        sizes = {}
+                if total * COPY_PART > end - start:
+                    return found, total
+        alive = await self._unfinished(list(sizes))
+        found.update(alive)
+        return found, total + sum(sizes[job_id] for job_id in alive)
+
+    async def _unfinished(self, ids: Sequence[str]) -> list[str]:
+        alive = []
+        for at in range(0, len(ids), CALL_JOBS_MAX):
+            alive += await self._store.unfinished(ids[at : at + CALL_JOBS_MAX])
+        return alive
+
+    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> None:
+        """Write them to the end again, durably. The store leaves a job alone that it has."""
+        frames = 0
+        async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
+            async for slices in pieces:
+                for piece in slices:
+                    for records, body in carry_jobs(piece.body, unfinished):
+                        self._journal.write(Lane.JOBS, records, body)
+                        frames += 1
+                        if frames % COPY_FRAMES == 0:
+                            await self._journal.wsync()
+        await self._journal.wsync()
+        # An ending that was journaled before the copy may be deleted before the copy: it is said again after it.
+        ids = sorted(unfinished)
+        if ended := sorted(unfinished.difference(await self._unfinished(ids))):
+            await self._journal.wsync(self._journal.write(Lane.CANCELS, len(ended), encode_cancels(ended)))

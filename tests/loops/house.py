@@ -1,0 +1,190 @@
+"""One daemon's loops over a fake store, an in-memory journal and a runner worked by hand; the clock may jump."""
+
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from jqd.clock import ManualClock
+from jqd.job import Held, Job
+from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.lease import LeaseConfig
+from jqd.loops.barrier import Barrier
+from jqd.loops.dispatch import Dispatch
+from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.membership import Membership
+from jqd.loops.reap import Reap
+from jqd.loops.renew import Renew
+from jqd.loops.settle import Settle
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.runner import Offer, Stopped
+from jqd.scheduler import Scheduler
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+
+
+class TrioClock(ManualClock):
+    """Time as the test's own clock tells it."""
+
+    def wall_ms(self) -> int:
+        return super().wall_ms() + round(trio.current_time() * 1000)
+
+    def mono_s(self) -> float:
+        return trio.current_time()
+
+
+class HandRunner:
+    """The runner's edge, by hand: offers what it is told, keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.offers: dict[str, Offer] = {}
+        self.given: list[tuple[str, str, list[Held]]] = []
+        self.stopped = Stopped([], [])
+        self.settled_ids: list[str] = []
+        self.stops = 0
+        self.lost: list[str] = []
+        self._bell = trio.Event()
+
+    def wanted_jobtypes(self) -> frozenset[str] | None:
+        return frozenset(self.offers)
+
+    def offer(self, jobtype: str, priority: int) -> Offer | None:
+        offer = self.offers.get(jobtype)
+        return offer if offer and offer.priority_min <= priority <= offer.priority_max else None
+
+    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
+        self.given.append((worker_id, jobtype, list(held)))
+
+    def at_work(self, job_id: str) -> bool:
+        return False
+
+    def get_running_jobs(self) -> dict[str, int]:
+        given = {h.job.id: h.fence for _, _, held in self.given for h in held}
+        return {job_id: fence for job_id, fence in given.items() if job_id not in self.settled_ids}
+
+    def stop(self, stopped: Stopped) -> None:
+        self.stopped = stopped
+        self._bell.set()
+
+    async def wait_stopped(self) -> None:
+        await self._bell.wait()
+
+    def get_stopped_jobs(self, limit: int) -> Stopped:
+        self._bell = trio.Event()
+        stopped, self.stopped = self.stopped, Stopped([], [])
+        return stopped
+
+    def settled(self, job_ids: Sequence[str]) -> None:
+        self.settled_ids.extend(job_ids)
+
+    def stop_work(self) -> None:
+        self.stops += 1
+
+    def lose(self, job_ids: Iterable[str]) -> None:
+        self.lost += job_ids
+
+
+class House:
+    """One daemon without its edge. `join` starts what keeps the seat; the tests start the rest as they need it."""
+
+    def __init__(
+        self, journal: Journal, store: FakeStore, clock: ManualClock, sysid: str = "d1", *, alone: bool = False
+    ) -> None:
+        source = random.Random(3)
+        self.store, self.clock, self.journal = store, clock, journal
+        self.runner, self.scheduler = HandRunner(), Scheduler()
+        runner: Any = self.runner
+        self.membership = Membership(sysid, LeaseConfig(), clock, alone=alone)
+        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
+        self.renew = Renew(
+            store=store,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            stop_work=self.runner.stop_work,
+            seen=self.reap.seen,
+        )
+        self.started: list[str] = []
+        self.dispatch = Dispatch(
+            store=store,
+            scheduler=self.scheduler,
+            runner=runner,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            started=lambda worker, held: self.started.extend(h.job.id for h in held),
+        )
+        self.settle = Settle(
+            journal=journal,
+            store=store,
+            runner=runner,
+            scheduler=self.scheduler,
+            membership=self.membership,
+            source=source,
+        )
+        rules: dict[Lane, LaneRules[Any]] = {
+            Lane.JOBS: LaneRules(decode_jobs, store.apply_jobs, lambda _: 100, lambda _: None),
+            Lane.OUTCOMES: LaneRules(
+                decode_outcomes,
+                store.apply_outcomes,
+                lambda _: 100,
+                lambda outcomes: self.runner.settled([o.job_id for o in outcomes]),
+            ),
+            Lane.CANCELS: LaneRules(decode_cancels, store.apply_cancels, lambda _: 100, lambda _: None),
+        }
+        self.lanes: dict[Lane, Ingest[Any]] = {
+            lane: Ingest(
+                lane,
+                rule,
+                journal=journal,
+                store=store,
+                source=source,
+                rolled_back=lambda: self.barrier.rolled_back(),
+            )
+            for lane, rule in rules.items()
+        }
+        self.barrier = Barrier(
+            journal=journal,
+            store=store,
+            membership=self.membership,
+            lanes=self.lanes,
+            runner=runner,
+            reap=self.reap,
+            claims=self.dispatch.claims,
+            source=source,
+        )
+        self._position = 0
+
+    async def add(self, *jobs: Job) -> None:
+        """Jobs that came in at another daemon, whose journal is not ours."""
+        await self.store.apply_jobs("ab" * 16, self._position, self._position + 1, jobs)
+        self._position += 1
+
+    async def join(self, nursery: trio.Nursery) -> None:
+        """Start the lanes and what takes and keeps the seat."""
+        for loop in (*(lane.run for lane in self.lanes.values()), self.renew.run, self.renew.run_doubt):
+            await nursery.start(loop)
+        await nursery.start(self.barrier.run)
+
+
+@asynccontextmanager
+async def house(*, alone: bool = False) -> AsyncIterator[House]:
+    """A daemon with a new journal at a new store."""
+    clock = TrioClock()
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
+        yield House(journal, FakeStore(clock), clock, alone=alone)
+
+
+def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100) -> Offer:
+    """Room for so many jobs."""
+    return Offer("w", jobs_max, 1 << 20, priority_min, priority_max)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    """Let tasks and the test's clock go on until `holds()`."""
+    while not holds():
+        await trio.sleep(0.01)

@@ -1,0 +1,353 @@
+"""The recovery barrier: stores swapped, rolled back or emptied under living daemons, and copies of a journal."""
+
+import copy
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from jqd.errors import JournalForked, StoreAway
+from jqd.job import Fate, Held, Outcome, State
+from jqd.journal import JournalConfig, open_journal
+from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
+from jqd.store import JobView, Owner
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+from tests.loops.house import House, TrioClock, house, offer, until
+
+
+async def push(here: House, count: int = 1, jobtype: str = "a") -> list[str]:
+    """Jobs that came in here."""
+    ids = here.journal.ids.take(count)
+    jobs = msgspec.msgpack.encode([{"name": jobtype}] * count)
+    await here.journal.wsync(here.journal.write(Lane.JOBS, count, encode_jobs(Head(ids.first, 1), jobs)))
+    return ids.ids()
+
+
+async def end(here: House, job_id: str, fence: int) -> None:
+    """The job's outcome goes to the journal."""
+    outcome = Outcome(job_id, fence, Fate.SUCCEEDED, "a", 0, 1)
+    await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+
+
+async def state(here: House, job_id: str) -> State | None:
+    view = await here.store.get_job(job_id)
+    return view.state if isinstance(view, JobView) else None
+
+
+async def test_the_first_daemon_of_a_store_nobody_used_claims_at_once(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        began_s = trio.current_time()
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        assert trio.current_time() - began_s < here.membership.config.renew_s
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_its_endings_are_applied(
+    autojump_clock: None,
+) -> None:
+    clock, disk = TrioClock(), MemoryFiles()
+    store = FakeStore(clock)
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, store, clock)
+        (job_id,) = await push(here)
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+        (held,) = await claim(here, owner)
+        nursery.cancel_scope.cancel()
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, store, clock)
+        # As if the kill came between the outcome's sync and its way to the store.
+        await end(here, job_id, held.fence)
+        apply, tried = here.store.apply_outcomes, trio.Event()
+
+        async def slow(*args: object) -> list[str]:
+            tried.set()
+            await trio.sleep(60)
+            return await apply(*args)  # type: ignore[arg-type]
+
+        here.lanes[Lane.OUTCOMES]._rules = here.lanes[Lane.OUTCOMES]._rules._replace(apply=slow)
+        here.runner.offers = {"a": offer()}
+        await nursery.start(here.dispatch.run)
+        await here.join(nursery)
+        await tried.wait()
+        await trio.sleep(30)
+        assert here.membership.owner is None, "it has not joined, so its old hold still stands"
+        assert await state(here, job_id) is State.RUNNING
+        began_s = trio.current_time()
+        await here.membership.wait_claimable()
+        assert trio.current_time() - began_s < 35
+        await trio.sleep(5)
+        assert here.started == []
+        assert await state(here, job_id) is State.SUCCEEDED
+        nursery.cancel_scope.cancel()
+
+
+async def claim(here: House, owner: Owner, limit: int = 10) -> list[Held]:
+    """Claim by hand, as dispatch does."""
+    held = await here.store.get_waiting_jobs(owner, "a", limit, priority_min=0, priority_max=0, bytes_max=1 << 20)
+    here.runner.run_jobs("w", "a", held)
+    return held
+
+
+@pytest.mark.parametrize("loss", ["wiped", "older", "restarted"])
+async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there(
+    autojump_clock: None, loss: str
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        image = here.store.image()
+        waiting, running, done, cancelled = await push(here, 4)
+        await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([cancelled])))
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
+        held = {each.job.id: each for each in await claim(here, owner)}
+        await here.store.release_jobs(owner, {waiting: held[waiting].fence})
+        here.runner.settled([waiting])
+        await end(here, done, held[done].fence)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        if loss == "wiped":
+            here.store.wipe()
+        else:
+            here.store.restart(image if loss == "older" else None)
+        lost_s = trio.current_time()
+        while here.membership.owner == owner:
+            await trio.sleep(0.1)
+        claimer = await here.membership.wait_claimable()
+        lease_s = here.membership.config.lease_s
+        assert lease_s < trio.current_time() - lost_s < 2 * lease_s, "daemons that have not looked get a lease"
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        assert [each.job.id for each in await claim(here, claimer)] == [waiting]
+        assert await state(here, running) is State.RUNNING
+        assert await state(here, done) is State.SUCCEEDED
+        assert await state(here, cancelled) is State.CANCELLED
+        await end(here, running, held[running].fence)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        assert await state(here, running) is State.SUCCEEDED, "its fence is still good"
+        assert here.runner.lost == []
+        nursery.cancel_scope.cancel()
+
+
+async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        clock = here.clock
+        config = JournalConfig(directory=Path("/other"))
+        async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
+            other = House(journal, here.store.another_client(), clock, "d2")
+            await here.join(nursery)
+            await other.join(nursery)
+            await here.membership.wait_claimable()
+            await other.membership.wait_claimable()
+            (job_id,) = await push(here)
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+            (held,) = await claim(other, other.membership.owner or pytest.fail("no seat"))
+            outcomes, gate = other.lanes[Lane.OUTCOMES], trio.Event()
+            apply = outcomes._rules.apply
+
+            async def late(*args: object) -> object:
+                await gate.wait()
+                return await apply(*args)  # type: ignore[arg-type]
+
+            outcomes._rules = outcomes._rules._replace(apply=late)
+            await end(other, job_id, held.fence)
+            here.store.restart(None)
+            here.store.wipe()
+            await trio.sleep(100)
+            assert here.membership.through
+            assert "another daemon" in (here.membership.hold_up() or "")
+            assert other.membership.hold_up() is not None
+            gate.set()
+            await here.membership.wait_claimable()
+            assert await state(here, job_id) is State.SUCCEEDED
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_another_holds_by_now_is_dropped_unsent(autojump_clock: None) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        (held,) = await claim(here, owner)
+        # An older life of the store, in which the job had ended through somebody else.
+        await here.store.apply_outcomes("cd" * 16, 0, 1, [Outcome(job_id, held.fence, Fate.SUCCEEDED, "a", 0, 1)])
+        here.store.restart(None)
+        await until(lambda: here.runner.lost == [job_id])
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_hold_the_store_has_and_we_do_not_goes_back_to_ready(autojump_clock: None) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        (held,) = await claim(here, owner)
+        image = here.store.image()
+        await here.store.release_jobs(owner, {job_id: held.fence})
+        here.runner.settled([job_id])
+        here.store.restart(image)
+        assert await eventually(here, job_id, State.WAITING)
+        nursery.cancel_scope.cancel()
+
+
+async def eventually(here: House, job_id: str, wanted: State) -> bool:
+    """Within a minute of the test's own clock."""
+    for _ in range(600):
+        await trio.sleep(0.1)
+        try:
+            if await state(here, job_id) is wanted:
+                return True
+        except StoreAway:
+            continue
+    return False
+
+
+async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it_a_new_life(
+    autojump_clock: None,
+) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        image = here.store.image()
+        first = await push(here, 3)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        before = (await here.store.look(fresh=False)).identity
+        here.store.load(image)  # somebody put old keys back by hand
+        second = await push(here)
+        for job_id in first + second:
+            assert await eventually(here, job_id, State.WAITING)
+        assert (await here.store.look(fresh=False)).identity != before
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(autojump_clock: None) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        reserve, falls = here.store.reserve_sysid, [StoreAway("answer lost")] * 3
+
+        async def lose(*args: object, **named: object) -> Owner:
+            taken = await reserve(*args, **named)  # type: ignore[arg-type]
+            if falls:
+                raise falls.pop()
+            return taken
+
+        here.store.reserve_sysid = lose  # type: ignore[method-assign]
+        here.store.restart(None)
+        await until(lambda: here.membership.owner != owner)
+        await here.membership.wait_claimable()
+        assert falls == []
+        nursery.cancel_scope.cancel()
+
+
+# ------------------------------------------------------------ copies of a journal
+
+
+@asynccontextmanager
+async def copied() -> AsyncIterator[tuple[FakeStore, TrioClock, MemoryFiles, MemoryFiles]]:
+    """A store, and a journal directory that was copied while its daemon was down."""
+    clock, disk = TrioClock(), MemoryFiles()
+    store = FakeStore(clock)
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, store, clock)
+        await push(here, 3)
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+        nursery.cancel_scope.cancel()
+    yield store, clock, disk, copy.deepcopy(disk)
+
+
+async def forks(*houses: House) -> bool:
+    """Whether one of these daemons, joining one after the other, finds that its journal has a double."""
+    found = False
+    with trio.move_on_after(60):
+        try:
+            async with trio.open_nursery() as nursery:
+                for here in houses:
+                    await here.join(nursery)
+                    await trio.sleep(5)
+                await trio.sleep_forever()
+        except* JournalForked:
+            found = True
+    return found
+
+
+async def test_a_directory_restored_from_an_older_copy_is_told_by_the_position(autojump_clock: None) -> None:
+    config = JournalConfig(directory=Path("/journal"))
+    async with copied() as (store, clock, disk, older):
+        async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+            here = House(journal, store, clock)
+            await push(here, 2)
+            await here.join(nursery)
+            await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+            nursery.cancel_scope.cancel()
+        async with open_journal(config, clock=clock, files=older) as journal:
+            here = House(journal, store, clock)
+            # Enough pushes to reach beyond what the store has applied: they must not count as applied.
+            await push(here, 50)
+            assert await forks(here)
+
+
+async def test_two_living_copies_are_told_by_the_seat_or_the_position(autojump_clock: None) -> None:
+    config = JournalConfig(directory=Path("/journal"))
+    async with (
+        copied() as (store, clock, disk, twin),
+        open_journal(config, clock=clock, files=disk) as one,
+        open_journal(config, clock=clock, files=twin) as two,
+    ):
+        first, second = House(one, store, clock), House(two, store.another_client(), clock)
+        assert await forks(first, second)
+
+
+async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(autojump_clock: None) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when it fails
+    source = random.Random(seed)
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        here.runner.offers = {"a": offer(jobs_max=3)}
+        images = [here.store.image()]
+        pushed: list[str] = []
+        ended: set[str] = set()
+        for _ in range(60):
+            await trio.sleep(source.random())
+            match source.choice(("push", "push", "end", "end", "image", "restart", "wipe", "older")):
+                case "push":
+                    pushed += await push(here, source.randint(1, 4))
+                case "end":
+                    for job_id, fence in list(here.runner.get_running_jobs().items())[: source.randint(0, 5)]:
+                        await end(here, job_id, fence)
+                        ended.add(job_id)
+                case "image":
+                    images.append(here.store.image())
+                case "restart":
+                    here.store.restart(None)
+                case "older":
+                    here.store.restart(source.choice(images))
+                case "wipe":
+                    here.store.wipe()
+        while len(ended) < len(pushed):
+            await trio.sleep(1)
+            for job_id, fence in here.runner.get_running_jobs().items():
+                await end(here, job_id, fence)
+                ended.add(job_id)
+        await trio.sleep(30)  # the last loss was noticed by now
+        await here.membership.wait_claimable()
+        for lane in here.lanes.values():
+            await lane.wait_caught_up(here.journal.end)
+        assert {job_id: await state(here, job_id) for job_id in pushed} == dict.fromkeys(pushed, State.SUCCEEDED)
+        starts = {job_id: here.started.count(job_id) for job_id in pushed}
+        assert max(starts.values(), default=1) == 1, f"seed {seed}: one daemon, never killed, ran a job twice: {starts}"
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,187 @@
+"""The journal's space: what may go goes, unfinished jobs are copied forward, and nothing is deleted too early."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+import trio
+
+from jqd.errors import JournalRefused
+from jqd.job import Fate, Outcome, State
+from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.loops.retention import EVERY_S, Retention
+from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
+from jqd.store import JobView, Owner
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+from tests.loops.house import House, TrioClock, until
+
+SEGMENT_BYTES = 4_000
+
+
+@asynccontextmanager
+async def small() -> AsyncIterator[tuple[House, Retention]]:
+    """A daemon whose journal has short segments and keeps nothing it need not."""
+    clock = TrioClock()
+    config = JournalConfig(
+        directory=Path("/j"), segment_bytes=SEGMENT_BYTES, retention_s=0, retention_bytes=0, commit_bytes_max=1_000
+    )
+    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
+        here = House(journal, FakeStore(clock), clock, alone=True)
+
+        def applied() -> int | None:
+            if not here.membership.settled or any(lane.position is None for lane in here.lanes.values()):
+                return None
+            return min(journal.read_point(lane) for lane in Lane)
+
+        yield here, Retention(journal=journal, store=here.store, applied=applied, clock=clock, source=random.Random(2))
+
+
+async def push(here: House, count: int) -> list[str]:
+    """One frame each, some 300 bytes."""
+    made = []
+    for _ in range(count):
+        ids = here.journal.ids.take(1)
+        jobs = msgspec.msgpack.encode([{"name": "a", "argument": "x" * 200}])
+        await here.journal.wsync(here.journal.write(Lane.JOBS, 1, encode_jobs(Head(ids.first, 1), jobs)))
+        made.append(ids.first)
+    return made
+
+
+async def finish(here: House, owner: Owner, keep: set[str]) -> None:
+    """Every job but those in `keep` runs and ends; those go back to ready."""
+    for lane in here.lanes.values():
+        await lane.wait_caught_up(here.journal.end)
+    held = await here.store.get_waiting_jobs(owner, "a", 1_000, priority_min=0, priority_max=0, bytes_max=1 << 20)
+    outcomes = [Outcome(h.job.id, h.fence, Fate.SUCCEEDED, "a", 0, 1) for h in held if h.job.id not in keep]
+    await here.store.release_jobs(owner, {h.job.id: h.fence for h in held if h.job.id in keep})
+    for outcome in outcomes:
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
+    for lane in here.lanes.values():
+        await lane.wait_caught_up(here.journal.end)
+
+
+async def jobs_in(journal: Journal) -> list[str]:
+    """Ids of all jobs still in the journal."""
+    found = []
+    async for slices in journal.read_range(Lane.JOBS, journal.start, journal.end):
+        found += [job.id for piece in slices for job in decode_jobs(piece.body)]
+    return found
+
+
+async def test_finished_jobs_leave_one_open_segment(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await push(here, 60)
+        await finish(here, owner, set())
+        assert here.journal.stats().segments > 4
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.stats().segments == 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_one_unfinished_job_pins_nothing_and_is_copied_as_it_was(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        end = here.journal.end
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.start > SEGMENT_BYTES)
+        copies = [job_id for job_id in await jobs_in(here.journal) if job_id == ids[3]]
+        assert copies == [ids[3]]
+        assert here.journal.end > end
+        # The copy meets a store that has the job, and one that has lost everything.
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        here.store.wipe()
+        for _ in range(600):
+            await trio.sleep(0.1)
+            view = await here.store.get_job(ids[3])
+            if isinstance(view, JobView):
+                break
+        assert isinstance(view, JobView)
+        assert (view.state, view.jobtype) == (State.WAITING, "a")
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await nursery.start(retention.run)
+        await trio.sleep(10 * EVERY_S)
+        assert here.journal.start == 0
+        assert await jobs_in(here.journal) == ids, "nothing was copied"
+        await finish(here, owner, set())
+        await until(lambda: here.journal.stats().segments == 1)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_job_that_ended_while_it_was_copied_is_cancelled_behind_its_copy(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        ask, asked = here.store.unfinished, [0]
+
+        async def ends_meanwhile(job_ids: list[str]) -> list[str]:
+            alive = await ask(job_ids)
+            if ids[3] in alive and not asked[0]:
+                asked[0] = 1
+                await finish(here, owner, set())
+            return alive
+
+        here.store.unfinished = ends_meanwhile  # type: ignore[method-assign,assignment]
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.start > 0)
+        cancels = []
+        async for slices in here.journal.read_range(Lane.CANCELS, here.journal.start, here.journal.end):
+            cancels += [job_id for piece in slices for job_id in decode_cancels(piece.body)]
+        assert cancels == [ids[3]]
+        await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
+        view = await here.store.get_job(ids[3])
+        assert isinstance(view, JobView)
+        assert view.state is State.SUCCEEDED, "in a store that remembers it changes nothing"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("why", ["not applied", "not durable", "away", "full"])
+async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: None, why: str) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        write = here.journal.write
+
+        async def not_durable(replicas: int = 0, timeout_s: float = 5.0) -> bool:
+            return False
+
+        def refuse(lane: Lane, records: int, body: bytes) -> int:
+            raise JournalRefused("the disk is full", full=True)
+
+        match why:
+            case "not applied":
+                here.lanes[Lane.OUTCOMES]._recheck = True
+            case "not durable":
+                here.store.wait_durable = not_durable  # type: ignore[method-assign]
+            case "away":
+                here.store.away = "cable"
+            case _:
+                here.journal.write = refuse  # type: ignore[method-assign]
+        await nursery.start(retention.run)
+        await trio.sleep(4 * EVERY_S)
+        assert here.journal.start == 0
+        assert (retention.pace.reason is not None) == (why == "away")
+        here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
+        here.lanes[Lane.OUTCOMES]._recheck = False
+        if why != "not durable":
+            await until(lambda: here.journal.start > 0)
+        nursery.cancel_scope.cancel()
