@@ -125,8 +125,7 @@ class FakeStore(FakeMembers):
 
     def _advance(self, journal_id: str, lane: Lane, start: int, end: int, records: int) -> bool:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"
-        if records > CALL_JOBS_MAX:
-            raise ValueError(f"{records} records in one call; {CALL_JOBS_MAX} at most")
+        _bound(records)
         self._journals.add(journal_number(journal_id))
         stored = self._data.positions.get((journal_id, lane), 0)
         if stored not in (start, end):
@@ -265,6 +264,12 @@ class FakeStore(FakeMembers):
         )
 
     async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        _bound(len(job_ids))
         await self._answer()
         alive = ("ready", "later", "held")
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]
+
+
+def _bound(records: int) -> None:
+    if records > CALL_JOBS_MAX:
+        raise ValueError(f"{records} records in one call; {CALL_JOBS_MAX} at most")

@@ -1,7 +1,9 @@
 """A store, its clock, and a journal that only knows how to count."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import pytest
 
 from jqd.clock import ManualClock
 from jqd.job import Fate, Held, Job, Outcome, State
@@ -31,8 +33,18 @@ def outcome(held: Held, fate: Fate, **fields: Any) -> Outcome:
 class StoreBench:
     """Short words for what every test does."""
 
-    def __init__(self, store: Store, clock: ManualClock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: ManualClock,
+        *,
+        other: Store | None = None,
+        wipe: Callable[[], object] = lambda: pytest.fail("this bench cannot wipe its store"),
+    ) -> None:
+        """`other`: what a second daemon would open. `wipe`: FLUSHALL."""
         self.store = store
+        self.other = other or store
+        self.wipe = wipe
         self.clock = clock
         self.ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=clock)
         self.at = dict.fromkeys(Lane, 0)

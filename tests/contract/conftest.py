@@ -3,9 +3,10 @@
 from collections.abc import AsyncIterator
 
 import pytest
+import redis
 
 from jqd.clock import ManualClock
-from jqd.store import Store, StoreConfig, open_store
+from jqd.store import StoreConfig, open_store
 from jqd.testing.store import FakeStore
 from tests.contract.bench import StoreBench
 from tests.valkey import fresh_valkey, valkey_server
@@ -24,10 +25,13 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
     """A store, fake or real, on a clock that the test moves."""
     clock = ManualClock()
     config = StoreConfig(url=store_url or "redis://fake", history_max=3, ended_keep_jobs=5)
-    store: Store
     if store_url:
-        async with open_store(config, now_ms=clock.wall_ms) as store:
-            yield StoreBench(store, clock)
+        with redis.Redis.from_url(store_url) as client:
+            async with (
+                open_store(config, now_ms=clock.wall_ms) as store,
+                open_store(config, now_ms=clock.wall_ms) as other,
+            ):
+                yield StoreBench(store, clock, other=other, wipe=client.flushall)
     else:
-        store = FakeStore(clock, config)
-        yield StoreBench(store, clock)
+        fake = FakeStore(clock, config)
+        yield StoreBench(fake, clock, other=fake.another_client(), wipe=fake.wipe)

@@ -1,0 +1,356 @@
+"""The recovery barrier as the store sees it: lives, seats that are through or not, and holds that are said again."""
+
+import pytest
+
+from jqd.errors import PositionMismatch, StaleOwner, StoreChanged
+from jqd.job import Fate, Held, Job, State
+from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store
+from tests.contract.bench import StoreBench, holds, ids, outcome
+
+# ---------------------------------------------------------------- lives
+
+
+async def test_a_store_nobody_used_is_settled_for_a_daemon_that_knows_none(store_bench: StoreBench) -> None:
+    first = await store_bench.store.look(fresh=True)
+    assert first.settled
+    assert await store_bench.other.look(fresh=True) == first
+    assert await store_bench.store.look(fresh=False) == first
+
+
+async def test_an_emptied_store_is_not_settled(store_bench: StoreBench) -> None:
+    """Whoever has a journal cannot tell an emptied store from one that was never used."""
+    before = await store_bench.store.look(fresh=False)
+    assert not before.settled
+    store_bench.wipe()
+    after = await store_bench.store.look(fresh=False)
+    assert after.identity != before.identity
+    assert not after.settled
+    assert not (await store_bench.other.look(fresh=True)).settled, "its life had an id already"
+
+
+async def test_a_store_with_members_and_no_life_is_not_new(store_bench: StoreBench) -> None:
+    await store_bench.join()
+    assert not (await store_bench.other.look(fresh=True)).settled
+
+
+async def test_an_emptied_store_is_noticed_and_nothing_is_sent_before_the_next_look(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.look(fresh=True)
+    owner = await store_bench.join()
+    await store_bench.members(owner)
+    store_bench.wipe()
+    with pytest.raises(StoreChanged):
+        await store_bench.members(owner)
+    for call in (store.stats(), store_bench.push(), store.promote(1), store_bench.join(), store.get_held(owner)):
+        with pytest.raises(StoreChanged):
+            await call
+    await store.look(fresh=False)
+    with pytest.raises(StaleOwner):
+        await store_bench.members(owner)
+    with pytest.raises(PositionMismatch):
+        await store.apply_jobs("ab" * 16, 100, 200, [store_bench.make()])
+
+
+@pytest.mark.parametrize("call", ["renew", "reserve", "reassert"])
+async def test_every_call_about_our_hand_asks_for_the_life_we_know(store_bench: StoreBench, call: str) -> None:
+    store = store_bench.store
+    await store.look(fresh=True)
+    owner = await store_bench.join()
+    store_bench.wipe()
+    with pytest.raises(StoreChanged, match="another life"):
+        await {
+            "renew": lambda: store.renew_sysid(owner, through=True),
+            "reserve": lambda: store.reserve_sysid("one", previous_epoch_dead=True, through=True),
+            "reassert": lambda: store.reassert(owner, {"a": 1}),
+        }[call]()
+
+
+async def test_a_new_life_is_noticed_by_everybody(store_bench: StoreBench) -> None:
+    store, other = store_bench.store, store_bench.other
+    before = await store.look(fresh=True)
+    assert await other.look(fresh=False) == before
+    ours, theirs = await store_bench.join("one"), await reserve(other, "two", through=True)
+    await store_bench.push()
+    await store.new_life("another.life")
+    await other.renew_sysid(theirs, through=True)
+    await store.new_life(before.identity)
+    assert await store_bench.claim(ours) == []
+    with pytest.raises(StoreChanged):
+        await other.renew_sysid(theirs, through=True)
+    after = await other.look(fresh=True)
+    assert after.identity != before.identity
+    assert not after.settled
+    await other.new_life(before.identity)
+    assert await other.look(fresh=False) == after, "only the life that was meant ends"
+
+
+async def reserve(store: Store, sysid: str, *, through: bool) -> Owner:
+    """A seat."""
+    return await store.reserve_sysid(sysid, previous_epoch_dead=True, through=through)
+
+
+# ---------------------------------------------------------------- who is through
+
+
+async def test_nothing_is_claimed_while_somebody_is_not_through(store_bench: StoreBench) -> None:
+    store, other = store_bench.store, store_bench.other
+    identity = (await store.look(fresh=True)).identity
+    await other.look(fresh=False)
+    one = await store_bench.join("one")
+    job = await store_bench.push()
+    assert (await store.renew_sysid(one, through=True)).settled
+    two = await reserve(other, "two", through=False)
+    assert not (await store.look(fresh=False)).settled, "whoever comes with an old memory un-settles"
+    assert await store_bench.claim(one) == []
+    assert (await store_bench.store.get_waiting_jobtypes(None, 9))[0].head_id == job.id
+    told = await store.renew_sysid(one, through=True, settle=True)
+    assert not told.settled
+    assert (told.members["one"].through, told.members["two"].through) == (True, False)
+    assert not (await other.renew_sysid(two, through=True)).settled
+    assert ids(await store_bench.claim(one)) == [job.id]
+    assert (await other.renew_sysid(two, through=True, settle=True)).settled
+    look = await store.look(fresh=False)
+    assert (look.identity, look.settled) == (identity, True)
+    await store.renew_sysid(one, through=False)
+    assert not (await other.renew_sysid(two, through=True)).members["one"].through
+
+
+async def test_the_burnt_are_not_waited_for(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.look(fresh=True)
+    one, dead = await store_bench.join("one"), await reserve(store, "dead", through=False)
+    job = await store_bench.push()
+    assert await store_bench.claim(one) == []
+    seen = (await store_bench.members(one))["dead"]
+    assert await store.reap("dead", seen, 5) == 0
+    assert ids(await store_bench.claim(one)) == [job.id]
+    assert (await store.renew_sysid(one, through=True, settle=True)).settled
+    with pytest.raises(StaleOwner):
+        await store.renew_sysid(dead, through=True)
+
+
+async def test_a_claim_that_is_held_up_spends_no_fence(store_bench: StoreBench) -> None:
+    store, clock = store_bench.store, store_bench.clock
+    await store.look(fresh=True)
+    one = await store_bench.join("one")
+    await store_bench.push()
+    clock.set_wall_ms(1)  # fences count one by one from here: the clock is behind them
+    two = await reserve(store, "two", through=False)
+    for _ in range(3):
+        assert await store_bench.claim(one) == []
+    await store.renew_sysid(two, through=True)
+    assert (await store_bench.claim_one(one)).fence == two.epoch + 1
+
+
+async def test_a_member_of_an_earlier_life_is_not_through(store_bench: StoreBench) -> None:
+    """What `through` said in another life says nothing in this one."""
+    store = store_bench.store
+    before = await store.look(fresh=True)
+    one = await store_bench.join("one")
+    await store_bench.join("two")
+    await store_bench.push()
+    await store.new_life(before.identity)
+    await store.look(fresh=False)
+    told = await store.renew_sysid(one, through=True, settle=True)
+    assert told.members["one"].through
+    assert not told.members["two"].through
+    assert not told.settled
+    assert await store_bench.claim(one) == []
+
+
+# ---------------------------------------------------------------- what we hold is said again
+
+
+async def test_the_store_arbitrates_what_we_hold(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    one, two = await store_bench.join("one"), await store_bench.join("two")
+    jobs = {
+        name: await store_bench.push(name)
+        for name in ("ready", "later", "ours", "theirs", "ended", "dead", "cancelled")
+    }
+    held = {name: await store_bench.claim_one(one, name) for name in ("later", "ours", "ended", "dead")}
+    held["theirs"] = await store_bench.claim_one(two, "theirs")
+    await store_bench.settle(
+        outcome(held["later"], Fate.RETRY, delay_ms=9_000),
+        outcome(held["ended"], Fate.SUCCEEDED),
+        outcome(held["dead"], Fate.DEAD),
+    )
+    await store_bench.cancel(jobs["cancelled"].id)
+    lost = await store.reassert(one, {job.id: 1_000 + at for at, job in enumerate(jobs.values())})
+    assert sorted(lost) == sorted(jobs[name].id for name in ("theirs", "ended", "dead", "cancelled"))
+    mine = {jobs[name].id: 1_000 + at for at, name in enumerate(("ready", "later", "ours"))}
+    assert await store.get_held(one) == mine
+    assert await store.get_held(two) == holds([held["theirs"]])
+    assert await store.get_waiting_jobtypes(None, 9) == [], "what is in hand again waits nowhere else"
+    assert (await store.promote(9)).next_due_ms is None
+    ready = Held(jobs["ready"], mine[jobs["ready"].id], 1)
+    assert await store_bench.settle(outcome(ready, Fate.SUCCEEDED)) == [], "under the fence that was said"
+
+
+async def test_only_the_present_epoch_says_what_it_holds(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    old = await store_bench.join()
+    await store_bench.join()
+    with pytest.raises(StaleOwner):
+        await store_bench.store.reassert(old, {job.id: 5})
+    assert await store_bench.state(job) is State.WAITING
+
+
+async def test_a_cancel_that_meets_a_hold_stays_asked(store_bench: StoreBench) -> None:
+    seen, unseen = await store_bench.push(), store_bench.make()
+    owner = await store_bench.join()
+    await store_bench.cancel(unseen.id)
+    assert await store_bench.store.reassert(owner, {seen.id: 5, unseen.id: 5}) == []
+    await store_bench.cancel(seen.id)
+    await store_bench.add(unseen)
+    for job in (seen, unseen):
+        view = await store_bench.view(job)
+        assert (view.state, view.cancel_asked) == (State.RUNNING, True)
+    await store_bench.store.release_jobs(owner, {seen.id: 5, unseen.id: 5})
+    assert {await store_bench.state(job) for job in (seen, unseen)} == {State.CANCELLED}
+
+
+async def early(store_bench: StoreBench, fence: int = 5) -> tuple[Owner, Job]:
+    """A job in our hand that the store has not seen yet."""
+    owner, job = await store_bench.join("one"), store_bench.make(keep_result=True)
+    assert await store_bench.store.reassert(owner, {job.id: fence}) == []
+    assert await store_bench.store.get_held(owner) == {job.id: fence}
+    return owner, job
+
+
+async def test_a_job_comes_into_the_hand_that_holds_it_already(store_bench: StoreBench) -> None:
+    owner, job = await early(store_bench)
+    other = await store_bench.join("two")
+    assert isinstance(await store_bench.store.get_job(job.id), OnItsWay)
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 0, 0)
+    assert await store_bench.store.reassert(other, {job.id: 9}) == [job.id], "one hand at a time"
+    assert await store_bench.store.reassert(owner, {job.id: 6}) == []
+    neighbour = store_bench.make()
+    await store_bench.add(job, neighbour)
+    view = await store_bench.view(job)
+    assert (view.state, view.daemon) == (State.RUNNING, "one")
+    assert ids(await store_bench.claim(other)) == [neighbour.id]
+    assert await store_bench.store.get_held(owner) == {job.id: 6}
+    assert (await store_bench.store.stats())[:5] == (0, 0, 2, 0, 0)
+    assert await store_bench.settle(outcome(Held(job, 6, 1), Fate.SUCCEEDED)) == []
+    assert await store_bench.state(job) is State.SUCCEEDED
+
+
+async def test_an_early_hold_is_on_its_way_whatever_ids_say(store_bench: StoreBench) -> None:
+    """Its journal was applied beyond it: copied forward, it still comes. And an id that no journal made is held too."""
+    owner = await store_bench.join()
+    behind, ahead = store_bench.make(), store_bench.make()
+    await store_bench.add(ahead)
+    await store_bench.store.reassert(owner, {behind.id: 5, "my-own-name": 5})
+    assert await store_bench.store.get_job(behind.id) == OnItsWay(ahead.id)
+    assert await store_bench.store.get_job("my-own-name") == OnItsWay("")
+    await store_bench.store.release_jobs(owner, {behind.id: 5, "my-own-name": 5})
+    assert await store_bench.store.get_job(behind.id) is None
+
+
+@pytest.mark.parametrize("fate", list(Fate))
+async def test_an_attempt_may_end_before_its_job_comes(store_bench: StoreBench, fate: Fate) -> None:
+    owner, job = await early(store_bench)
+    one = outcome(Held(job, 5, 2), fate, result=b"\x07", delay_ms=500)
+    assert await store_bench.settle(one) == []
+    assert await store_bench.store.get_held(owner) == {}
+    assert await store_bench.store.reassert(owner, {job.id: 5}) == ([] if fate is Fate.RETRY else [job.id])
+    await store_bench.store.release_jobs(owner, {job.id: 5})
+    await store_bench.add(job)
+    view = await store_bench.view(job)
+    expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.RETRY: State.RETRYING}.get(fate, State.FAILED)
+    assert (view.state, view.attempts) == (expected, 2)
+    assert view.result == (b"\x07" if fate is Fate.SUCCEEDED else None)
+
+
+async def test_of_an_older_attempt_only_a_success_counts_before_the_job_comes(store_bench: StoreBench) -> None:
+    owner, job = await early(store_bench)
+    older = Held(job, 4, 1)
+    for fate in (Fate.RETRY, Fate.FAILED, Fate.DEAD):
+        assert await store_bench.settle(outcome(older, fate)) == [job.id]
+    assert await store_bench.store.get_held(owner) == {job.id: 5}
+    assert await store_bench.settle(outcome(older, Fate.SUCCEEDED), outcome(older, Fate.SUCCEEDED)) == [job.id]
+    assert await store_bench.store.get_held(owner) == {}
+    await store_bench.add(job)
+    assert await store_bench.state(job) is State.SUCCEEDED
+
+
+async def test_an_earlier_retry_gives_no_date_to_a_job_in_hand(store_bench: StoreBench) -> None:
+    job, owner = store_bench.make(), await store_bench.join()
+    await store_bench.settle(outcome(Held(job, 4, 1), Fate.RETRY, delay_ms=9_000))
+    assert await store_bench.store.reassert(owner, {job.id: 5}) == []
+    await store_bench.add(job)
+    view = await store_bench.view(job)
+    assert (view.state, view.attempts) == (State.RUNNING, 2)
+    await store_bench.store.release_jobs(owner, {job.id: 5})
+    assert await store_bench.state(job) is State.RETRYING
+    assert ids(await store_bench.claim(owner)) == [job.id], "at once"
+
+
+@pytest.mark.parametrize("how", ["released", "left", "reaped", "joined anew"])
+async def test_an_early_hold_just_drops(store_bench: StoreBench, how: str) -> None:
+    store = store_bench.store
+    owner, job = await early(store_bench)
+    held = await store_bench.push()
+    await store_bench.claim_one(owner)
+    watcher = await store_bench.join("two")
+    if how == "released":
+        await store.release_jobs(owner, {job.id: 4})
+        assert job.id in await store.get_held(owner), "not under that fence"
+        await store.release_jobs(owner, await store.get_held(owner))
+    elif how == "left":
+        await store.release_sysid(owner)
+    elif how == "joined anew":
+        await store_bench.join("one")
+    else:
+        seen = (await store_bench.members(watcher))["one"]
+        assert [await store.reap("one", seen, 1) for _ in range(3)] == [1, 1, 0]
+    assert await store_bench.state(held) is State.WAITING
+    await store_bench.add(job)
+    assert await store_bench.state(job) is State.WAITING
+    assert sorted(ids(await store_bench.claim(watcher))) == sorted([held.id, job.id])
+
+
+async def test_an_asked_cancel_stays_as_long_as_the_early_hold(store_bench: StoreBench) -> None:
+    owner, job = await early(store_bench)
+    await store_bench.cancel(job.id)
+    store_bench.clock.advance(200_000)
+    assert await store_bench.store.purge(10) == 0
+    store_bench.clock.advance(100_000)
+    assert await store_bench.store.purge(10) == 0
+    await store_bench.store.release_jobs(owner, {job.id: 5})
+    await store_bench.add(job)
+    assert await store_bench.state(job) is State.CANCELLED
+
+
+async def test_any_number_of_holds(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    said = {f"job-{number:05}": 1 + number % 3 for number in range(CALL_JOBS_MAX + 600)}
+    assert await store_bench.store.reassert(owner, said) == []
+    assert await store_bench.store.get_held(owner) == said
+    await store_bench.store.release_jobs(owner, said)
+    assert await store_bench.store.get_held(owner) == {}
+    assert await store_bench.store.reassert(owner, {}) == []
+
+
+# ---------------------------------------------------------------- what is unfinished
+
+
+async def test_unfinished_are_those_that_are_there_and_have_not_ended(store_bench: StoreBench) -> None:
+    owner, unseen = await early(store_bench)
+    now_ms = store_bench.clock.wall_ms()
+    waiting, later, running = (
+        await store_bench.push(),
+        await store_bench.push(eligible_at_ms=now_ms + 99),
+        await store_bench.push("thumb"),
+    )
+    await store_bench.claim_one(owner, "thumb")
+    over = [await store_bench.push(fate.name) for fate in (Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD)]
+    for job in over:
+        await store_bench.settle(outcome(await store_bench.claim_one(owner, job.jobtype), Fate[job.jobtype]))
+    alive = [waiting.id, later.id, running.id]
+    asked = [over[0].id, *alive, unseen.id, over[1].id, "no-such-job", over[2].id]
+    assert await store_bench.store.unfinished(asked) == alive
+    assert await store_bench.store.unfinished([]) == []
+    with pytest.raises(ValueError, match="records"):
+        await store_bench.store.unfinished(["x"] * (CALL_JOBS_MAX + 1))
