@@ -2,11 +2,14 @@
 
 import errno
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 import pytest
 
+from jqd.clock import ManualClock
 from jqd.errors import JournalRefused
+from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Good, Kind, Place, frames_of, snapshot, walk
 from jqd.record import Lane
@@ -190,6 +193,25 @@ async def test_strangers_are_named() -> None:
     assert (place.file, place.kind) == (moved.name, Kind.FOREIGN)
     assert place.note.startswith("it is of journal")
     assert len(good) == 6
+
+
+async def test_a_journal_that_went_on_under_a_new_id_is_whole() -> None:
+    files = await filled(1)
+    for _ in range(2):
+        async with opened_as(files, b"the second id ..") as journal:
+            await push(journal, BODY)
+    places, good = looked(files)
+    assert places == []
+    assert len(good) == 5
+    path = segments(files)[1]
+    header = unpack_head(files.contents[path], path.name)
+    assert header is not None
+    files.files[path].content[:HEAD_BYTES] = pack_head(header._replace(before=b"of nobody here .."[:16]))
+    assert {(place.file, place.kind) for place in looked(files)[0]} >= {(path.name, Kind.FOREIGN)}
+
+
+def opened_as(files: MemoryFiles, journal_id: bytes) -> AbstractAsyncContextManager[Journal]:
+    return open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files, journal_id=journal_id)
 
 
 async def test_a_newer_format_is_named_and_no_damage_is_guessed() -> None:

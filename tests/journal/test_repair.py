@@ -13,6 +13,7 @@ import pytest
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
+from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
 from jqd.journal.repair import repair
@@ -148,6 +149,18 @@ async def test_a_lost_head_is_found_again_in_the_frames(segment: int, lost: byte
     assert new._replace(segment_id=b"", created_at_ms=0) == old._replace(segment_id=b"", created_at_ms=0)
     assert zlib.crc32(new.segment_id) == zlib.crc32(old.segment_id)
     assert kept(files) == lost
+
+
+@pytest.mark.parametrize("segment", range(4))
+async def test_a_lost_head_is_found_again_where_the_journal_got_a_new_id(segment: int) -> None:
+    files = await filled(2, 2)
+    bodies = iter(BODIES[4:])
+    for _ in range(2):
+        config = JournalConfig(directory=DIRECTORY)
+        async with open_journal(config, clock=ManualClock(), files=files, journal_id=b"the second id ..") as journal:
+            await push(journal, next(bodies))
+    files.files[segments(files)[segment]].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    await mended(files, BODIES[:6])
 
 
 async def test_a_head_lost_before_a_start_comes_back_under_its_old_name() -> None:

@@ -1,0 +1,104 @@
+"""Journals on a real disk, for the commands that look at them."""
+
+from collections.abc import Iterable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import trio
+
+from jqd.clock import ManualClock
+from jqd.job import NIL, Fate, Outcome
+from jqd.jobid import IdSource
+from jqd.journal import JournalConfig, open_journal
+from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
+
+AT_MS = 1_800_000_000_000
+WRITTEN_MS = AT_MS + 10_000  # when frames were written, whatever their jobs say
+
+
+class Batch(NamedTuple):
+    """One frame to write."""
+
+    lane: Lane
+    records: int
+    body: bytes
+    ids: list[str]
+
+
+class Ids:
+    """Gives ids as a journal does, at dates of our choice."""
+
+    def __init__(self, number: int = 7) -> None:
+        self._clock = ManualClock(wall_ms=AT_MS)
+        self._source = IdSource(journal=number, salt=3, clock=self._clock)
+
+    def jobs(self, *pushed: dict[str, Any], at_ms: int | None = None, eligible: dict[int, int] | None = None) -> Batch:
+        """A frame of jobs."""
+        self._clock.advance(1)
+        given = self._source.take(len(pushed))
+        head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, eligible or {})
+        return Batch(Lane.JOBS, len(pushed), encode_jobs(head, msgspec.msgpack.encode(pushed)), given.ids())
+
+
+def outcome(job_id: str, fate: Fate, *, attempt: int = 1, fence: int = 1, error: bytes = NIL, **more: Any) -> Outcome:
+    """How an attempt of a job of type `t` ended."""
+    return Outcome(job_id, fence, fate, "t", 0, attempt, error=error, **more)
+
+
+def outcomes(*ended: Outcome) -> Batch:
+    """A frame of outcomes."""
+    return Batch(Lane.OUTCOMES, len(ended), encode_outcomes(ended), [each.job_id for each in ended])
+
+
+def cancels(*job_ids: str) -> Batch:
+    """A frame of cancels."""
+    return Batch(Lane.CANCELS, len(job_ids), encode_cancels(job_ids), list(job_ids))
+
+
+def write(data_dir: Path, *batches: Batch, segment_bytes: int = 64 << 20) -> Path:
+    """Write frames, each a commit of its own, to the journal of a data directory in one life; returns its directory."""
+    directory = data_dir / "journal"
+    trio.run(partial(_write, directory, batches, segment_bytes))
+    return directory
+
+
+async def _write(directory: Path, batches: Sequence[Batch], segment_bytes: int) -> None:
+    config = JournalConfig(directory=directory, segment_bytes=segment_bytes)
+    async with open_journal(config, clock=ManualClock(wall_ms=WRITTEN_MS)) as journal:
+        for batch in batches:
+            await journal.wsync(journal.write(batch.lane, batch.records, batch.body))
+
+
+def read(directory: Path, lane: Lane = Lane.JOBS) -> list[bytes]:
+    """All bodies of a lane, as a daemon that starts there reads them. It must find nothing to complain of."""
+    return trio.run(_read, directory, lane)
+
+
+async def _read(directory: Path, lane: Lane) -> list[bytes]:
+    async with open_journal(JournalConfig(directory=directory), clock=ManualClock(wall_ms=AT_MS)) as journal:
+        bodies: list[bytes] = []
+        while token := journal.read_reserve(lane, 1_000):
+            bodies += [piece.body for piece in await journal.read(token) if piece.first == 0]
+            journal.rsync(token)
+        assert journal.stats().damaged == []
+        return bodies
+
+
+def flip(path: Path, *offsets: int) -> None:
+    """Turn a bit of a file at each of these bytes."""
+    content = bytearray(path.read_bytes())
+    for offset in offsets:
+        content[offset] ^= 1 << offset % 8
+    path.write_bytes(content)
+
+
+def states(directory: Path) -> dict[str, tuple[int, ...]]:
+    """All that a look must not change: names, contents by size and date, and the directory itself."""
+    found: Iterable[Path] = [directory, *directory.iterdir()]
+    return {
+        path.name: (state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns, state.st_mode)
+        for path in found
+        for state in [path.stat()]
+    }

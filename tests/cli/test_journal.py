@@ -1,0 +1,398 @@
+"""`jqd journal ls | cat | verify | repair` on real directories: whole, damaged, and lived in."""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from jqd.cli import run, segments
+from jqd.cli.exits import Exit
+from jqd.client import Client
+from jqd.clock import SystemClock
+from jqd.job import Fate
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
+from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, read, states, write
+from tests.live.harness import Daemon, short_directory
+
+END_S = 60.0  # for one command on a loaded machine
+VERIFY = ["journal", "verify", "-o", "jsonl", "--data-dir"]
+
+
+def told(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    """Lines of JSON that a command printed."""
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def a_bit_of_everything() -> list[Batch]:
+    ids = Ids()
+    mail = ids.jobs({"name": "mail", "argument": "hello"}, {"name": "mail", "argument": b"\xff"}, {"name": "log"})
+    late = ids.jobs({"name": "log", "argument": {"a": 1}, "priority": 3}, eligible={0: AT_MS + 60_000})
+    ended = outcomes(outcome(mail.ids[0], Fate.SUCCEEDED), outcome(mail.ids[1], Fate.RETRY))
+    return [mail, late, ended, cancels(late.ids[0])]
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    """A data directory whose journal has two segments of some frames each."""
+    for _ in range(2):
+        write(tmp_path, *a_bit_of_everything())
+    return tmp_path
+
+
+def files_of(data_dir: Path) -> list[Path]:
+    return sorted((data_dir / "journal").glob("*.jqd"))
+
+
+# ---------------------------------------------------------------- ls, cat
+
+
+def test_segments_are_listed(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = files_of(data_dir)
+    assert run(["journal", "ls", "--data-dir", str(data_dir), "-o", "json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert listed["total"] == {
+        "segments": 2,
+        "bytes": first.stat().st_size + second.stat().st_size,
+        "frames": 8,
+        "process": None,
+    }
+    row, newest = listed["segments"]
+    assert (row["name"], row["first"], row["frames"], row["state"]) == (first.name, 0, 4, "closed")
+    assert row["end"] == newest["first"] == row["bytes"] - HEAD_BYTES
+    assert (newest["name"], newest["state"]) == (second.name, "open")
+    assert row["created"] == "2027-01-15T08:00:10.000+00:00"
+    assert row["journal"] == newest["journal"]
+    assert run(["-o", "jsonl", "journal", "ls", "--data-dir", str(data_dir / "journal")]) == 0
+    assert told(capsys) == listed["segments"]
+
+
+def test_a_table_is_aligned(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(files_of(data_dir)[0], 3, HEADER_COPY_BYTES + 3)
+    assert run(["journal", "ls", "--data-dir", str(data_dir)]) == 0
+    names, one, two, total = capsys.readouterr().out.splitlines()
+    assert names.split() == ["name", "first", "end", "bytes", "frames", "created", "journal", "state"]
+    assert one.index("damaged") == two.index("open") == names.index("state")
+    assert " - " in one, "what is not known is not guessed"
+    assert total.startswith("2 segments, ")
+    assert total.endswith("nobody lives here")
+
+
+def test_states_of_segments(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def state(number: int) -> str:
+        assert run(["journal", "ls", "--data-dir", str(data_dir), "-o", "jsonl"]) == 0
+        return str(told(capsys)[number]["state"])
+
+    first, second = files_of(data_dir)
+    whole = second.read_bytes()
+    second.write_bytes(whole + b"torn")
+    assert state(1) == "torn"
+    second.write_bytes(whole)
+    flip(second, HEAD_BYTES + 1)
+    assert state(1) == "damaged"
+    second.write_bytes(whole)
+    os.link(first, first.with_suffix(".damaged"))
+    assert state(0) == "damaged"
+    first.unlink()
+    assert state(0) == "kept"
+    first.with_suffix(".damaged").unlink()
+    newer = bytearray(whole)
+    newer[8] = newer[HEADER_COPY_BYTES + 8] = 9
+    second.write_bytes(newer)
+    assert state(0) == "unknown version"
+    second.write_bytes(whole)
+    second.rename(second.with_name(f"{99_999:020d}.jqd"))
+    assert state(0) == "foreign"
+
+
+def test_an_empty_journal_is_listed_and_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "journal").mkdir()
+    assert run(["journal", "ls", "--data-dir", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == "0 segments, 0 bytes, 0 frames; nobody lives here\n"
+    assert run(["journal", "verify", "--data-dir", str(tmp_path)]) == 0
+
+
+def test_records_come_in_order_of_position(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["journal", "cat", "--data-dir", str(data_dir)]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    records = [json.loads(line) for line in printed.out.splitlines()]
+    assert [record["lane"] for record in records] == [*["jobs"] * 4, "outcomes", "outcomes", "cancels"] * 2
+    positions = [record["position"] for record in records]
+    assert positions == sorted(set(positions))
+    assert [record["argument"] for record in records[:4]] == ["hello", {"$bytes": "/w=="}, None, {"a": 1}]
+    assert records[3]["eligible_at"] == "2027-01-15T08:01:00.000+00:00"
+    assert [record["fate"] for record in records[4:6]] == ["succeeded", "retry"]
+    assert records[6]["job_id"] == records[3]["job_id"]
+
+
+@pytest.mark.parametrize(
+    ("words", "number"),
+    [
+        (["--lane", "jobs"], 8),
+        (["--lane", "outcomes", "--lane", "cancels"], 6),
+        (["--type", "mail"], 4),
+        (["--type", "mail", "--type", "t"], 8),
+        (["--type", "nobody"], 0),
+        (["--since", "2027-01-15T08:00:02Z", "--lane", "jobs"], 2),
+        (["--since", "2027-01-15T08:00:02", "--lane", "jobs"], 2),
+        (["--since", "2027-01-15T09:00:02+01:00", "--lane", "jobs"], 2),
+        (["--until", "1800000002", "--lane", "jobs"], 6),
+        (["--since", "1800000001", "--until", "1800000001.5"], 6),
+        (["--since", "20300101"], 0),
+        (["--since", "90s", "--until", "2000000000"], 0),
+    ],
+)
+def test_records_can_be_chosen(
+    words: list[str], number: int, data_dir: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda self: AT_MS + 1_000_000)
+    assert run(["journal", "cat", "--data-dir", str(data_dir), *words]) == 0
+    assert len(told(capsys)) == number
+
+
+def test_segments_before_a_date_are_not_read(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flip(files_of(data_dir)[0], HEAD_BYTES + 60)
+    assert run(["journal", "cat", "--data-dir", str(data_dir), "--since", "2028-01-01"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+def test_jobs_come_as_the_seed_has_them(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["journal", "cat", "--lines", "--data-dir", str(data_dir)]) == 0
+    lines = [line.split("|", 2) for line in capsys.readouterr().out.splitlines()]
+    assert [line[1:] for line in lines[:4]] == [
+        ["mail", "hello"],
+        ["mail", '{"$bytes": "/w=="}'],
+        ["log", "null"],
+        ["log", '{"a": 1}'],
+    ]
+    assert len({line[0] for line in lines}) == 4
+    assert run(["journal", "cat", "--lines", "--lane", "cancels", "--data-dir", str(data_dir)]) == Exit.USAGE
+
+
+def test_what_cannot_be_read_is_said_and_the_rest_is_printed(
+    data_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = files_of(data_dir)
+    flip(first, HEAD_BYTES + 60)
+    write(data_dir, Batch(a_bit_of_everything()[0].lane, 1, msgspec.msgpack.encode("no jobs"), []))
+    flip(second, 5)
+    assert run(["journal", "cat", "--data-dir", str(data_dir)]) == 1
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 4 + 7
+    body, head, content = printed.err.splitlines()
+    assert f"{first.name}: byte {HEAD_BYTES}: bad body" in body
+    assert f"{second.name}: byte 0: bad head" in head
+    assert "cannot be decoded" in content
+
+
+def test_a_reader_that_left_is_no_traceback(data_dir: Path) -> None:
+    words = [sys.executable, "-m", "jqd", "journal", "cat", "--data-dir", str(data_dir)]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        said = child.stderr.read()
+        assert child.wait(timeout=END_S) == 1
+    assert said == ""
+
+
+# ---------------------------------------------------------------- verify
+
+
+def test_a_whole_journal_is_said_to_be_whole(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 0
+    assert capsys.readouterr().out.endswith("8 frames, 14 records: whole\n")
+    assert run(["journal", "verify", "--data-dir", str(data_dir), "-o", "json"]) == 0
+    checked = json.loads(capsys.readouterr().out)
+    assert checked | {"bytes": 0} == {
+        "whole": True,
+        "segments": 2,
+        "bytes": 0,
+        "frames": 8,
+        "records": 14,
+        "damaged": 0,
+        "places": [],
+    }
+
+
+def test_a_flipped_bit_anywhere_is_named(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In both segments: in each copy of the head, in headers and bodies of frames. All but the newest commit."""
+    records = a_bit_of_everything()
+    starts = [HEAD_BYTES + sum(44 + len(batch.body) for batch in records[:number]) for number in range(4)]
+    for path in files_of(data_dir):
+        whole = path.read_bytes()
+        heads = [(byte, byte // HEADER_COPY_BYTES * HEADER_COPY_BYTES, "bad head") for byte in (9, 70, 3_000, 4_096)]
+        inside = [(start + 20, start, "bad header") for start in starts[:3]]
+        inside += [(start + 44, start, "bad body") for start in starts[:3]]
+        for byte, offset, kind in heads + inside:
+            flip(path, byte)
+            assert run([*VERIFY, str(data_dir)]) == 1
+            (place,) = told(capsys)
+            assert (place["file"], place["offset"], place["kind"], place["damage"]) == (path.name, offset, kind, True)
+            path.write_bytes(whole)
+    assert run([*VERIFY, str(data_dir)]) == 0
+    assert told(capsys) == []
+
+
+def test_a_torn_tail_is_said_and_is_no_damage(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    newest = files_of(data_dir)[1]
+    size = newest.stat().st_size
+    newest.write_bytes(newest.read_bytes() + b"torn")
+    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 0
+    note, summary = capsys.readouterr().out.splitlines()
+    assert note == f"note: {newest.name}: byte {size}: torn tail, 4 bytes; never acknowledged"
+    assert summary.endswith(": whole")
+
+
+def test_damage_is_counted_in_every_form(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = files_of(data_dir)[0]
+    flip(first, HEAD_BYTES + 60)
+    assert run(["journal", "verify", "--data-dir", str(data_dir)]) == 1
+    place, summary = capsys.readouterr().out.splitlines()
+    assert place.startswith(f"damage: {first.name}: byte {HEAD_BYTES}: bad body, ")
+    assert summary.endswith(": 1 damaged place; mend it with: jqd journal repair")
+    assert run(["journal", "verify", "--data-dir", str(data_dir), "-o", "json"]) == 1
+    checked = json.loads(capsys.readouterr().out)
+    assert (checked["whole"], checked["damaged"], len(checked["places"])) == (False, 1, 1)
+
+
+# ---------------------------------------------------------------- repair
+
+
+def test_a_repaired_journal_is_whole_and_starts(data_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first, second = files_of(data_dir)
+    good = [batch.body for batch in a_bit_of_everything() if batch.lane == 1]
+    flip(first, HEAD_BYTES + 60)
+    flip(second, 3, HEADER_COPY_BYTES + 3)
+    second.write_bytes(second.read_bytes() + b"torn")
+    before = states(data_dir / "journal")
+    assert run(["journal", "repair", "--data-dir", str(data_dir), "--dry-run", "-o", "json"]) == 0
+    planned = json.loads(capsys.readouterr().out)
+    after = states(data_dir / "journal")
+    assert {name: after[name] for name in (first.name, second.name)} == {
+        name: before[name] for name in (first.name, second.name)
+    }
+    assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 0
+    done = capsys.readouterr().out.splitlines()
+    assert len(done) == len(planned["done"]) == 3
+    assert run([*VERIFY, str(data_dir)]) == 0
+    assert told(capsys) == []
+    assert run(["journal", "repair", "--data-dir", str(data_dir)]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "needs no repair" in printed.err
+    assert read(data_dir / "journal") == [good[1], *good]
+    assert sum(path.stat().st_size for path in (data_dir / "journal").glob("*.torn")) > HEAD_BYTES
+
+
+# ---------------------------------------------------------------- where, and who lives there
+
+
+@pytest.mark.parametrize("words", [["ls"], ["cat"], ["verify"], ["replay", "--dry-run"]])
+def test_looking_changes_nothing(words: list[str], data_dir: Path) -> None:
+    flip(files_of(data_dir)[0], HEAD_BYTES + 60)
+    with files_of(data_dir)[1].open("ab") as newest:
+        newest.write(b"torn")
+    before = states(data_dir / "journal")
+    run(["journal", *words, "--data-dir", str(data_dir)])
+    assert states(data_dir / "journal") == before
+    assert [path.name for path in data_dir.iterdir()] == ["journal"]
+
+
+def test_where_the_journal_is(data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "jqd.toml"
+    config.write_text(f'data_dir = "{data_dir}"\n[http]\nbind = "0.0.0.0:1"\n[log]\nlevel = "error"')
+    assert run(["journal", "ls", "--config", str(config), "-o", "jsonl"]) == 0
+    assert len(told(capsys)) == 2
+    elsewhere = tmp_path / "elsewhere"
+    (data_dir / "journal").rename(elsewhere)
+    config.write_text(f'data_dir = "{data_dir}"\njournal.directory = "{elsewhere}"')
+    assert run(["journal", "ls", "--config", str(config), "--data-dir", str(data_dir), "-o", "jsonl"]) == 0
+    assert len(told(capsys)) == 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ls", "--data-dir", "nowhere"], "there is no journal in nowhere/journal"),
+        (["verify", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
+        (["cat", "--since", "yesterday"], "--since yesterday is no date"),
+        (["cat", "--until", "5x"], "--until 5x is no date"),
+    ],
+)
+def test_words_that_mean_nothing(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["journal", *words]) == Exit.USAGE
+    assert said in capsys.readouterr().err
+
+
+def test_a_directory_that_cannot_be_read_is_an_error_in_words(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    journal = write(tmp_path, *a_bit_of_everything())
+    os.symlink("nowhere", journal / f"{5:020d}.jqd")  # what lies outside is not ours to read
+    assert run(["journal", "verify", "--data-dir", str(tmp_path)]) == 1
+    assert "cannot be read" in capsys.readouterr().err
+
+
+def test_who_lives_there_is_asked_of_the_system(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    locks = tmp_path / "locks"
+    monkeypatch.setattr(segments, "LOCKS", locks)
+    assert segments.living(tmp_path) is None, "there is no lock file"
+    (tmp_path / "lock").write_text("4711\n")
+    assert segments.living(tmp_path) is None, "the system does not tell"
+    state = (tmp_path / "lock").stat()
+    device = f"{os.major(state.st_dev):02x}:{os.minor(state.st_dev):02x}"
+    others = f"1: POSIX  ADVISORY  WRITE 5 {device}:{state.st_ino} 0 EOF\n2: -> FLOCK ADVISORY WRITE 6 00:00:1 0 EOF\n"
+    others += f"3: FLOCK  ADVISORY  WRITE 7 {device}:1{state.st_ino} 0 EOF\n\n"
+    locks.write_text(others + f"4: FLOCK  ADVISORY  WRITE 8 ff:ff:{state.st_ino} 0 EOF\n")
+    assert segments.living(tmp_path) is None
+    locks.write_text(others + f"4: FLOCK  ADVISORY  WRITE 8 {device}:{state.st_ino} 0 EOF\n")
+    assert segments.living(tmp_path) == 8
+    locks.write_text(others + f"4: FLOCK  ADVISORY  WRITE 4711 ff:ff:{state.st_ino} 0 EOF\n")
+    assert segments.living(tmp_path) == 4711
+
+
+def test_a_journal_is_looked_at_while_a_daemon_writes_to_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Rotating every few pushes: nothing of it is ever taken for damage, and at the end all is there."""
+    with short_directory() as base:
+        where = ["--data-dir", str(base / "d")]
+        with Daemon(base / "d", env={"JQD_JOURNAL__SEGMENT_BYTES": "20000"}) as daemon:
+            pushed: list[str] = []
+
+            def push() -> None:
+                with Client(daemon.url) as client:
+                    for _ in range(20):
+                        pushed.extend(client.push_many([{"name": "x", "argument": 1}] * 200))
+
+            pusher = threading.Thread(target=push)
+            pusher.start()
+            looks = 0
+            while pusher.is_alive() or not looks:
+                assert run(["journal", "verify", *where, "-o", "json"]) == 0
+                assert run(["journal", "cat", *where, "--lane", "jobs"]) == 0
+                looks += 1
+                capsys.readouterr()
+            pusher.join()
+            assert run(["journal", "cat", *where, "--lines"]) == 0
+            assert [line.partition("|")[0] for line in capsys.readouterr().out.splitlines()] == pushed
+            assert len(pushed) == 4_000
+            assert run(["journal", "ls", *where, "-o", "json"]) == 0
+            listed = json.loads(capsys.readouterr().out)
+            assert listed["total"]["process"] == daemon.child.pid
+            assert listed["total"]["segments"] > 3
+            assert run(["journal", "repair", *where]) == 1
+            assert f"process {daemon.child.pid}" in capsys.readouterr().err
+            newest = sorted((base / "d" / "journal").glob("*.jqd"))[-1]
+            with newest.open("ab") as file:
+                file.write(b"half a frame")
+            assert run(["journal", "verify", *where]) == 0
+            assert f"being written by process {daemon.child.pid}" in capsys.readouterr().out
+            daemon.kill()
+        assert run(["journal", "verify", *where]) == 0
+        assert "torn tail, 12 bytes; never acknowledged" in capsys.readouterr().out
