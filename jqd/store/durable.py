@@ -231,6 +231,7 @@ def _has_synced(client: "redis.Redis", mark: Mark) -> bool:
 
 
 def _snapshots(client: "redis.Redis", _mark: Mark) -> tuple[int, bool]:
-    """When the last good snapshot ended, Unix seconds of the server, and whether one is under way."""
+    """How many snapshots went well (or when the last one did, where nobody counts), and whether one is under way."""
     facts: dict[str, Any] = client.info("persistence")
-    return int(facts["rdb_last_save_time"]), bool(facts["rdb_bgsave_in_progress"])
+    good = facts.get("rdb_saves", facts.get("rdb_last_save_time", 0))
+    return int(good), bool(facts.get("rdb_bgsave_in_progress"))

@@ -20,6 +20,7 @@ class Proxy:
         self.url = f"unix://{self.path}"
         self.hits = 0
         self._target = target
+        self._next: list[Path] = []
         self._lose: bytes | None = None
         self._stall: bytes | None = None
 
@@ -31,8 +32,13 @@ class Proxy:
         """Calls that contain `word` are never passed on from now, nor answered."""
         self._stall = word
 
+    def lead_to(self, *targets: Path) -> None:
+        """New connections lead there, one to each, and all later ones to the last. Those that are open stay."""
+        self._next = list(targets)
+
     async def serve(self, client: trio.SocketStream) -> None:
         """One connection."""
+        self._target = self._next.pop(0) if self._next else self._target
         async with client, await trio.open_unix_socket(self._target) as server, trio.open_nursery() as nursery:
             losing = trio.Event()
             nursery.start_soon(self._down, server, client, losing, nursery.cancel_scope)
