@@ -228,7 +228,9 @@ class JobMethods:
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         """See Store."""
         number = codec.journal_of(job_id)
-        answer = await self._caller.call("get_job", job_id, "" if number is None else last_field(number))
+        answer = await self._caller.call(
+            "get_job", job_id, "" if number is None else last_field(number), self._caller.identity
+        )
         fields = codec.list_of(self._keys, "jobs", answer)
         if len(fields) != 9:
             raise codec.Unreadable(f"get_job answered {len(fields)} values instead of nine")

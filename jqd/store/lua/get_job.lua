@@ -1,16 +1,18 @@
 #!lua flags=no-writes
 -- All about one job.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, id, last field of the journal that made the id, or nothing
+-- ARGV     now_ms, id, last field of the journal that made the id, or nothing, identity of the store as the caller knows
+--          it: "never was" is no answer in a store that was emptied just now
 -- Returns  place (ready, later, held, ended, dead, nowhere, early, unseen), its score, sysid that holds it, row, tries row,
 --          outcome, result, 1 when its cancel was asked, last id applied of that journal; nil for what is not there
--- Errors   JQD_WRONG_TYPE
+-- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(members + log jobs), and its bytes
---@include fail keys holder move early
+--@include fail keys holder move early life
 local id, last_field = ARGV[2], ARGV[3]
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life')
 expect_held_keys()
+expect_life(ARGV[4])
 local row = redis.call('HGET', K.jobs, id)
 local last_id = redis.call('HGET', K.applied, last_field)
 

@@ -1,0 +1,389 @@
+"""When what was applied counts as safe: every rule on a server acted out in virtual time, and on real ones."""
+
+import socket
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import pytest
+import redis
+import trio
+import trio.testing
+
+from jqd.clock import ManualClock
+from jqd.errors import StoreAway, StoreChanged, StoreRefused
+from jqd.store import StoreConfig, open_store
+from jqd.store.durable import CALL_S, HONEST_S, LEARN_S, PERIODS_S, Durability, Rule, Settings, choose_rule
+from jqd.store.keys import Keys
+from tests.valkey import Valkey, valkey
+
+T = TypeVar("T")
+
+HONEST = [1.0, 0.9]  # seconds each WAITAOF takes; the last one again and again
+LIAR = [1.0, 0.0]
+
+
+class Acted:
+    """A server that is acted out: what it says of itself, and how its WAITAOF and WAIT answer."""
+
+    def __init__(self, *, waitaof: list[float] | None = None, **facts: object) -> None:
+        self.identity = "run.life"
+        self.facts: dict[str, object] = {"aof_enabled": 1, "aof_last_write_status": "ok", "rdb_saves": 3, **facts}
+        self.settings: dict[str, str] = {"appendfsync": "everysec", "save": ""}
+        self.replicas = 0
+        self.calls: list[str] = []
+        self.clock = ManualClock()
+        self.before_answer: Callable[[], None] = lambda: None
+        self.synced = True
+        self.gate = trio.Event()
+        self.gate.set()
+        self._waitaof = list(waitaof or LIAR)
+
+    async def on_one(self, work: Callable[[Any, Callable[[], object]], T]) -> T:
+        """As a connection does, in one step."""
+        await self.gate.wait()
+        self.before_answer()
+        return work(self, lambda: self.calls.append("mark"))
+
+    def info(self, _section: str) -> dict[str, object]:
+        """Facts."""
+        return self.facts
+
+    def config_get(self, name: str) -> dict[str, str]:
+        """One setting."""
+        if not self.settings:
+            raise redis.ResponseError("NOPERM this user has no permissions to run the 'config' command")
+        return {name: self.settings[name]} if name in self.settings else {}
+
+    def execute_command(self, name: str, *arguments: int) -> object:
+        """WAITAOF and WAIT. A wait for a write must come after one on the same connection."""
+        assert self.calls[-1] == "mark"
+        self.calls.append(name)
+        if name == "WAIT":
+            return self.replicas
+        took_s = self._waitaof.pop(0) if len(self._waitaof) > 1 else self._waitaof[0]
+        if took_s < 0:
+            raise redis.ResponseError("ERR unknown command 'WAITAOF'")
+        self.clock.advance(took_s)
+        assert arguments[2] <= CALL_S * 1000
+        return [int(self.synced and took_s * 1000 < arguments[2]), 0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "honest", "rule"),
+    [
+        (Settings(True, "always", ""), False, Rule.ALWAYS),
+        (Settings(True, "everysec", ""), True, Rule.WAITAOF),
+        (Settings(True, "everysec", "3600 1"), False, Rule.PERIOD),
+        (Settings(True, "no", ""), True, Rule.NOTHING),
+        (Settings(False, "always", "3600 1"), True, Rule.SNAPSHOT),
+        (Settings(False, "everysec", ""), True, Rule.NOTHING),
+    ],
+)
+def test_settings_choose_the_rule(settings: Settings, honest: bool, rule: Rule) -> None:
+    assert choose_rule(settings, honest=honest) is rule
+
+
+def durability(server: Acted) -> Durability:
+    """The rule's finder, on that server."""
+    return Durability(server, server.clock)
+
+
+def found(safe: Durability) -> Rule:
+    """The rule it goes by at present."""
+    return safe.rule
+
+
+async def test_an_honest_waitaof_is_believed(autojump_clock: None) -> None:
+    server = Acted(waitaof=HONEST)
+    safe = durability(server)
+    assert found(safe) is Rule.UNKNOWN
+    assert await safe.wait(0, 5.0)
+    assert found(safe) is Rule.WAITAOF
+    assert server.calls == ["mark", "WAITAOF"] * 3, "two of a trial, one for the caller"
+    server.synced = False
+    assert not await safe.wait(0, 5.0)
+
+
+@pytest.mark.parametrize(
+    "waitaof", [LIAR, [0.0, HONEST_S / 2], [-1.0], [9.0, 9.0]], ids=["9.1.2", "both", "old", "slow"]
+)
+async def test_any_other_waitaof_is_not(autojump_clock: None, waitaof: list[float]) -> None:
+    safe = durability(Acted(waitaof=waitaof))
+    began_s = trio.current_time()
+    assert await safe.wait(0, 5.0)
+    assert found(safe) is Rule.PERIOD
+    assert trio.current_time() - began_s >= PERIODS_S
+
+
+async def test_two_periods_must_fit_and_the_server_must_say_it_could_write(autojump_clock: None) -> None:
+    server = Acted()
+    safe = durability(server)
+    assert not await safe.wait(0, PERIODS_S - 0.1)
+    assert await safe.wait(0, 5.0)
+    server.facts["aof_last_write_status"] = "err"
+    assert not await safe.wait(0, 5.0)
+    server.facts["aof_last_write_status"] = "ok"
+    assert await safe.wait(0, 5.0)
+    server.facts["aof_enabled"] = 0
+    assert not await safe.wait(0, 5.0)
+
+
+async def test_a_sync_under_way_is_waited_for(autojump_clock: None) -> None:
+    server = Acted(aof_pending_bio_fsync=1)
+    safe = durability(server)
+    began_s = trio.current_time()
+
+    def end_later() -> None:
+        server.facts["aof_pending_bio_fsync"] = int(trio.current_time() - began_s < PERIODS_S + 1)
+
+    server.before_answer = end_later
+    assert await safe.wait(0, 5.0)
+    assert trio.current_time() - began_s >= PERIODS_S + 1
+    server.before_answer = lambda: None
+    server.facts["aof_pending_bio_fsync"] = 1
+    assert not await safe.wait(0, 5.0), "it never ended"
+
+
+@pytest.mark.parametrize("busy", ["aof_rewrite_in_progress", "rdb_bgsave_in_progress"])
+async def test_a_rewrite_may_hold_up_syncs(autojump_clock: None, busy: str) -> None:
+    server = Acted()
+    server.facts[busy] = 1
+    safe = durability(server)
+    assert await safe.wait(0, 5.0)
+    server.settings["no-appendfsync-on-rewrite"] = "yes"
+    assert not await safe.wait(0, 5.0)
+    server.facts[busy] = 0
+    assert await safe.wait(0, 5.0)
+
+
+async def test_without_time_for_a_trial_none_is_made(autojump_clock: None) -> None:
+    server = Acted(waitaof=HONEST)
+    safe = durability(server)
+    assert await safe.wait(0, PERIODS_S + 0.5), "the period will do"
+    assert found(safe) is Rule.UNKNOWN
+    assert server.calls == []
+    assert await safe.wait(0, 5.0)
+    assert found(safe) is Rule.WAITAOF
+
+
+async def test_only_a_snapshot_that_began_later_counts(autojump_clock: None) -> None:
+    server = Acted(aof_enabled=0, rdb_bgsave_in_progress=1)
+    server.settings["save"] = "3600 1"
+    safe = durability(server)
+    began_s = trio.current_time()
+
+    def save_every_two_seconds() -> None:
+        server.facts["rdb_saves"] = 3 + int((trio.current_time() - began_s) / 2)
+
+    server.before_answer = save_every_two_seconds
+    assert await safe.wait(0, 9.0)
+    assert trio.current_time() - began_s >= 4, "the one under way began before"
+    assert found(safe) is Rule.SNAPSHOT
+    server.before_answer = lambda: None
+    assert not await safe.wait(0, 9.0)
+    server.facts["rdb_bgsave_in_progress"], began_s = 0, trio.current_time()
+    server.facts["rdb_saves"] = 3
+    server.before_answer = save_every_two_seconds
+    assert await safe.wait(0, 3.0)
+
+
+@pytest.mark.parametrize("appendfsync", ["always", "no"])
+async def test_what_needs_no_wait_needs_no_call(autojump_clock: None, appendfsync: str) -> None:
+    server = Acted()
+    server.settings["appendfsync"] = appendfsync
+    safe = durability(server)
+    assert await safe.wait(0, 0.1)
+
+    def away() -> None:
+        raise StoreAway("cable")
+
+    server.before_answer = away
+    assert await safe.wait(0, 0.1)
+    await trio.sleep(LEARN_S)
+    with pytest.raises(StoreAway):
+        await safe.wait(0, 0.1)
+    server.before_answer = lambda: None
+    server.settings["appendfsync"] = "everysec"
+    assert await safe.wait(0, 5.0)
+    assert found(safe) is Rule.PERIOD, "somebody changed the settings while the server ran"
+
+
+async def test_a_server_that_keeps_its_settings_to_itself_is_taken_as_usual(autojump_clock: None) -> None:
+    server = Acted(aof_enabled=0)
+    server.settings = {}
+    safe = durability(server)
+    assert not await safe.wait(0, 5.0)
+    assert found(safe) is Rule.SNAPSHOT
+    safe.forget()
+    assert found(safe) is Rule.UNKNOWN
+    server.facts["aof_enabled"] = 1
+    assert await safe.wait(0, 5.0)
+    assert found(safe) is Rule.PERIOD
+
+
+async def test_replicas_are_counted(autojump_clock: None) -> None:
+    server = Acted()
+    server.settings["appendfsync"] = "always"
+    server.replicas = 1
+    safe = durability(server)
+    assert await safe.wait(1, 1.0)
+    assert not await safe.wait(2, 1.0)
+    assert server.calls == ["mark", "WAIT"] * 2
+
+
+async def test_waiters_share_rounds(autojump_clock: None) -> None:
+    """A round covers whoever came before it began; whoever comes during it needs the next."""
+    server = Acted(waitaof=HONEST)
+    safe = durability(server)
+    assert await safe.wait(0, 5.0)
+    server.calls.clear()
+    answers = []
+
+    async def ask(replicas: int = 0) -> None:
+        answers.append(await safe.wait(replicas, 5.0))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(20):
+            nursery.start_soon(ask)
+    assert answers == [True] * 20
+    assert server.calls == ["mark", "WAITAOF"], "all came before it began"
+    server.calls.clear()
+    server.replicas, server.gate = 1, trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        await trio.testing.wait_all_tasks_blocked()
+        for replicas in (1, 0, 1):
+            nursery.start_soon(ask, replicas)
+            await trio.testing.wait_all_tasks_blocked()
+        server.gate.set()
+    assert answers == [True] * 24
+    assert server.calls == ["mark", "WAITAOF"] * 2 + ["mark", "WAIT"], "who wants no copies takes a round that had some"
+    server.calls.clear()
+    server.synced, server.gate = False, trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(3):
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+        server.gate.set()
+    assert answers == [True] * 24 + [False] * 3
+    assert server.calls.count("WAITAOF") == 3, "a round that failed is nobody else's"
+
+
+async def test_who_waits_for_a_turn_waits_no_longer_than_it_said(autojump_clock: None) -> None:
+    server = Acted(aof_pending_bio_fsync=1)
+    safe = durability(server)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(safe.wait, 0, 60.0)
+        await trio.testing.wait_all_tasks_blocked(0)
+        began_s = trio.current_time()
+        assert not await safe.wait(0, 3.0)
+        assert trio.current_time() - began_s == pytest.approx(3.0)
+        server.facts["aof_pending_bio_fsync"] = 0
+
+
+async def test_two_looks_at_two_servers_prove_nothing(autojump_clock: None) -> None:
+    server = Acted()
+    safe = durability(server)
+    began_s = trio.current_time()
+
+    def move() -> None:
+        server.identity = "other.life" if trio.current_time() - began_s > 1 else "run.life"
+
+    server.before_answer = move
+    assert not await safe.wait(0, 5.0)
+    assert await safe.wait(0, 5.0)
+
+
+# ---------------------------------------------------------------- real servers
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A TCP port that nobody uses at the moment: replicas cannot use a unix socket."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "rule", "safe"),
+    [
+        (("--appendfsync", "always"), Rule.ALWAYS, True),
+        (("--appendfsync", "no"), Rule.NOTHING, True),
+        (("--appendonly", "no"), Rule.NOTHING, True),
+        (("--appendonly", "no", "--save", "3600 1000"), Rule.SNAPSHOT, False),
+    ],
+)
+async def test_the_rule_of_a_real_server(options: tuple[str, ...], rule: Rule, safe: bool) -> None:
+    with valkey(*options) as server:
+        async with open_store(StoreConfig(url=server.url)) as store:
+            await store.look(fresh=True)
+            assert store.durability_rule == Rule.UNKNOWN
+            assert await store.wait_durable(timeout_s=0.2) is safe
+            assert store.durability_rule == rule
+            assert not await store.wait_durable(replicas=1, timeout_s=0.2)
+
+
+async def test_a_real_snapshot() -> None:
+    with valkey("--appendonly", "no", "--save", "3600 1000") as server:
+        async with open_store(StoreConfig(url=server.url)) as store, trio.open_nursery() as nursery:
+            await store.look(fresh=True)
+            assert not await store.wait_durable(timeout_s=0.1)
+            told: list[bool] = []
+
+            async def wait() -> None:
+                told.append(await store.wait_durable(timeout_s=30.0))
+
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked(0.05)
+            with redis.Redis.from_url(server.url) as client:
+                client.bgsave()
+        assert told == [True]
+
+
+async def test_a_real_server_that_syncs_every_second(fresh_valkey: Valkey) -> None:
+    """On Valkey 9.1.2 its WAITAOF is found out; on a mended one it is used."""
+    async with open_store(StoreConfig(url=fresh_valkey.url, timeout_s=0.5)) as store:
+        await store.look(fresh=True)
+        assert await store.wait_durable(timeout_s=20.0)
+        assert store.durability_rule in (Rule.PERIOD, Rule.WAITAOF)
+        before = store.durability_rule
+        await store.look(fresh=True)
+        assert store.durability_rule == before, "the same run of the same server"
+        fresh_valkey.kill()
+        fresh_valkey.start()
+        with pytest.raises((StoreAway, StoreChanged)):
+            await store.wait_durable()
+        await store.look(fresh=True)
+        assert store.durability_rule == Rule.UNKNOWN
+
+
+async def test_a_mark_is_written_on_a_full_server_and_refused_by_name(fresh_valkey: Valkey) -> None:
+    async with open_store(StoreConfig(url=fresh_valkey.url)) as store:
+        await store.look(fresh=True)
+        with redis.Redis.from_url(fresh_valkey.url) as client:
+            client.config_set("appendfsync", "always")
+            try:
+                client.config_set("maxmemory", 1)
+                assert not await store.wait_durable(replicas=1, timeout_s=0.05)
+                client.config_set("maxmemory", 0)
+                client.delete(Keys("jqd")["life"])
+                client.rpush(Keys("jqd")["life"], "planted")
+                with pytest.raises(StoreRefused, match=r"mark.*life"):
+                    await store.wait_durable(replicas=1, timeout_s=0.05)
+            finally:
+                client.config_set("appendfsync", "everysec")
+
+
+async def test_a_real_replica_is_waited_for(free_port: int) -> None:
+    with (
+        valkey("--port", str(free_port), "--appendfsync", "always", "--repl-diskless-sync-delay", "0") as server,
+        valkey("--replicaof", f"127.0.0.1 {free_port}") as copy,
+    ):
+        async with open_store(StoreConfig(url=server.url)) as store:
+            await store.look(fresh=True)
+            assert await store.wait_durable(replicas=1, timeout_s=20.0)
+            assert not await store.wait_durable(replicas=2, timeout_s=0.2)
+        async with open_store(StoreConfig(url=copy.url)) as store:
+            with pytest.raises(StoreAway, match="slave"):
+                await store.look(fresh=True)
