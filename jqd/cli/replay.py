@@ -131,7 +131,8 @@ async def _unknown(store: Store, job_ids: Sequence[str]) -> int:
         nonlocal unknown
         try:
             for job_id in part:
-                unknown += not isinstance(await store.get_job(job_id), JobView)
+                known = isinstance(await store.get_job(job_id), JobView)
+                unknown += not known
         except StoreError as error:
             failed.append(error)
             nursery.cancel_scope.cancel()

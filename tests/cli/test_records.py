@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jqd.cli.argument import value
@@ -20,6 +20,7 @@ def pack(value: Any) -> bytes:
     return msgspec.msgpack.encode(value)
 
 
+@settings(max_examples=50, deadline=None)
 @given(JSON | st.text())
 def test_a_payload_pushed_again_is_the_same_argument(meant: Any) -> None:
     told = payload(pack(meant))

@@ -1,0 +1,355 @@
+"""`jqd journal replay` into a real Valkey: what ended stays ended, what waits runs, and twice is once."""
+
+import json
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import redis
+import trio
+
+from jqd.backoff import Backoff
+from jqd.cli import replay as replaying
+from jqd.cli import run
+from jqd.cli.replay import Tally, count, replay
+from jqd.clock import SystemClock
+from jqd.errors import PositionMismatch, StoreAway, StoreRefused
+from jqd.job import Fate, State
+from jqd.journal import OsFiles
+from jqd.journal.frame import HEAD_BYTES
+from jqd.journal.inspect import snapshot
+from jqd.record import Lane
+from jqd.store import JobView, StoreConfig, open_embedded, open_store
+from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
+from tests.live.harness import short_directory
+from tests.valkey import Valkey, fresh_valkey, valkey_server
+
+__all__ = ["fresh_valkey", "valkey_server"]
+
+FAILED: dict[str, Any] = {"error": msgspec.msgpack.encode("boom"), "message": "boom", "status": 500}
+
+
+class Told:
+    """A journal of a machine that is gone, and what became of its jobs."""
+
+    def __init__(self, data_dir: Path) -> None:
+        ids = Ids()
+        self.jobs = ids.jobs(*[{"name": "t", "argument": number} for number in range(8)])
+        self.waits, self.done, self.failed, self.dead, self.again, self.twice, self.cancelled, self.late = self.jobs.ids
+        self.stranger = Ids(number=9).jobs({"name": "t"})  # another machine's job, that failed here
+        later = AT_MS + 10 * 365 * 86_400_000
+        self.dated = ids.jobs({"name": "u", "priority": 4}, eligible={0: later})
+        self.batches: list[Batch] = [
+            self.jobs,
+            cancels(self.cancelled, self.late),
+            outcomes(
+                outcome(self.done, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(42)),
+                outcome(self.failed, Fate.FAILED, **FAILED),
+                outcome(self.again, Fate.RETRY, delay_ms=3_600_000, **FAILED),
+                outcome(self.twice, Fate.RETRY, **FAILED),
+                outcome(self.stranger.ids[0], Fate.RETRY, **FAILED),
+            ),
+            outcomes(
+                outcome(self.dead, Fate.RETRY, **FAILED),
+                outcome(self.dead, Fate.DEAD, attempt=2, fence=2, **FAILED),
+                outcome(self.twice, Fate.RETRY, attempt=2, fence=2, **FAILED),
+                outcome(self.late, Fate.SUCCEEDED),
+            ),
+            self.dated,
+        ]
+        self.directory = write(data_dir, *self.batches, segment_bytes=600)
+
+    def states(self, url: str) -> dict[str, State | None]:
+        """Where each job stands in the store."""
+        found = views(url, [*self.jobs.ids, *self.dated.ids])
+        return {job_id: None if view is None else view.state for job_id, view in found.items()}
+
+    def expected(self) -> dict[str, State | None]:
+        """Where it should."""
+        return {
+            self.waits: State.WAITING,
+            self.done: State.SUCCEEDED,
+            self.failed: State.FAILED,
+            self.dead: State.FAILED,
+            self.again: State.RETRYING,
+            self.twice: State.RETRYING,
+            self.cancelled: State.CANCELLED,
+            self.late: State.SUCCEEDED,
+            self.dated.ids[0]: State.SCHEDULED,
+        }
+
+
+def views(url: str, job_ids: list[str]) -> dict[str, JobView | None]:
+    async def ask() -> dict[str, JobView | None]:
+        async with open_store(StoreConfig(url=url)) as store:
+            found = {job_id: await store.get_job(job_id) for job_id in job_ids}
+            return {job_id: view if isinstance(view, JobView) else None for job_id, view in found.items()}
+
+    return trio.run(ask)
+
+
+def contents(url: str) -> dict[bytes, Any]:
+    """All keys but the positions, which name the journals that were made up."""
+    with redis.Redis.from_url(url) as client:
+        found: dict[bytes, Any] = {}
+        for key in client.scan_iter():
+            if not key.endswith((b":applied", b":life")):
+                read: dict[bytes, Callable[[bytes], Any]] = {
+                    b"hash": client.hgetall,
+                    b"string": client.get,
+                    b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+                }
+                found[key] = read[client.type(key)](key)
+        return found
+
+
+def replayed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
+    """What the command says it did."""
+    assert run(["journal", "replay", "-o", "json", *words]) == code
+    said: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return said
+
+
+def test_twice_is_once(fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told, url = Told(tmp_path), fresh_valkey.url
+    words = ["--data-dir", str(tmp_path), "--store", url]
+    before = states(told.directory)
+    assert replayed(capsys, *words, "--dry-run") == {"jobs": 9, "outcomes": 9, "cancels": 2, "unknown_jobs": 9}
+    assert contents(url) == {}
+    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2}
+    assert told.states(url) == told.expected()
+    first = contents(url)
+    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2}
+    assert contents(url) == first
+    assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 0
+    assert contents(url) == first
+    assert states(told.directory) == before
+    found = views(url, [told.done, told.twice, told.dead, told.dated.ids[0]])
+    done, twice, dead, dated = found.values()
+    assert done is not None
+    assert done.result == msgspec.msgpack.encode(42)
+    assert twice is not None
+    assert [one.attempt for one in twice.history] == [1, 2]
+    assert dead is not None
+    assert dead.outcome is not None
+    assert dead.outcome.message == "boom"
+    assert dated is not None
+    assert (dated.priority, dated.jobtype) == (4, "u")
+
+
+def test_a_job_that_comes_from_another_disk_later_knows_its_attempts(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its outcomes lay here, replayed more often than once; its machine's disk is found last."""
+    told = Told(tmp_path / "a")
+    write(tmp_path / "b", told.stranger)
+    for _ in range(3):
+        replayed(capsys, "--data-dir", str(tmp_path / "a"), "--store", fresh_valkey.url)
+    replayed(capsys, "--data-dir", str(tmp_path / "b"), "--store", fresh_valkey.url)
+    (view,) = views(fresh_valkey.url, told.stranger.ids).values()
+    assert view is not None
+    assert (view.state, len(view.history), view.attempts) == (State.RETRYING, 1, 1)
+
+
+def test_a_directory_that_grew_is_replayed_from_where_it_was(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    job, files = Ids().jobs({"name": "t"}), OsFiles()
+    failed = [outcomes(outcome(job.ids[0], Fate.RETRY, attempt=number, fence=number, **FAILED)) for number in (1, 2)]
+    here, there = write(tmp_path / "here", *failed), write(tmp_path / "there", job)
+    whole = snapshot(files, here)
+    (short,) = snapshot(files, here)
+    short.end = short.first + 44 + len(failed[0].body)
+    for segments in ([short], whole, whole, snapshot(files, there)):
+        into(fresh_valkey.url, partial(replay, files, segments))
+    (view,) = views(fresh_valkey.url, job.ids).values()
+    assert view is not None
+    assert [one.attempt for one in view.history] == [1, 2]
+    assert view.attempts == 2
+
+
+def test_what_the_store_knows_is_left_alone(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(tmp_path)
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+
+    async def cancel(store: Any) -> None:
+        await store.apply_cancels("a" * 32, 0, 1, [told.waits])
+
+    replayed(capsys, *words)
+    into(fresh_valkey.url, cancel)
+    replayed(capsys, *words)
+    assert told.states(fresh_valkey.url) == told.expected() | {told.waits: State.CANCELLED}
+
+
+def test_since_leaves_out_older_jobs_but_not_what_became_of_them(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda self: AT_MS + 3_602_000)
+    told = Told(tmp_path)
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url, "--since", "1h"]
+    assert replayed(capsys, *words) == {"jobs": 1, "outcomes": 9, "cancels": 2}
+    assert told.states(fresh_valkey.url) == dict.fromkeys(told.jobs.ids) | {told.dated.ids[0]: State.SCHEDULED}
+
+
+def test_damage_is_said_and_the_rest_is_replayed(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(tmp_path)
+    newest = sorted(told.directory.glob("*.jqd"))[-1]
+    first = sorted(told.directory.glob("*.jqd"))[0]
+    flip(first, 9, HEAD_BYTES + 60)
+    write(tmp_path, Batch(Lane.OUTCOMES, 1, msgspec.msgpack.encode("none"), []))
+    assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", fresh_valkey.url]) == 1
+    said = capsys.readouterr()
+    assert [line.split()[1:] for line in said.out.splitlines()] == [["1"], ["9"], ["2"]]
+    head, content, body = said.err.splitlines()
+    assert "bad head" in head
+    assert "cannot be decoded" in content
+    assert f"{first.name}: byte {HEAD_BYTES}: bad body" in body
+    assert newest != first
+    assert told.states(fresh_valkey.url)[told.dated.ids[0]] is State.SCHEDULED
+
+
+def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    ids = Ids()
+    small = ids.jobs(*[{"name": "t"}] * 1_234)
+    large = ids.jobs(*[{"name": "t", "argument": bytes(400_000)}] * 4)
+    directory = write(tmp_path, small, large, cancels(*small.ids[:600]))
+    files, calls = OsFiles(), list[tuple[str, int, int]]()
+    looked = list[int]()
+
+    async def watch(store: Any) -> Tally:
+        return await replay(files, snapshot(files, directory), Watched(store, calls), told=looked.append)
+
+    tally = into(fresh_valkey.url, watch)
+    assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 0, Lane.JOBS: 1_238}
+    assert sum(looked) == 3 * (sum(path.stat().st_size for path in directory.glob("*.jqd")) - HEAD_BYTES)
+    assert [(name, records) for name, records, _ in calls] == [
+        ("apply_cancels", 500),
+        ("apply_cancels", 100),
+        ("apply_jobs", 500),
+        ("apply_jobs", 500),
+        ("apply_jobs", 234 + 2),
+        ("apply_jobs", 2),
+    ]
+    assert [start for _, _, start in calls] == [0, 1, 0, 1, 2, 3]
+
+
+class Watched:
+    """A store whose calls are noted."""
+
+    def __init__(self, store: Any, calls: list[tuple[str, int, int]]) -> None:
+        self._store, self._calls = store, calls
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            if name.startswith("apply_"):
+                self._calls.append((name, len(arguments[3]), arguments[1]))
+            return await getattr(self._store, name)(*arguments)
+
+        return call
+
+
+def into(url: str, work: Callable[[Any], Any]) -> Any:
+    """Do something with a store."""
+
+    async def run_it() -> Any:
+        async with open_store(StoreConfig(url=url)) as store:
+            return await work(store)
+
+    return trio.run(run_it)
+
+
+class Failing:
+    """A store whose calls fail a number of times, after they were done: the answer is lost."""
+
+    def __init__(self, store: Any, error: Exception, times: int, method: str) -> None:
+        self._store, self._error, self.left, self._method = store, error, times, method
+
+    def __getattr__(self, name: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            answer = await getattr(self._store, name)(*arguments)
+            if name == self._method and self.left:
+                self.left -= 1
+                raise self._error
+            return answer
+
+        return call
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "AWAY_BACKOFF", Backoff(first_s=1e-6, cap_s=1e-6))
+
+
+@pytest.mark.usefixtures("hasty")
+@pytest.mark.parametrize("method", ["apply_cancels", "applied", "apply_outcomes", "apply_jobs"])
+def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Valkey, tmp_path: Path) -> None:
+    told, files = Told(tmp_path), OsFiles()
+
+    async def work(store: Any) -> None:
+        away = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
+        await replay(files, snapshot(files, told.directory), away)
+        assert away.left == 0
+
+    into(fresh_valkey.url, work)
+    assert told.states(fresh_valkey.url) == told.expected()
+    twice = views(fresh_valkey.url, [told.twice])[told.twice]
+    assert twice is not None
+    assert len(twice.history) == 2, "an attempt was counted again"
+
+
+@pytest.mark.usefixtures("hasty")
+def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    told, files = Told(tmp_path), OsFiles()
+
+    async def work(store: Any, error: Exception, raised: type[Exception], method: str) -> None:
+        with pytest.raises(raised):
+            await replay(files, snapshot(files, told.directory), Failing(store, error, 1_000, method))
+
+    taken = PositionMismatch("somebody was here", stored=5)
+    into(fresh_valkey.url, partial(work, error=taken, raised=StoreRefused, method="apply_outcomes"))
+    into(fresh_valkey.url, partial(work, error=StoreAway("away"), raised=StoreAway, method="apply_jobs"))
+    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, told.directory), store))
+    assert told.states(fresh_valkey.url) == told.expected()
+
+
+def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Told(tmp_path)
+    words = ["journal", "replay", "--dry-run", "-o", "json", "--data-dir", str(tmp_path)]
+    for store in ([], ["--store", f"unix://{tmp_path}/nobody.sock"]):
+        assert run([*words, *store]) == 0
+        said = capsys.readouterr()
+        assert json.loads(said.out) == {"jobs": 9, "outcomes": 9, "cancels": 2, "unknown_jobs": None}
+        assert "the store was not asked which jobs it knows" in said.err
+    assert [path.name for path in tmp_path.iterdir()] == ["journal"]
+
+
+def test_a_store_that_fails_while_it_is_asked_is_said(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    told, files = Told(tmp_path), OsFiles()
+
+    async def work(store: Any) -> None:
+        with pytest.raises(StoreRefused):
+            await count(files, snapshot(files, told.directory), Failing(store, StoreRefused("no"), 1, "get_job"))
+
+    into(fresh_valkey.url, work)
+
+
+def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.CaptureFixture[str]) -> None:
+    """Started for this time; and when it runs already, the one that runs."""
+    with short_directory() as data_dir:
+        told = Told(data_dir)
+        assert replayed(capsys, "--data-dir", str(data_dir)) == {"jobs": 9, "outcomes": 9, "cancels": 2}
+
+        async def look() -> None:
+            async with open_embedded(data_dir / "store") as url:
+                assert await trio.to_thread.run_sync(told.states, url) == told.expected()
+                words = [*("journal", "replay", "--dry-run", "-o", "json"), "--data-dir", os.fspath(data_dir)]
+                assert await trio.to_thread.run_sync(run, words) == 0
+
+        trio.run(look)
+        assert json.loads(capsys.readouterr().out)["unknown_jobs"] == 0
