@@ -102,21 +102,28 @@ async def find(parts: Parts, job_id: str) -> JobView | Coming:
         raise
     if isinstance(view, JobView):
         return view
-    if awaited or (isinstance(view, OnItsWay) and not _never_given(parts, ids, job_id)):
+    # While daemons still tell the store what it forgot, it cannot say of any job that it never was.
+    unknown = isinstance(view, OnItsWay) or not parts.control.settled()
+    if awaited or (unknown and not _never_given(parts, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
 
 
 async def wait_final(parts: Parts, job_id: str, wait_s: float) -> JobView | Coming:
-    """Look until the job has ended or `wait_s` is over; the last look counts."""
+    """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away."""
     deadline_s = trio.current_time() + wait_s
     while True:
         # Listen first, look then: an ending between the two rings.
         with parts.control.ended(job_id) as bell:
-            view = await find(parts, job_id)
             left_s = deadline_s - trio.current_time()
-            if view.state.is_final or left_s <= 0:
-                return view
+            try:
+                view = await find(parts, job_id)
+            except StoreAway:
+                if left_s <= 0:
+                    raise
+            else:
+                if view.state.is_final or left_s <= 0:
+                    return view
             with trio.move_on_after(min(left_s, parts.config.poll_s)):
                 await bell.wait()
 

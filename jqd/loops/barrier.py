@@ -3,8 +3,9 @@
 Each life of the store is entered by one pass:
 
     calm       the store is as everybody left it, only we are new: catch up with our endings → take a seat
-    disturbed  it is another one, older, or empty: take a seat (claims of all daemons stop) → apply again what it
-               forgot → let it arbitrate what we hold → through; claims begin when all members are (`membership`)
+    disturbed  it is another one, older, or empty, or our seat was taken from us: take a seat (claims of all daemons
+               stop) → apply again what it forgot → let it arbitrate what we hold → through; claims begin when all
+               members are (`membership`)
 
 Catching up means the lanes of cancels and outcomes: jobs that ended must not start again. Jobs not ingested yet meet
 what was noted of them when they come, so nobody waits for them. Idea: the protocol model of the design; the variant
@@ -27,7 +28,7 @@ from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
 from jqd.record import Lane
 from jqd.runner import Runner
-from jqd.store import Store
+from jqd.store import Look, Owner, Store
 
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
@@ -97,19 +98,19 @@ class Barrier:
             self._suspect = None
         untouched = self._through_in is None and self._journal.opened_at == 0
         look = await self._store.look(fresh=untouched)
-        calm = look.settled and self._through_in in (None, look.identity)
+        calm = look.settled and self._through_in is None
         self._membership.looked(look)
-        self._expects_old = not calm
+        self._expects_old = look.identity != self._through_in is not None
         goal = self._journal.end
         for lane in self._lanes.values():
             lane.recheck()
         if calm:
             await self._catch_up(goal)
-            await self._take_seat(through=True)
+            await self._take_seat(look, through=True)
         else:
-            self._log.warning("barrier.store_changed", identity=look.identity, settled=look.settled)
+            self._log.warning("barrier.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
-            await self._take_seat(through=False)
+            await self._take_seat(look, through=False)
             await self._catch_up(goal)
             await self._arbitrate()
         self._expects_old = False
@@ -117,17 +118,31 @@ class Barrier:
         self._membership.came_through()
         self._log.info("barrier.through", calm=calm, position=goal)
 
-    async def _take_seat(self, *, through: bool) -> None:
-        """A new epoch. What an earlier epoch of ours still holds is made ready first."""
+    async def _take_seat(self, look: Look, *, through: bool) -> None:
+        """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
         membership = self._membership
-        ours, self._seat_is_ours = self._seat_is_ours or not through, True  # a lost answer leaves us in the seat
+        # In the life of the store that we know, only another copy of this journal can sit under our name: the journal's
+        # lock proves that no other process of ours lives. A lost answer may have left us in the seat, too.
+        ours = self._seat_is_ours or look.identity != self._through_in
+        self._seat_is_ours = True
         try:
-            owner = await self._store.reserve_sysid(membership.sysid, ours, through=through)
+            owner = await self._still_good() or await self._store.reserve_sysid(membership.sysid, ours, through=through)
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._seat_is_ours = False
         membership.took_seat(owner)
         self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
+
+    async def _still_good(self) -> Owner | None:
+        """The owner we were, if the store says so: then nobody took what we hold."""
+        owner = self._membership.owner
+        if owner is None:
+            return None
+        try:
+            await self._store.renew_sysid(owner, through=False)
+        except StaleOwner:
+            return None
+        return owner
 
     async def _catch_up(self, goal: int) -> None:
         for lane, ingest in self._lanes.items():

@@ -71,14 +71,9 @@ class Dispatch:
                     self.reply_lost = False
                 await self._promote()
                 claimed = await self._round(owner)
-            except StaleOwner as error:
+            except (StaleOwner, StoreChanged) as error:
                 if owner == self._membership.seated:
-                    self._log.error("dispatch.stale", error=str(error))
-                    self._membership.burnt()
-                    self._runner.stop_work()
-            except StoreChanged as error:
-                if owner == self._membership.seated:
-                    self._log.warning("dispatch.store_changed", error=str(error))
+                    self._log.warning("dispatch.disturbed", error=str(error))
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)

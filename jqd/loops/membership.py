@@ -41,7 +41,7 @@ class Membership:
 
     @property
     def owner(self) -> Owner | None:
-        """Under which name and epoch we hold jobs; None before the first seat and after our epoch was burnt."""
+        """Under which name and epoch we hold jobs; None before the first seat."""
         return self._owner
 
     @property
@@ -118,14 +118,11 @@ class Membership:
         self._settled = answer.settled
         self._tell()
 
-    def burnt(self) -> None:
-        """Others took us for dead: nothing is ours any more, and the seat must be taken anew."""
-        self._owner = None
-        self._trust.lost()
-        self.disturbed()
-
     def disturbed(self) -> None:
-        """The store is not the one we joined, or not as we knew it. What is in hand stays trusted for its lease."""
+        """The store is another one, or says that our epoch was burnt: it must be looked at, and the seat taken anew.
+
+        What is in hand stays trusted for its lease: whoever burnt our epoch waited longer than that.
+        """
         self.through = self._seated = self._settled = self._others_through = False
         self._disturbed.set()
 

@@ -48,14 +48,9 @@ class Renew:
             owner = await membership.wait_seated()
             try:
                 await self._renew(owner)
-            except StaleOwner as error:
+            except (StaleOwner, StoreChanged) as error:
                 if owner == membership.seated:
-                    self._log.error("renew.burnt", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
-                    membership.burnt()
-                    self._stop_work()
-            except StoreChanged as error:
-                if owner == membership.seated:
-                    self._log.warning("renew.store_changed", error=str(error))
+                    self._log.warning("renew.disturbed", sysid=owner.sysid, epoch=owner.epoch, error=str(error))
                     membership.disturbed()
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)

@@ -190,6 +190,7 @@ class FakeStore(FakeMembers):
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         await self._answer()
+        self._expect_life()
         entry = self._data.entries.get(job_id)
         if entry is None:
             number = codec.journal_of(job_id)

@@ -177,7 +177,7 @@ async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) ->
         await until(lambda: here.membership.owner not in (None, owner))
         assert here.membership.owner is not None
         assert here.membership.owner.epoch > owner.epoch
-        assert here.runner.stops > 0
+        assert await here.membership.wait_claimable() == here.membership.owner
         nursery.cancel_scope.cancel()
 
 

@@ -1,0 +1,122 @@
+"""The shared store loses its tail, comes back an hour old, or empty, under two living daemons."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import redis
+
+from jqd.client import Client
+from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.test_crash import wait_all_ended, wait_ready
+from tests.valkey import Valkey, valkey
+
+# A short lease: the daemons that may claim again wait for one.
+LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
+LONG_S = 6.0  # a job that is at work while the store is lost, and longer than a lease
+
+
+class Cluster(NamedTuple):
+    server: Valkey
+    one: Daemon
+    two: Daemon
+    worker: Worker
+    base: Path
+
+
+@contextmanager
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    """Two daemons, one worker of both, one store."""
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with (
+            Daemon(base / "one", *flags, env=LEASE) as one,
+            Daemon(base / "two", *flags, env=LEASE) as two,
+            Worker(tmp_path / "book", one.url, two.url) as worker,
+        ):
+            yield Cluster(server, one, two, worker, base)
+
+
+def cut_tail(server: Valkey, path: Path) -> None:
+    """The last part of the append-only file never reached the disk."""
+    (tail,) = path.glob("appendonlydir/*.incr.aof")
+    server.kill()
+    whole = tail.read_bytes()
+    # At a command's edge: a script is one transaction in the file, and a torn one is dropped by the server itself.
+    edge = whole.rindex(b"*1\r\n$5\r\nMULTI\r\n", 0, len(whole) * 2 // 3)
+    tail.write_bytes(whole[:edge])
+    server.start()
+
+
+def restore(server: Valkey, copy: Path) -> None:
+    """An old copy of its files takes the place of the present ones."""
+    server.kill()
+    shutil.rmtree(server.directory / "appendonlydir")
+    shutil.copytree(copy, server.directory / "appendonlydir")
+    server.start()
+
+
+def empty(server: Valkey) -> None:
+    """FLUSHALL: no connection is closed by it."""
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+
+
+def lose_files(server: Valkey) -> None:
+    """The server comes back with nothing."""
+    server.kill()
+    shutil.rmtree(server.directory / "appendonlydir")
+    server.start()
+
+
+@pytest.mark.parametrize("loss", ["tail", "old copy", "flushed", "files"])
+def test_what_the_store_forgot_is_applied_again(tmp_path: Path, loss: str) -> None:
+    with cluster(tmp_path) as here, Client(here.one.url) as one, Client(here.two.url) as two:
+        copy = here.base / "copy"
+        done = one.push_many([{"name": "square", "argument": {"n": n}} for n in range(50)])
+        done += two.push_many([{"name": "square", "argument": {"n": n}} for n in range(50)])
+        wait_all_ended(here.one.url, done[:50])
+        with redis.Redis.from_url(here.server.url) as client:
+            client.wait(0, 0)
+        shutil.copytree(here.server.directory / "appendonlydir", copy)
+        more = two.push_many([{"name": "square", "argument": {"n": n}} for n in range(50)])
+        wait_all_ended(here.two.url, done[50:] + more)
+        done += more
+        running = [one.push("slow", LONG_S), two.push("slow", LONG_S)]
+        waiting = one.push_many([{"name": "nobody", "argument": n} for n in range(50)])
+        dated = two.push("square", {"n": 1}, delay=LONG_S)
+        cancelled = two.push_many([{"name": "square", "argument": {"n": 1}, "delay": 4.0} for _ in range(5)])
+        for job_id in cancelled:
+            assert one.cancel(job_id), "confirmed: it will not start"
+        started = set(done) | set(running)
+        deadline = time.monotonic() + 20
+        while not set(here.worker.starts()) >= started:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)  # watches a process of its own
+        time.sleep(1.2)  # the append-only file is synced every second; then the copy and the cut have something to lose
+        {
+            "tail": lambda: cut_tail(here.server, here.server.directory),
+            "old copy": lambda: restore(here.server, copy),
+            "flushed": lambda: empty(here.server),
+            "files": lambda: lose_files(here.server),
+        }[loss]()
+        wait_all_ended(here.one.url, [*running, dated])
+        wait_ready(here.one, push=True, run=True)
+        wait_ready(here.two, push=True, run=True)
+        fresh = [one.push("square", {"n": 3}), two.push("square", {"n": 3})]
+        wait_all_ended(here.two.url, fresh)
+        starts = here.worker.starts()
+        assert {job_id: starts[job_id] for job_id in [*done, *running, dated, *fresh]} == dict.fromkeys(
+            [*done, *running, dated, *fresh], 1
+        )
+        assert not set(cancelled) & set(starts)
+        assert {one.get(job_id).state for job_id in cancelled} == {"cancelled"}
+        assert {one.get(job_id).state for job_id in waiting} == {"waiting"}
+        assert {one.get(job_id).state for job_id in done} == {"succeeded"}
+        assert here.worker.stop() == 0
+        assert here.one.stop() == 0
+        assert here.two.stop() == 0
