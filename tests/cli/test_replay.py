@@ -218,7 +218,8 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     ids = Ids()
     small = ids.jobs(*[{"name": "t"}] * 1_234)
     large = ids.jobs(*[{"name": "t", "argument": bytes(400_000)}] * 4)
-    directory = write(tmp_path, small, large, cancels(*small.ids[:600]))
+    failed = outcomes(*[outcome(job_id, Fate.RETRY, **FAILED) for job_id in small.ids[:600]])
+    directory = write(tmp_path, small, large, cancels(*small.ids[:600]), failed)
     files, calls = OsFiles(), list[tuple[str, int, int]]()
     looked = list[int]()
 
@@ -226,17 +227,22 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
         return await replay(files, snapshot(files, directory), Watched(store, calls), told=looked.append)
 
     tally = into(fresh_valkey.url, watch)
-    assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 0, Lane.JOBS: 1_238}
+    assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.JOBS: 1_238}
     assert sum(looked) == 3 * (sum(path.stat().st_size for path in directory.glob("*.jqd")) - HEAD_BYTES)
     assert [(name, records) for name, records, _ in calls] == [
         ("apply_cancels", 500),
         ("apply_cancels", 100),
+        ("apply_outcomes", 500),
+        ("apply_outcomes", 100),
         ("apply_jobs", 500),
         ("apply_jobs", 500),
         ("apply_jobs", 234 + 2),
         ("apply_jobs", 2),
     ]
-    assert [start for _, _, start in calls] == [0, 1, 0, 1, 2, 3]
+    assert [start for name, _, start in calls if name != "apply_outcomes"] == [0, 1, 0, 1, 2, 3]
+    first, second = [start for name, _, start in calls if name == "apply_outcomes"]
+    assert first == 0
+    assert second >= 500, "it goes on after the positions of the first"
 
 
 class Watched:
