@@ -108,7 +108,8 @@ class Barrier:
             await self._catch_up(goal)
             await self._take_seat(look, through=True)
         else:
-            self._log.warning("barrier.disturbed", identity=look.identity, settled=look.settled)
+            note = self._log.info if self._through_in is None else self._log.warning
+            note("barrier.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
             await self._catch_up(goal)
