@@ -35,6 +35,7 @@ from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN
 LOCK = "lock"
 KEPT = ".kept"
 COPY_BYTES = 1 << 20
+PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
 SEAL_BYTES_MAX = 1 << 20  # of one seal: recovery reads a frame's body whole
 
 
@@ -113,17 +114,18 @@ class _Mender:
                 _refuse(piece)
                 places.append(piece)
         self._end = seen.end
+        whole = self._keep(seen.path, 0, seen.size, "whole") if len(places) > PLACES_MAX else None
         for place in places:
             start = place.offset - HEAD_BYTES + seen.first
-            if place.kind is Kind.TORN and (anything_good or not lost):
+            short = place.size <= FRAME_HEADER_BYTES  # the rest of a frame at the end of the file: no seal fits
+            if place.kind is Kind.TORN and (anything_good or short or not lost):
                 self._end = start  # nothing of it was acknowledged; of other segments the next head leaves it out
                 if last:
                     self._cut(seen, place, start)
-            elif place.size <= FRAME_HEADER_BYTES:
-                # Less than a frame, so it is the rest of one at the end of the file: the next head leaves it out.
+            elif short:
                 self._end = start
             else:
-                self._seal(seen, header, place, start)
+                self._seal(seen, header, place, start, whole)
         return header
 
     # ------------------------------------------------------------ heads
@@ -169,9 +171,9 @@ class _Mender:
 
     # ------------------------------------------------------------ frames
 
-    def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int) -> None:
+    def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
         """Make frames that nobody reads of bytes that are none. But for their headers the bytes stay."""
-        kept = self._keep(seen.path, place.offset, place.size, str(start))
+        kept = kept or self._keep(seen.path, place.offset, place.size, str(start))
         self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
         if self._dry:
             return

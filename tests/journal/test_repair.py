@@ -221,6 +221,16 @@ async def test_a_lost_head_with_nothing_good_behind_it_keeps_its_positions() -> 
     assert int(segments(files)[-1].stem) >= end, "its positions were perhaps given to the store"
 
 
+async def test_a_lost_head_before_less_than_a_frame_is_an_empty_segment() -> None:
+    files = await filled(2, 2)
+    content = files.files[segments(files)[1]].content
+    content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    del content[HEAD_BYTES + 30 :]
+    (head, tail) = await mended(files, BODIES[:2])
+    assert "no frame in it is good" in head
+    assert "30 bytes: kept" in tail
+
+
 async def test_a_file_cut_within_its_head_is_an_empty_segment() -> None:
     files = await filled(2, 2)
     path = segments(files)[1]
@@ -283,6 +293,19 @@ async def test_more_than_a_seal_holds_takes_several() -> None:
     damaged = files.contents[path][HEAD_BYTES + 45 : HEAD_BYTES + 45 + 44 + len(big)]
     await mended(files, [b"a", b"b"])
     assert kept(files) == damaged
+
+
+async def test_a_segment_that_is_bad_all_over_is_kept_whole() -> None:
+    files = MemoryFiles()
+    bodies = [b"%02d" % number for number in range(60)]
+    async with opened(files) as journal:
+        await push(journal, *bodies)
+    for number in range(0, 40, 2):
+        flip(files, 0, HEAD_BYTES + 46 * number + 44)
+    before = files.contents[segments(files)[0]]
+    done = await mended(files, [body for number, body in enumerate(bodies) if number % 2 or number >= 40])
+    assert len(done) == 20
+    assert files.contents[DIRECTORY / f"{segments(files)[0].stem}-whole.torn"] == kept(files) == before
 
 
 async def test_names_that_are_of_no_more_use_go_away() -> None:
@@ -422,6 +445,59 @@ async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
     repair(after, DIRECTORY)
     assert not any(place.kind is not Kind.VOID for place in said(after)[0])
     assert said(after)[1] == bodies
+
+
+async def random_journal(source: random.Random) -> MemoryFiles:
+    files = MemoryFiles()
+    for _ in range(source.randint(1, 5)):
+        async with opened(files, segment_bytes=source.choice([300, 3_000])) as journal:
+            for _ in range(source.randint(0, 6)):
+                for _ in range(source.randint(1, 3)):
+                    journal.write(Lane.JOBS, 1, source.randbytes(source.choice([1, 7, 600, 5_000])))
+                await journal.wsync()
+    return MemoryFiles.holding(files.contents)
+
+
+def hurt(files: MemoryFiles, source: random.Random) -> None:
+    """Something that happens to files on a disk."""
+    path = source.choice(segments(files))
+    content = files.files[path].content
+    at = source.randrange(len(content)) if content else 0
+    match source.randrange(8):
+        case 0:
+            content[at : at + 512] = bytes(len(content[at : at + 512]))
+        case 1:
+            content[:HEAD_BYTES] = source.randbytes(len(content[:HEAD_BYTES]))
+        case 2:
+            del content[at:]
+        case 3:
+            content += source.randbytes(source.randint(1, 2_000))
+        case 4 if len(segments(files)) > 2:  # the first and the last may be missed by nobody
+            del files.files[source.choice(segments(files)[1:-1])]
+        case 5:
+            content[at : at + 300] = content[:300][: len(content[at : at + 300])]
+        case _ if content:
+            content[at] ^= 1 << source.randrange(8)
+
+
+@pytest.mark.parametrize("seed", range(60))
+async def test_after_any_damage_what_was_good_is_read(seed: int) -> None:
+    source = random.Random(seed)
+    files = await random_journal(source)
+    whole = said(files)[1]
+    for _ in range(source.randint(1, 6)):
+        hurt(files, source)
+    files = MemoryFiles.holding(files.contents)
+    places, good = said(files)
+    assert set(good) <= set(whole), "something was read that was never written"
+    if set(good) != set(whole):
+        assert places, "something is lost, and nobody says so"
+    repair(files, DIRECTORY)
+    assert [place for place in said(files)[0] if place.kind is not Kind.VOID] == []
+    after = said(files)[1]
+    assert set(good) <= set(after) <= set(whole)
+    assert repair(files, DIRECTORY) == []
+    await starts_with(files, after)
 
 
 async def test_a_file_that_shrinks_while_it_is_copied_is_an_error() -> None:
