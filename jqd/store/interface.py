@@ -251,7 +251,10 @@ class Store(Protocol):
     # ------------------------------------------------------------ looking and cleaning
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """All about one job; None when no journal known to the store can have made that id."""
+        """All about one job; None when no journal known to the store can have made that id.
+
+        Raises StoreChanged in another life than the one we looked at: what an emptied store does not know may exist.
+        """
         ...
 
     async def drop_result(self, job_id: str) -> None:

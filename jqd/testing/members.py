@@ -219,10 +219,11 @@ class FakeMembers:
 
     async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
         """See Store."""
+        if not holds:
+            return []
         await self._answer()
-        if holds:
-            self._expect_life()
-            self._own(owner)
+        self._expect_life()
+        self._own(owner)
         return [job_id for job_id, fence in holds.items() if not self._is_ours_again(owner, job_id, fence)]
 
     def _is_ours_again(self, owner: Owner, job_id: str, fence: int) -> bool:
@@ -240,9 +241,10 @@ class FakeMembers:
 
     async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
         """See Store."""
+        if not held:
+            return
         await self._answer()
-        if held:
-            self._own(owner)
+        self._own(owner)
         for job_id, fence in held.items():
             entry = self._data.entries.get(job_id)
             if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == fence:
@@ -262,15 +264,14 @@ class FakeMembers:
             entry.place, entry.score = "ready", entry.job.priority
 
     def _give_back(self, sysid: str, limit: int | None) -> int:
-        early = [job_id for job_id, (holder, _) in self._data.early.items() if holder == sysid][:limit]
-        for job_id in early:
-            del self._data.early[job_id]
-        held = [entry for entry in self._data.entries.values() if entry.place == "held" and entry.sysid == sysid]
-        left = None if limit is None else limit - len(early)
-        held = sorted(held, key=lambda entry: (entry.score, entry.job.id))[:left]
-        for entry in held:
-            self._put_back(entry, None)
-        return len(early) + len(held)
+        """The first of that hand by fence and id; one that has not come yet just drops."""
+        hand = [(e.score, job_id) for job_id, e in self._data.entries.items() if e.place == "held" and e.sysid == sysid]
+        hand += [(fence, job_id) for job_id, (holder, fence) in self._data.early.items() if holder == sysid]
+        gone = sorted(hand)[:limit]
+        for _, job_id in gone:
+            if self._data.early.pop(job_id, None) is None:
+                self._put_back(self._data.entries[job_id], None)
+        return len(gone)
 
     # ------------------------------------------------------------ shared
 

@@ -266,6 +266,8 @@ class FakeStore(FakeMembers):
 
     async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         _bound(len(job_ids))
+        if not job_ids:
+            return []
         await self._answer()
         alive = ("ready", "later", "held")
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]

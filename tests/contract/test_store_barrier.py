@@ -51,8 +51,10 @@ async def test_an_emptied_store_is_noticed_and_nothing_is_sent_before_the_next_l
         await store.apply_jobs("ab" * 16, 100, 200, [store_bench.make()])
 
 
-@pytest.mark.parametrize("call", ["renew", "reserve", "reassert"])
-async def test_every_call_about_our_hand_asks_for_the_life_we_know(store_bench: StoreBench, call: str) -> None:
+@pytest.mark.parametrize("call", ["renew", "reserve", "reassert", "get_job"])
+async def test_calls_that_an_emptied_store_would_mislead_ask_for_the_life_we_know(
+    store_bench: StoreBench, call: str
+) -> None:
     store = store_bench.store
     await store.look(fresh=True)
     owner = await store_bench.join()
@@ -62,6 +64,7 @@ async def test_every_call_about_our_hand_asks_for_the_life_we_know(store_bench: 
             "renew": lambda: store.renew_sysid(owner, through=True),
             "reserve": lambda: store.reserve_sysid("one", previous_epoch_dead=True, through=True),
             "reassert": lambda: store.reassert(owner, {"a": 1}),
+            "get_job": lambda: store.get_job("a"),
         }[call]()
 
 

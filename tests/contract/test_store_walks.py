@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from jqd.clock import ManualClock
-from jqd.errors import StoreError
+from jqd.errors import PositionMismatch, StoreChanged, StoreError
 from jqd.job import Fate, Held, Job
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
-from jqd.store import Owner, Renewed, Store, StoreConfig, open_store
+from jqd.store import Look, Owner, Renewed, Store, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -28,7 +28,7 @@ STEPS = 120
 class Walk:
     """One seed, two stores."""
 
-    def __init__(self, seed: int, real: Store, fake: Store, clock: ManualClock) -> None:
+    def __init__(self, seed: int, real: Store, fake: FakeStore, clock: ManualClock, wipe: Callable[[], object]) -> None:
         self.random = random.Random(seed)
         self.stores = (real, fake)
         self.clock = clock
@@ -37,20 +37,30 @@ class Walk:
         self.jobs: list[Job] = []
         self.held: list[Held] = []
         self.owners: list[Owner] = []
+        self.names: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.shut = False
+        self.wipe = wipe
 
     async def both(self, call: Callable[[Store], Awaitable[Any]]) -> Any:
         """The answer, or the class of the error, which both must share."""
-        answers = []
-        for store in self.stores:
+        answers: list[Any] = []
+        for store, names in zip(self.stores, self.names, strict=True):
             try:
-                answers.append(await call(store))
+                answer = await call(store)
             except StoreError as error:
-                answers.append(type(error))
+                answer = type(error)
+            if isinstance(answer, Look):  # each store has names of its own for its lives
+                answer = names.setdefault(answer.identity, len(names)), answer.settled
+            answers.append(answer)
         assert answers[0] == answers[1]
+        self.shut = answers[0] is StoreChanged
         return answers[0]
 
     async def step(self) -> None:
-        """One random thing."""
+        """One random thing. What was shut is looked at soon, and then everybody joins anew."""
+        if self.shut and self.random.random() < 0.5:
+            await self.look()
+            await self.join()
         verbs = [self.push, self.push, self.claim, self.claim, self.settle, self.settle, self.cancel, self.release]
         await self.random.choice(
             [
@@ -63,14 +73,20 @@ class Walk:
                 self.reap,
                 self.purge,
                 self.leave,
+                self.look,
+                self.lose,
             ]
         )()
         self.clock.advance(self.random.choice([0.001, 0.1, 1.0]))
 
+    def owner(self) -> Owner:
+        """Mostly one that joined lately: most others are stale."""
+        return self.random.choice(self.owners[-2:] if self.random.random() < 0.9 else self.owners)
+
     async def push(self) -> None:
         known = self.random.sample(self.jobs, min(len(self.jobs), 1))
         fresh = [self.make() for _ in range(self.random.randint(1, 3))]
-        applied = [job for job in fresh if self.random.random() < 0.8]
+        applied = [job for job in fresh if self.random.random() < 0.7]
         await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [*known, *applied]))
 
     def make(self) -> Job:
@@ -83,7 +99,7 @@ class Walk:
     async def claim(self) -> None:
         if self.owners:
             owner, jobtype, limit = (
-                self.random.choice(self.owners),
+                self.owner(),
                 self.random.choice(TYPES),
                 self.random.randint(1, 4),
             )
@@ -108,7 +124,12 @@ class Walk:
     async def lane(self, lane: Lane, call: Callable[[Store, tuple[int, int]], Awaitable[Any]]) -> None:
         """Apply at the present position; now and then twice, or from a wrong one."""
         start, end = self.at[lane], self.at[lane] + 10
-        await self.both(lambda store: call(store, (start, end)))
+        answer = await self.both(lambda store: call(store, (start, end)))
+        if answer is StoreChanged:
+            return
+        if answer is PositionMismatch:  # it was emptied
+            self.at = dict.fromkeys(Lane, 0)
+            return
         self.at[lane] = end
         if self.random.random() < 0.2:
             wrong = self.random.choice([(start, end), (end + 5, end + 9)])
@@ -116,15 +137,15 @@ class Walk:
 
     async def release(self) -> None:
         if self.owners:
-            owner, held = self.random.choice(self.owners), self.random.sample(self.held, min(len(self.held), 3))
+            owner, held = self.owner(), self.random.sample(self.held, min(len(self.held), 3))
             await self.both(lambda store: store.release_jobs(owner, holds(held)))
 
     async def reassert(self) -> None:
         """Say that we hold what we once held, what was never ours, and what has not come yet."""
         if self.owners:
-            owner = self.random.choice(self.owners)
+            owner = self.owner()
             claimed = holds(self.random.sample(self.held, min(len(self.held), 2)))
-            claimed |= {job.id: 77 for job in self.random.sample(self.jobs, min(len(self.jobs), 2))}
+            claimed |= {job.id: 77 for job in [*self.jobs[-1:], *self.random.sample(self.jobs, min(len(self.jobs), 1))]}
             lost = await self.both(lambda store: store.reassert(owner, claimed))
             if isinstance(lost, list):
                 known = {job.id: job for job in self.jobs}
@@ -146,13 +167,13 @@ class Walk:
 
     async def renew(self) -> None:
         if self.owners:
-            owner = self.random.choice(self.owners)
+            owner = self.owner()
             through, settle = self.random.random() < 0.9, self.random.random() < 0.3
             await self.both(lambda store: store.renew_sysid(owner, through=through, settle=settle))
 
     async def reap(self) -> None:
         if self.owners:
-            owner, target = self.random.choice(self.owners), self.random.choice(SYSIDS)
+            owner, target = self.owner(), self.random.choice(SYSIDS)
             answer = await self.both(lambda store: store.renew_sysid(owner, through=True))
             if isinstance(answer, Renewed) and target in answer.members:
                 while await self.both(lambda store: store.reap(target, answer.members[target], 1)):
@@ -161,15 +182,29 @@ class Walk:
 
     async def leave(self) -> None:
         if self.owners and self.random.random() < 0.3:
-            owner = self.random.choice(self.owners)
+            owner = self.owner()
             await self.both(lambda store: store.release_sysid(owner))
 
     async def purge(self) -> None:
         limit = self.random.randint(1, 5)
         await self.both(lambda store: store.purge(limit))
 
+    async def look(self) -> None:
+        fresh = self.random.random() < 0.3
+        await self.both(lambda store: store.look(fresh=fresh))
+
+    async def lose(self) -> None:
+        """Now and then the store is emptied, or found to be rolled back."""
+        if self.random.random() < 0.1:
+            self.wipe()
+        elif self.names[0] and self.random.random() < 0.3:
+            at = self.random.randrange(len(self.names[0]))
+            lives = {id(store): list(names)[at] for store, names in zip(self.stores, self.names, strict=True)}
+            await self.both(lambda store: store.new_life(lives[id(store)]))
+
     async def compare(self) -> None:
         """All that can be seen."""
+        await self.look()
         for job in self.jobs:
             await self.both(partial(get_job, job.id))
         await self.both(lambda store: store.get_waiting_jobtypes(None, 9))
@@ -195,22 +230,34 @@ async def test_fake_and_real_agree(fresh_valkey, seed: int) -> None:
     clock = ManualClock()
     config = StoreConfig(url=fresh_valkey.url, history_max=2, ended_keep_jobs=12, result_ttl_s=9, tombstone_keep_s=30)
     async with open_store(config, now_ms=clock.wall_ms) as real:
-        walk = Walk(seed, real, FakeStore(clock, config), clock)
-        for _ in range(STEPS):
-            await walk.step()
-        await walk.compare()
-    with redis.Redis.from_url(fresh_valkey.url) as client:
-        check_places(client, Keys(config.prefix))
+        fake = FakeStore(clock, config)
+        with redis.Redis.from_url(fresh_valkey.url) as client:
+
+            def wipe() -> None:
+                client.flushall()
+                fake.wipe()
+
+            walk = Walk(seed, real, fake, clock, wipe)
+            for step in range(STEPS):
+                await walk.step()
+                if step % 10 == 0:
+                    check_places(client, Keys(config.prefix))
+            await walk.compare()
 
 
 def check_places(client: Any, keys: Keys) -> None:
-    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits."""
+    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits.
+
+    Nothing else, but what is noted as held before it came: that has no row, and lies in the hand that the note names.
+    """
     ready = {jobtype: client.zrange(keys.ready(jobtype), 0, -1, withscores=True) for jobtype in TYPES}
     lists = [client.zrange(keys[name], 0, -1) for name in ("later", "ended", "dead")]
     lists += [client.zrange(keys.held(sysid), 0, -1) for sysid in SYSIDS]
     lists += [[job_id for job_id, _ in jobs] for jobs in ready.values()]
     lie = [job_id for ids in lists for job_id in ids]
-    assert sorted(lie) == sorted(client.hkeys(keys["jobs"]))
+    early = client.hgetall(keys["early"])
+    assert sorted(lie) == sorted([*client.hkeys(keys["jobs"]), *early])
+    assert all(client.zscore(keys.held(sysid.decode()), job_id) for job_id, sysid in early.items())
     best = {jobtype.encode(): jobs[0][1] for jobtype, jobs in ready.items() if jobs}
     assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
     assert set(client.hkeys(keys["result"])) == set(client.zrange(keys["results"], 0, -1))

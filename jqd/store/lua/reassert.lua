@@ -26,38 +26,36 @@ end
 local in_hand = holders(ids)
 local lost = {}
 
-local function take(id, fence)
-  redis.call('ZADD', held_key(sysid), digits(fence), id)
+-- Of a job that nobody holds: whether it may still be held. One whose row cannot be read may not: it cannot be run.
+local function is_free(id)
+  if redis.call('HEXISTS', K.jobs, id) == 1 then
+    return not has_ended(id) and header(redis.call('HGET', K.jobs, id)) ~= nil
+  end
+  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id)
+  return not (notes[1] or notes[2])
+end
+
+-- Of a job that was taken into the hand: out of where it waited. One that has not come yet is noted, and comes here.
+local function leave_places(id)
+  local row = redis.call('HGET', K.jobs, id)
+  if not row then
+    redis.call('HSET', K.early, id, sysid)
+  elseif redis.call('ZREM', K.later, id) == 0 then
+    local jobtype = header(row)
+    if redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
+      drop_ready(jobtype, id)
+    end
+  end
 end
 
 for position, id in ipairs(ids) do
   local fence, hold = fences[position], in_hand[id]
-  local row = redis.call('HGET', K.jobs, id)
-  if hold then
-    if hold.sysid == sysid then
-      take(id, fence)
-    else
-      table.insert(lost, id)
-    end
-  elseif row then
-    local jobtype = header(row)
-    if has_ended(id) or not jobtype then
-      table.insert(lost, id)
-    else
-      take(id, fence)
-      redis.call('ZREM', K.later, id)
-      if redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
-        drop_ready(jobtype, id)
-      end
-    end
+  if hold and hold.sysid ~= sysid or not hold and not is_free(id) then
+    table.insert(lost, id)
   else
-    local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id)
-    if notes[1] or notes[2] then
-      table.insert(lost, id)
-    else
-      -- The job itself has not come yet: its hold waits for it here.
-      take(id, fence)
-      redis.call('HSET', K.early, id, sysid)
+    redis.call('ZADD', held_key(sysid), digits(fence), id)
+    if not hold then
+      leave_places(id)
     end
   end
 end
