@@ -15,12 +15,13 @@ from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
-from jqd.journal.inspect import Good, Kind, Place, snapshot, walk
+from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
 from jqd.journal.rescue import id_with
 from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
-from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, read_lane, segments
+from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, segments
+from tests.journal.damage import damage_and_repair, said, starts_with
 
 BODIES = [b"body %d " % number + b"x" * 40 for number in range(12)]
 FRAME = 44 + len(BODIES[0])
@@ -37,32 +38,9 @@ async def filled(*lives: int, files: MemoryFiles | None = None) -> MemoryFiles:
     return files
 
 
-def said(files: MemoryFiles) -> tuple[list[Place], list[bytes]]:
-    """What is wrong with the journal, and the bodies of its frames of lane jobs."""
-    places, bodies = list[Place](), list[bytes]()
-    for seen in snapshot(files, DIRECTORY):
-        places += seen.places
-        for piece in walk(files, seen):
-            if isinstance(piece, Good):
-                bodies += [piece.body] if piece.frame.header.kind == Lane.JOBS else []
-            else:
-                places.append(piece)
-    return places, bodies
-
-
 def kept(files: MemoryFiles) -> bytes:
     """What lies beside, all together."""
     return b"".join(content for path, content in sorted(files.contents.items()) if path.suffix in (".torn", ".kept"))
-
-
-async def starts_with(files: MemoryFiles, bodies: list[bytes]) -> None:
-    """A daemon starts, complains of nothing, reads all of it and goes on."""
-    async with opened(files, ManualClock(wall_ms=1_900_000_000_000)) as journal:
-        assert journal.stats().damaged == []
-        assert await read_lane(journal) == bodies
-        await push(journal, b"new")
-        assert await read_lane(journal) == [b"new"]
-        assert journal.stats().damaged == []
 
 
 async def mended(files: MemoryFiles, bodies: list[bytes]) -> list[str]:
@@ -431,7 +409,7 @@ async def test_interrupted_at_any_call_it_can_be_run_again() -> None:
         assert said(files)[1] == bodies
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(10))
 async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
     source = random.Random(seed)
     files, bodies = await damaged_everywhere()
@@ -447,57 +425,9 @@ async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
     assert said(after)[1] == bodies
 
 
-async def random_journal(source: random.Random) -> MemoryFiles:
-    files = MemoryFiles()
-    for _ in range(source.randint(1, 5)):
-        async with opened(files, segment_bytes=source.choice([300, 3_000])) as journal:
-            for _ in range(source.randint(0, 6)):
-                for _ in range(source.randint(1, 3)):
-                    journal.write(Lane.JOBS, 1, source.randbytes(source.choice([1, 7, 600, 5_000])))
-                await journal.wsync()
-    return MemoryFiles.holding(files.contents)
-
-
-def hurt(files: MemoryFiles, source: random.Random) -> None:
-    """Something that happens to files on a disk."""
-    path = source.choice(segments(files))
-    content = files.files[path].content
-    at = source.randrange(len(content)) if content else 0
-    match source.randrange(8):
-        case 0:
-            content[at : at + 512] = bytes(len(content[at : at + 512]))
-        case 1:
-            content[:HEAD_BYTES] = source.randbytes(len(content[:HEAD_BYTES]))
-        case 2:
-            del content[at:]
-        case 3:
-            content += source.randbytes(source.randint(1, 2_000))
-        case 4 if len(segments(files)) > 2:  # the first and the last may be missed by nobody
-            del files.files[source.choice(segments(files)[1:-1])]
-        case 5:
-            content[at : at + 300] = content[:300][: len(content[at : at + 300])]
-        case _ if content:
-            content[at] ^= 1 << source.randrange(8)
-
-
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(25))
 async def test_after_any_damage_what_was_good_is_read(seed: int) -> None:
-    source = random.Random(seed)
-    files = await random_journal(source)
-    whole = said(files)[1]
-    for _ in range(source.randint(1, 6)):
-        hurt(files, source)
-    files = MemoryFiles.holding(files.contents)
-    places, good = said(files)
-    assert set(good) <= set(whole), "something was read that was never written"
-    if set(good) != set(whole):
-        assert places, "something is lost, and nobody says so"
-    repair(files, DIRECTORY)
-    assert [place for place in said(files)[0] if place.kind is not Kind.VOID] == []
-    after = said(files)[1]
-    assert set(good) <= set(after) <= set(whole)
-    assert repair(files, DIRECTORY) == []
-    await starts_with(files, after)
+    await damage_and_repair(seed)
 
 
 async def test_a_file_that_shrinks_while_it_is_copied_is_an_error() -> None:
