@@ -150,7 +150,12 @@ class _Server:
             "daemonize": "no",
             "save": "",
             "appendonly": "yes",
+            # Not "always": its syncs would stand between the journal's on the same disk. What a crash of this server
+            # forgets is in the journal, which gives nothing up before two rounds of syncs are over (durable.PERIOD);
+            # so no rewrite may hold syncs up, and a torn tail is cut: the position tells what it lost.
             "appendfsync": "everysec",
+            "no-appendfsync-on-rewrite": "no",
+            "aof-load-truncated": "yes",
             "maxmemory-policy": "noeviction",
         }
         return [word for name, value in options.items() for word in (f"--{name}", value)]

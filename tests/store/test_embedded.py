@@ -36,6 +36,16 @@ async def main():
 trio.run(main)
 """
 
+SETTINGS = {
+    "port": "0",
+    "appendonly": "yes",
+    "appendfsync": "everysec",
+    "no-appendfsync-on-rewrite": "no",
+    "aof-load-truncated": "yes",
+    "maxmemory-policy": "noeviction",
+    "save": "",
+}
+
 
 @pytest.fixture
 def directory() -> Iterator[Path]:
@@ -81,13 +91,7 @@ async def test_it_keeps_its_data_and_ends_with_the_block(directory: Path) -> Non
         with redis.Redis.from_url(url) as client:
             client.set("kept", "yes")
             config = client.config_get("*")
-        assert {name: config[name] for name in ("port", "appendonly", "appendfsync", "maxmemory-policy", "save")} == {
-            "port": "0",
-            "appendonly": "yes",
-            "appendfsync": "everysec",
-            "maxmemory-policy": "noeviction",
-            "save": "",
-        }
+        assert {name: config[name] for name in SETTINGS} == SETTINGS
         assert mode(directory) == 0o700
         assert mode(directory / "valkey.sock") == 0o700
     assert is_gone(pid)
