@@ -73,7 +73,15 @@ def lose_files(server: Valkey) -> None:
     server.start()
 
 
-@pytest.mark.parametrize("loss", ["tail", "old copy", "flushed", "files"])
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "tail",
+        "flushed",
+        pytest.param("old copy", marks=pytest.mark.long),
+        pytest.param("files", marks=pytest.mark.long),
+    ],
+)
 def test_what_the_store_forgot_is_applied_again(tmp_path: Path, loss: str) -> None:
     with cluster(tmp_path) as here, Client(here.one.url) as one, Client(here.two.url) as two:
         copy = here.base / "copy"

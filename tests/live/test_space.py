@@ -29,7 +29,7 @@ def wait_for(holds: Callable[[], bool], what: str) -> None:
         time.sleep(0.1)  # watches files of a process of its own
 
 
-@pytest.mark.parametrize("keep", [0, 4 * SEGMENT_BYTES])
+@pytest.mark.parametrize("keep", [0, pytest.param(4 * SEGMENT_BYTES, marks=pytest.mark.long)])
 def test_finished_jobs_give_the_disk_back_and_a_far_job_pins_nothing(tmp_path: Path, keep: int) -> None:
     retention = {"JQD_JOURNAL__RETENTION_BYTES": str(keep), "JQD_JOURNAL__RETENTION_S": "0" if not keep else "86400"}
     with (
