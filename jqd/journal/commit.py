@@ -74,6 +74,7 @@ class Commits:
         found: Recovered,
         *,
         segment_bytes: int,
+        segment_age_s: float,
         commit_bytes: int,
         retry_s: float,
         clock: Clock,
@@ -81,6 +82,7 @@ class Commits:
         self._files = files
         self._writer = writer
         self._segment_bytes = segment_bytes
+        self._segment_age_ms = segment_age_s * 1000
         self._commit_bytes = commit_bytes
         self._retry_s = retry_s
         self._clock = clock
@@ -197,7 +199,8 @@ class Commits:
     def _commit_in_thread(self, batch: list[Pending]) -> None:
         segment = self._writer.segment
         assert segment is not None
-        if segment.size >= self._segment_bytes:
+        aged = segment.size and batch[0].at_ms - segment.header.created_at_ms >= self._segment_age_ms
+        if aged or segment.size >= self._segment_bytes:
             self._writer.begin(Start(segment.end, segment.end, batch[0].seq, batch[0].at_ms))
         self._writer.commit(batch)
 

@@ -38,6 +38,9 @@ class JournalConfig:
 
     directory: Path
     segment_bytes: int = 64 * MIB  # a segment is the unit of deletion; larger ones scan slower at start
+    segment_age_s: float = (
+        3_600.0  # retention works on closed segments: a slow trickle must not keep one open for weeks
+    )
     frame_bytes_max: int = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
     commit_bytes_max: int = 8 * MIB  # one write and sync: a few ms on an ordinary disk
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
@@ -49,7 +52,8 @@ class JournalConfig:
     def __post_init__(self) -> None:
         if not 0 < self.frame_bytes_max <= self.pending_bytes_max - FRAME_HEADER_BYTES:
             raise ValueError(f"frame_bytes_max must be above 0 and such a frame fit into pending_bytes_max; got {self}")
-        if min(self.segment_bytes, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s) <= 0:
+        above = (self.segment_bytes, self.segment_age_s, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s)
+        if min(above) <= 0:
             raise ValueError(f"segment_bytes, commit_bytes_max and the times must be above 0; got {self}")
         if min(self.retention_s, self.retention_bytes) < 0:
             raise ValueError(f"a retention cannot be negative; got {self}")

@@ -47,6 +47,7 @@ async def open_journal(
             writer,
             found,
             segment_bytes=config.segment_bytes,
+            segment_age_s=config.segment_age_s,
             commit_bytes=config.commit_bytes_max,
             retry_s=config.retry_s,
             clock=clock,

@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
-from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, unpack_head
+from jqd.journal import JournalConfig, open_journal
+from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
@@ -431,3 +433,47 @@ async def test_a_start_that_cannot_make_a_segment_keeps_the_journal_id_of_an_emp
     files.fail = no_failure
     async with opened(files) as journal:
         assert journal.journal_id == journal_id
+
+
+async def chained(*journal_ids: bytes | None) -> MemoryFiles:
+    """A life under each of these ids; None keeps the one before."""
+    files = MemoryFiles()
+    for number, journal_id in enumerate(journal_ids):
+        config = JournalConfig(directory=DIRECTORY)
+        async with open_journal(config, clock=ManualClock(), files=files, journal_id=journal_id) as journal:
+            await push(journal, b"%d" % number)
+    return files
+
+
+async def test_a_journal_goes_on_under_a_new_id_and_is_read_through() -> None:
+    files = await chained(b"A" * 16, None, b"B" * 16, None, b"C" * 16)
+    async with opened(files) as journal:
+        assert journal.journal_id == (b"C" * 16).hex()
+        assert journal.opened_at == journal.end == 5 * 45
+        assert await read_lane(journal) == [b"0", b"1", b"2", b"3", b"4"]
+        await push(journal, b"5")
+    heads = [unpack_head(files.contents[path], path.name) for path in segments(files)]
+    ids = [(head.journal_id[:1], head.before[:1]) for head in heads if head]
+    assert ids == [(b"A", b"\0"), (b"A", b"\0"), (b"B", b"A"), (b"B", b"A"), (b"C", b"B"), (b"C", b"B")]
+    del files.files[segments(files)[0]]  # trimmed: the chain may begin anywhere
+    async with opened(files) as journal:
+        assert journal.start == 45
+        assert await read_lane(journal) == [b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.parametrize(
+    ("before", "journal_id"),
+    [(b"A" * 16, b"X" * 16), (b"X" * 16, b"C" * 16), (bytes(16), b"A" * 16)],
+)
+async def test_an_id_that_follows_no_one_here_is_refused(before: bytes, journal_id: bytes) -> None:
+    """Of A, B, C the last is exchanged: for one that follows A, one that follows nobody here, or for A itself."""
+    files = await chained(b"A" * 16, b"B" * 16, b"C" * 16)
+    path = segments(files)[-1]
+    head = unpack_head(files.contents[path], path.name)
+    assert head is not None
+    files.files[path].content[:HEAD_BYTES] = pack_head(head._replace(journal_id=journal_id, before=before))
+    contents = files.contents
+    with pytest.raises(JournalDamaged, match="comes from another journal"):
+        async with opened(files):
+            raise AssertionError("it must not open")
+    assert files.contents == contents

@@ -121,6 +121,23 @@ async def test_segments_rotate_and_are_read_through() -> None:
         assert journal.stats().damaged == []
 
 
+async def test_a_segment_is_closed_when_it_is_old_and_holds_something() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock, segment_age_s=60.0) as journal:
+        clock.advance(61)
+        await push(journal, b"a")  # old, but empty until now: closing it would leave an empty file
+        assert journal.stats().segments == 1
+        await push(journal, b"b", b"c")
+        assert journal.stats().segments == 2
+        clock.advance(59)
+        await push(journal, b"d")
+        assert journal.stats().segments == 2
+        clock.advance(1)
+        await push(journal, b"e")
+        assert journal.stats().segments == 3
+        assert await read_lane(journal) == [b"a", b"b", b"c", b"d", b"e"]
+
+
 async def test_sequence_numbers_have_no_gap_and_dates_never_decrease() -> None:
     files, clock = MemoryFiles(), ManualClock()
     async with opened(files, clock, segment_bytes=100) as journal:
@@ -228,6 +245,7 @@ async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal() -> Non
     [
         {"frame_bytes_max": 0},
         {"segment_bytes": 0},
+        {"segment_age_s": 0.0},
         {"commit_bytes_max": 0},
         {"retention_s": -1.0},
         {"retention_bytes": -1},
