@@ -108,7 +108,7 @@ class Durability:
             case Rule.PERIOD | Rule.UNKNOWN:  # a trial that there was no time for
                 safe = await self._wait_periods(deadline_s)
             case Rule.SNAPSHOT:
-                safe = await self._wait_snapshot(deadline_s)
+                safe = await self._wait_snapshot()
             case _:
                 safe = True
         if safe and replicas:
@@ -139,17 +139,15 @@ class Durability:
             await trio.sleep(STEP_S)
         return True
 
-    async def _wait_snapshot(self, deadline_s: float) -> bool:
+    async def _wait_snapshot(self) -> bool:
         last, under_way = await self._run(_snapshots)
         wanted = 2 if under_way else 1  # the one under way began before
-        while trio.current_time() < deadline_s:
+        while wanted > 0:  # or until the caller's time is over
             await trio.sleep(SNAPSHOT_LOOK_S)
             saved, _ = await self._run(_snapshots)
             if saved != last:
                 last, wanted = saved, wanted - 1
-            if not wanted:
-                return True
-        return False
+        return True
 
     async def _run(self, work: Callable[["redis.Redis", Mark], T]) -> T:
         return await self._connection.on_one(work)

@@ -185,11 +185,35 @@ async def test_a_copy_of_another_server_is_not_accepted(own: Valkey, looked: Sto
     assert not after.settled
 
 
+async def test_a_server_that_comes_back_after_another_one_served_is_not_as_it_was(
+    own: Valkey, looked: StoreBench
+) -> None:
+    """It followed the other one meanwhile, and got what that had noted: where it was looked at last."""
+    before = await looked.store.look(fresh=False)
+    assert await looked.store.look(fresh=False) == before
+    with redis.Redis.from_url(own.url) as client:
+        client.hset(KEYS["life"], "run", "b" * 40)
+    after = await looked.store.look(fresh=False)
+    assert after.identity != before.identity
+    assert not after.settled
+
+
 async def test_a_new_connection_to_a_server_that_became_a_copy_sends_nothing(own: Valkey, looked: StoreBench) -> None:
     with redis.Redis.from_url(own.url) as client:
         client.replicaof("127.0.0.1", "1")
         with pytest.raises(StoreChanged, match="copy of another"):
             await looked.store.stats()  # it would have answered: reading is allowed there
+
+
+async def test_looking_at_a_server_that_is_away_changes_nothing(own: Valkey, looked: StoreBench) -> None:
+    own.kill()
+    with pytest.raises(StoreAway, match="info"):
+        await looked.store.look(fresh=False)
+    own.start()
+    with pytest.raises(StoreChanged):
+        await looked.store.stats()
+    await looked.store.look(fresh=False)
+    assert (await looked.store.stats()).waiting == 0
 
 
 async def test_before_the_first_look_anything_is_accepted(own: Valkey) -> None:

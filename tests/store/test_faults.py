@@ -355,3 +355,33 @@ async def test_a_claim_takes_what_is_planted_nowhere(bench: StoreBench, client: 
     assert await bench.store.get_held(owner) == {}
     assert await bench.store.get_waiting_jobs(owner, "empty", 5, **ALL) == []
     assert client.zcard(KEYS["types"]) == 0
+
+
+async def test_rubbish_in_another_seat_is_refused_by_name(bench: StoreBench, client: "redis.Redis") -> None:
+    owner = await bench.join()
+    await bench.push()
+    client.hset(KEYS["members"], "other", "many:few")
+    for call in (bench.members(owner), bench.claim(owner)):
+        with pytest.raises(StoreRefused, match="}:members "):
+            await call
+    client.hdel(KEYS["members"], "other")
+    assert len(await bench.claim(owner)) == 1
+
+
+async def test_a_hold_whose_hand_was_deleted_does_not_catch_its_job(bench: StoreBench, client: "redis.Redis") -> None:
+    """The job must lie somewhere: it is ready."""
+    owner, job = await bench.join(), bench.make()
+    await bench.store.reassert(owner, {job.id: 5})
+    client.delete(KEYS.held("one"))
+    await bench.add(job)
+    assert await bench.state(job) is State.WAITING
+    assert ids(await bench.claim(owner)) == [job.id]
+    assert client.exists(KEYS["early"]) == 0
+
+
+async def test_a_row_that_cannot_be_read_is_out_of_the_hand(bench: StoreBench, client: "redis.Redis") -> None:
+    owner, job = await bench.join(), await bench.push()
+    client.hset(KEYS["jobs"], job.id, b"\xc1 rubbish")
+    assert await bench.store.reassert(owner, {job.id: 5}) == [job.id]
+    assert await bench.claim(owner) == []
+    assert (await bench.store.stats()).dead == 1

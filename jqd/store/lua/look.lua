@@ -1,6 +1,7 @@
 #!lua flags=allow-oom
--- Which life of the store this is. It gets a new id when it has none (it was never used, or was emptied), and when this
--- server was a copy of another one since: what it holds came from there then.
+-- Which life of the store this is. It gets a new id when it has none (it was never used, or was emptied), and when it was
+-- last looked at on another run of a server, or this server was a copy of another one since: a run that comes back, with
+-- data that came from elsewhere meanwhile, must not look as it did before.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other
@@ -12,7 +13,7 @@ local new_id, run_id, history, fresh = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
 expect('life', 'members')
 local id, known_run, known_history = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history'))
-if not id or (known_run == run_id and known_history ~= history) then
+if not id or known_run ~= run_id or known_history ~= history then
   redis.call('HDEL', K.life, 'settled')
   redis.call('HSET', K.life, 'id', new_id)
 end
