@@ -1,6 +1,7 @@
 """`jqd journal`: ls, cat, verify, repair, replay. All but `repair` only read, and a daemon may live there meanwhile."""
 
 import dataclasses
+import os
 import re
 import socket
 import sys
@@ -67,7 +68,7 @@ class Where:
             if any(self.data_dir.glob("*.jqd")):
                 places = [self.data_dir, *places]
         for place in places:
-            if place.is_dir():
+            if os.path.isdir(place):  # also says no where we may not look
                 return place.absolute()
         raise Usage(f"there is no journal in {places[0]}; name the daemon's data directory with --data-dir")
 
