@@ -12,6 +12,7 @@ from jqd.errors import JournalRefused
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Good, Kind, Place, frames_of, snapshot, walk
+from jqd.journal.repair import repair
 from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, segments, until
@@ -130,6 +131,20 @@ async def test_a_torn_tail_is_named_and_is_no_damage(tail: bytes) -> None:
     assert str(place) == f"{path.name}: byte {size}: torn tail, {len(tail)} bytes; never acknowledged"
 
 
+async def test_a_seal_proves_nothing_of_what_is_before_it() -> None:
+    """It was put there by whoever found torn bytes; only what a writer wrote knows what was on disk then."""
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        for _ in range(4):
+            journal.write(Lane.JOBS, 1, BODY)
+        await journal.wsync()
+    path = segments(files)[0]
+    files.files[path].content[HEAD_BYTES + 2 * FRAME + 50] ^= 1
+    assert len(repair(files, DIRECTORY)) == 1
+    files.files[path].content[HEAD_BYTES + FRAME + 50] ^= 1
+    assert [place.kind for place in looked(files)[0]] == [Kind.TORN_INSIDE]
+
+
 async def test_what_was_refused_is_void() -> None:
     files = await filled(1)
     async with opened(files) as journal:
@@ -191,7 +206,9 @@ async def test_strangers_are_named() -> None:
     files.files[moved] = MemoryFile(pack_head(header._replace(first=end, previous_end=end)) + content[HEAD_BYTES:])
     (place,), good = looked(files)
     assert (place.file, place.kind) == (moved.name, Kind.FOREIGN)
-    assert place.note.startswith("it is of journal")
+    ours = unpack_head(files.contents[segments(files)[0]], "")
+    assert ours is not None
+    assert place.note == f"it is of journal {header.journal_id.hex()}, not of {ours.journal_id.hex()}"
     assert len(good) == 6
 
 
