@@ -26,10 +26,11 @@ def daemon() -> Iterator[str]:
 
 
 @contextmanager
-def serve(data: Path) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
+def serve(data: Path, settings: dict[str, str] | None = None) -> Iterator[tuple[str, "subprocess.Popen[str]"]]:
     """A `jqd serve` with its own store on this data directory; yields its URL and its process."""
     args = [sys.executable, "-m", "jqd", "serve", "--bind", "127.0.0.1:0", "--data-dir", str(data)]
-    with subprocess.Popen(args, stdout=subprocess.PIPE, env=QUIET, text=True) as process:
+    env = {**QUIET, **(settings or {})}
+    with subprocess.Popen(args, stdout=subprocess.PIPE, env=env, text=True) as process:
         try:
             assert process.stdout is not None
             yield next(line.split()[-1] for line in process.stdout if "http://" in line), process

@@ -109,7 +109,8 @@ class Control:
             "version": __version__,
             "uptime_s": round(self._clock.mono_s() - self._started_at_s, 3),
             "journal": self._journal.stats(),
-            "store": {"durability": self._store.durability_rule, "held_up": self._membership.hold_up()},
+            "durability": self._store.durability_rule,
+            "held_up": self._membership.hold_up(),
             "lanes": {
                 lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
                 for lane, ingest in self._lanes.items()
