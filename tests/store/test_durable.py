@@ -259,13 +259,22 @@ async def test_waiters_share_rounds(autojump_clock: None) -> None:
     assert answers == [True] * 24
     assert server.calls == ["mark", "WAITAOF"] * 2 + ["mark", "WAIT"], "who wants no copies takes a round that had some"
     server.calls.clear()
+    server.gate = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for replicas in (0, 0, 1):
+            nursery.start_soon(ask, replicas)
+            await trio.testing.wait_all_tasks_blocked()
+        server.gate.set()
+    assert answers == [True] * 27
+    assert server.calls == ["mark", "WAITAOF"] * 3 + ["mark", "WAIT"], "but not the other way round"
+    server.calls.clear()
     server.synced, server.gate = False, trio.Event()
     async with trio.open_nursery() as nursery:
         for _ in range(3):
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
         server.gate.set()
-    assert answers == [True] * 24 + [False] * 3
+    assert answers == [True] * 27 + [False] * 3
     assert server.calls.count("WAITAOF") == 3, "a round that failed is nobody else's"
 
 

@@ -14,10 +14,10 @@ local new_id, run_id, history, fresh = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 expect('life', 'members')
 local id, known_run, known_history = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history'))
 if not id or known_run ~= run_id or known_history ~= history then
-  redis.call('HDEL', K.life, 'settled')
   redis.call('HSET', K.life, 'id', new_id)
 end
 redis.call('HSET', K.life, 'run', run_id, 'history', history)
+-- The note of who is through names an identity: it is void by itself under another one.
 if fresh and not id and redis.call('EXISTS', K.members) == 0 then
   redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)
 end

@@ -13,5 +13,4 @@ if redis.call('HGET', K.life, 'id') ~= old_id then
   return 0
 end
 redis.call('HSET', K.life, 'id', new_id)
-redis.call('HDEL', K.life, 'settled')
 return 1
