@@ -15,7 +15,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.errors import JournalForked, PositionMismatch, StoreAway, StoreRefused
+from jqd.errors import JournalForked, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.journal import Journal, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
@@ -151,8 +151,10 @@ class Ingest(Generic[Record]):
         done = False
         try:
             slices = await self._journal.read(token)
-            for chunk in chunks(slices, self._rules.decode, self._rules.size_bytes):
-                await self._apply(chunk)
+            ahead = chunks(slices, self._rules.decode, self._rules.size_bytes)
+            chunk = next(ahead, None)
+            while chunk is not None:
+                chunk = await self._apply_and_prepare(chunk, ahead)
                 if self._recheck:
                     return
             await self._skip_to(token.end)
@@ -165,6 +167,24 @@ class Ingest(Generic[Record]):
                 self._journal.read_cancel(token)
                 if self._position is not None:
                     self._journal.seek(self.lane, self._position)
+
+    async def _apply_and_prepare(self, chunk: Chunk[Record], ahead: Iterator[Chunk[Record]]) -> Chunk[Record] | None:
+        """Apply a chunk, and decode the next one while the store is at work on it: it has a core of its own."""
+        failed: list[StoreError] = []
+
+        async def apply() -> None:
+            try:
+                await self._apply(chunk)
+            except StoreError as error:
+                failed.append(error)  # raised below, outside the nursery, as what it is
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(apply)
+            await trio.lowlevel.checkpoint()  # the call is on its way
+            following = next(ahead, None)
+        if failed:
+            raise failed[0]
+        return following
 
     async def _apply(self, chunk: Chunk[Record]) -> None:
         assert self._position is not None
