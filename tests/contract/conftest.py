@@ -14,6 +14,19 @@ from tests.valkey import fresh_valkey, valkey_server
 __all__ = ["fresh_valkey", "store_bench", "store_url", "valkey_server"]
 
 
+WALKS = 20  # of the suite's form
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--store-walks", type=int, default=WALKS)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each seed. The option is known only when this directory was named on the command line."""
+    if metafunc.function.__name__ == "test_fake_and_real_agree":
+        metafunc.parametrize("seed", range(metafunc.config.getoption("--store-walks", WALKS)))
+
+
 @pytest.fixture(params=["fake", "valkey"])
 def store_url(request) -> str:
     """Where the store of this test is; empty for the fake."""
