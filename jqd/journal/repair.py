@@ -217,24 +217,20 @@ class _Mender:
         segment = path.with_suffix(SUFFIX)
         with reading(self._files, path) as fd:
             is_segment = self._files.in_place(fd, segment)
-        kept = path.with_suffix(KEPT)
+        kept = self._free(path.stem, KEPT)
         if is_segment:
             self._say(path, "a second name of a segment: removed")
         else:
-            self._say(path, f"kept as {kept.name}: look at it, then delete it")
+            self._say(path, f"kept as {kept}: look at it, then delete it")
         if not self._dry:
             if is_segment:
                 self._files.unlink(path)
             else:
-                self._files.rename(path, kept)
+                self._files.rename(path, self._directory / kept)
 
     def _keep(self, path: Path, offset: int, size: int, label: str) -> str:
         """Copy bytes of a file to one beside it, durably; returns its name, which nothing had before."""
-        name, number = f"{path.stem}-{label}{TORN}", 1
-        while name in self._names:
-            number += 1
-            name = f"{path.stem}-{label}-{number}{TORN}"
-        self._names.add(name)
+        name = self._free(f"{path.stem}-{label}", TORN)
         if not self._dry:
             with reading(self._files, path) as fd:
                 out = self._files.create(self._directory / name)
@@ -249,6 +245,14 @@ class _Mender:
                 finally:
                     self._files.close(out)
             self._files.sync_directory()
+        return name
+
+    def _free(self, stem: str, suffix: str) -> str:
+        """A name that nothing has: what was kept before is kept."""
+        name, number = f"{stem}{suffix}", 1
+        while name in self._names:
+            number += 1
+            name = f"{stem}-{number}{suffix}"
         return name
 
     def _read(self, fd: int, offset: int, size: int) -> bytes:

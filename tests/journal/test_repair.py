@@ -13,7 +13,7 @@ import pytest
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
-from jqd.journal import JournalConfig, open_journal
+from jqd.journal import JournalConfig, OsFiles, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
@@ -222,7 +222,7 @@ async def test_missing_frames_are_no_longer_said_to_be_there() -> None:
     whole = await filled(3, 2)
     path = segments(whole)[0]
     content = whole.contents[path]
-    for size in range(HEAD_BYTES, len(content), 7):
+    for size in [*range(HEAD_BYTES, len(content), 7), HEAD_BYTES + FRAME + 44, HEAD_BYTES + FRAME + 45]:
         files = MemoryFiles.holding(whole.contents)
         del files.files[path].content[size:]
         left = BODIES[: (size - HEAD_BYTES) // FRAME] + BODIES[3:5]
@@ -291,14 +291,15 @@ async def test_names_that_are_of_no_more_use_go_away() -> None:
     first, second = segments(files)
     files.files[first.with_suffix(".damaged")] = files.files[first]
     files.files[second.with_suffix(".damaged")] = MemoryFile(b"a copy of what was damaged")
+    files.files[second.with_suffix(".kept")] = MemoryFile(b"one of an earlier time, ")
     files.files[DIRECTORY / "00000000000000009999.jqd.new"] = MemoryFile(b"half a head")
     done = await mended(files, BODIES[:2])
     assert [line.partition(": ")[2] for line in done] == [
         "a second name of a segment: removed",
-        f"kept as {second.stem}.kept: look at it, then delete it",
+        f"kept as {second.stem}-2.kept: look at it, then delete it",
         "a segment that was never begun: removed",
     ]
-    assert kept(files) == b"a copy of what was damaged"
+    assert kept(files) == b"a copy of what was damagedone of an earlier time, "
 
 
 async def test_what_was_kept_of_a_deleted_segment_is_put_away() -> None:
@@ -423,6 +424,74 @@ async def test_a_power_cut_in_the_midst_loses_no_good_frame(seed: int) -> None:
     repair(after, DIRECTORY)
     assert not any(place.kind is not Kind.VOID for place in said(after)[0])
     assert said(after)[1] == bodies
+
+
+class Unlucky(random.Random):
+    """Of all that a power cut may leave, the least."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+async def test_nothing_is_overwritten_before_its_copy_is_on_the_disk() -> None:
+    files, bodies = await damaged_everywhere()
+    looks = 0
+
+    def look(call: str, _: int) -> None:
+        nonlocal looks
+        if call in ("overwrite", "truncate"):
+            looks += 1
+            durable = files.crash(Unlucky()).contents
+            for path, content in files.contents.items():
+                if path.suffix == ".torn":
+                    assert durable.get(path) == content
+
+    files.fail = look
+    repair(files, DIRECTORY)
+    files.fail = no_failure
+    assert looks > 5
+    durable = files.crash(Unlucky())
+    assert {path: content for path, content in durable.contents.items() if path.name != "lock"} == {
+        path: content for path, content in files.contents.items() if path.name != "lock"
+    }
+    assert said(durable)[1] == bodies
+
+
+async def test_names_made_and_removed_are_on_the_disk_too() -> None:
+    files = await filled(2, 2, 2)
+    first, lost, last = segments(files)
+    files.files[lost].content[:HEAD_BYTES] = bytes(HEAD_BYTES)
+    files.files[lost.with_suffix(".damaged")] = files.files.pop(lost)
+    files.files[last.with_suffix(".damaged")] = MemoryFile(b"a copy")
+    files = MemoryFiles.holding(files.contents)
+    repair(files, DIRECTORY)
+    names = {path.name for path in files.crash(Unlucky()).files}
+    assert names >= {first.name, lost.name, last.name, last.with_suffix(".kept").name}
+    assert not any(name.endswith(".damaged") for name in names)
+
+
+class Grudging(MemoryFiles):
+    """A disk that gives a part of what it is asked for, as a signal or a network file system may."""
+
+    def read(self, fd: int, size: int, offset: int) -> bytes:
+        return super().read(fd, min(size, 1_000), offset)
+
+
+async def test_short_reads_change_nothing() -> None:
+    whole, bodies = await damaged_everywhere()
+    files = Grudging.holding(whole.contents)
+    assert isinstance(files, Grudging)
+    repair(files, DIRECTORY)
+    repair(whole, DIRECTORY)
+    assert said(files)[1] == bodies
+    pieces = {path: content for path, content in whole.contents.items() if path.suffix == ".torn"}
+    assert pieces == {path: content for path, content in files.contents.items() if path.suffix == ".torn"}
+
+
+def test_nothing_stays_open_on_a_real_disk(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    assert repair(OsFiles(), tmp_path) == []
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("seed", range(25))
