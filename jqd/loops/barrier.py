@@ -8,7 +8,8 @@ Each life of the store is entered by one pass:
                members are (`membership`)
 
 Catching up means the lanes of cancels and outcomes: jobs that ended must not start again. Jobs not ingested yet meet
-what was noted of them when they come, so nobody waits for them. Idea: the protocol model of the design; the variant
+what was noted of them when they come, so nobody waits for them; but none of ours comes before our seat stops the claims
+of all, or, in the calm, before our endings. Idea: the protocol model of the design; the variant
 without the wait for jobs, and with the note "settled" in the store, was walked in it first (docs/adr/0006).
 """
 
@@ -57,6 +58,8 @@ class Barrier:
         self._runner = runner
         self._reap = reap
         self._claims = claims
+        self._jobs = lanes[Lane.JOBS]
+        self._jobs.hold()
         self._through_in: str | None = None  # the life of the store we last came through in
         self._suspect: str | None = None  # a life in which positions went back
         self._expects_old = False  # positions that went back are no news
@@ -76,6 +79,7 @@ class Barrier:
     def rolled_back(self) -> None:
         """A position went back although the store seems the same: it gets a new life, so that everybody notices."""
         if not self._expects_old:
+            self._jobs.hold()
             self._suspect = self._through_in
             self._membership.disturbed()
 
@@ -93,6 +97,7 @@ class Barrier:
                 return
 
     async def _pass(self) -> None:
+        self._jobs.hold()
         if self._suspect is not None:
             await self._store.new_life(self._suspect)
             self._suspect = None
@@ -107,11 +112,13 @@ class Barrier:
         if calm:
             await self._catch_up(goal)
             await self._take_seat(look, through=True)
+            self._jobs.let_go()
         else:
             note = self._log.info if self._through_in is None else self._log.warning
             note("barrier.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
+            self._jobs.let_go()
             await self._catch_up(goal)
             await self._arbitrate()
         self._expects_old = False

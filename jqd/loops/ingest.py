@@ -76,6 +76,8 @@ class Ingest(Generic[Record]):
         )
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
+        self._free = trio.Event()
+        self._free.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Apply this lane until cancelled. Survives the store being away or rolled back; anything else is a bug.
@@ -87,6 +89,10 @@ class Ingest(Generic[Record]):
             try:
                 if self._recheck:
                     await self._find_position()
+                if not self._free.is_set():
+                    with trio.CancelScope() as self._waiting:
+                        await self._free.wait()
+                    continue
                 if self._unanswered is not None:
                     await self._apply(self._unanswered)
                     self._journal.seek(self.lane, self._position or 0)
@@ -111,6 +117,15 @@ class Ingest(Generic[Record]):
         """The store may have forgotten: ask it for the position before anything else is sent."""
         self._recheck = True
         self._waiting.cancel()
+
+    def hold(self) -> None:
+        """Apply nothing until `let_go`: what the store must know first is still on its way."""
+        if self._free.is_set():
+            self._free = trio.Event()
+
+    def let_go(self) -> None:
+        """Go on."""
+        self._free.set()
 
     async def wait_applied(self, position: int) -> None:
         """Return once the store has applied this lane up to `position`."""
@@ -155,7 +170,7 @@ class Ingest(Generic[Record]):
             chunk = next(ahead, None)
             while chunk is not None:
                 chunk = await self._apply_and_prepare(chunk, ahead)
-                if self._recheck:
+                if self._recheck or not self._free.is_set():
                     return
             await self._skip_to(token.end)
             done = True

@@ -249,6 +249,50 @@ async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(au
         nursery.cancel_scope.cancel()
 
 
+async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_clock: None) -> None:
+    """The store was wiped, and settled by another, while its daemon was down."""
+    clock, disk = TrioClock(), MemoryFiles()
+    store = FakeStore(clock)
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, store, clock)
+        (job_id,) = await push(here)
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+        (held,) = await claim(here, owner)
+        await end(here, job_id, held.fence)
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(journal.end)
+        assert await state(here, job_id) is State.SUCCEEDED
+        nursery.cancel_scope.cancel()
+    store.wipe()
+    other_config = JournalConfig(directory=Path("/other"))
+    async with (
+        open_journal(other_config, clock=clock, files=MemoryFiles()) as empty,
+        open_journal(config, clock=clock, files=disk) as journal,
+        trio.open_nursery() as nursery,
+    ):
+        other = House(empty, store.another_client(), clock, "d2")
+        await other.join(nursery)
+        theirs = await other.membership.wait_claimable()
+        here = House(journal, store.another_client(), clock)
+        lane = here.lanes[Lane.OUTCOMES]
+        apply = lane._rules.apply
+
+        async def slow(*args: object) -> object:
+            await trio.sleep(1)
+            return await apply(*args)  # type: ignore[arg-type]
+
+        lane._rules = lane._rules._replace(apply=slow)
+        await here.join(nursery)
+        for _ in range(20):
+            await trio.sleep(0.1)
+            got = await other.store.get_waiting_jobs(theirs, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+            assert not got, f"a finished job is claimed again: {got}"
+        assert await state(here, job_id) is State.SUCCEEDED
+        nursery.cancel_scope.cancel()
+
+
 # ------------------------------------------------------------ copies of a journal
 
 
