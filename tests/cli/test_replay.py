@@ -214,6 +214,35 @@ def test_damage_is_said_and_the_rest_is_replayed(
     assert told.states(fresh_valkey.url)[told.dated.ids[0]] is State.SCHEDULED
 
 
+def test_what_is_no_damage_is_not_said_and_what_is_is_said_once(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = Told(tmp_path)
+    segments = sorted(told.directory.glob("*.jqd"))
+    with segments[-1].open("ab") as newest:
+        newest.write(b"torn")
+    replayed(capsys, "--data-dir", str(tmp_path), "--store", fresh_valkey.url)
+    flip(segments[0], HEAD_BYTES + 9)  # a header: whatever lane it is of, all of them come by
+    assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", fresh_valkey.url]) == 1
+    (said,) = capsys.readouterr().err.splitlines()
+    assert f"{segments[0].name}: byte {HEAD_BYTES}: bad header" in said
+
+
+def test_large_outcomes_go_one_by_one(fresh_valkey: Valkey, tmp_path: Path) -> None:
+    ids = Ids().jobs(*[{"name": "t"}] * 6).ids
+    large = msgspec.msgpack.encode(bytes(800_000))
+    fates = [
+        outcome(ids[0], Fate.SUCCEEDED, keep_result=True, result=large),
+        outcome(ids[1], Fate.FAILED, error=large),
+        outcome(ids[2], Fate.FAILED, message="m" * 800_000),
+        outcome(ids[3], Fate.FAILED, error=msgspec.msgpack.encode(bytes(400_000)), message="m" * 400_000),
+        outcome(ids[4], Fate.SUCCEEDED),
+    ]
+    directory, files, calls = write(tmp_path, outcomes(*fates)), OsFiles(), list[tuple[str, int, int]]()
+    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), Watched(store, calls)))
+    assert [records for _, records, _ in calls] == [1, 1, 1, 2]
+
+
 def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valkey: Valkey, tmp_path: Path) -> None:
     ids = Ids()
     small = ids.jobs(*[{"name": "t"}] * 1_234)
