@@ -7,6 +7,8 @@ read_point ──reserve──▶ reserved ──finish──▶ read_point move
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from jqd.record import Lane
 
 
@@ -23,8 +25,7 @@ class Reservation:
     deadline_s: float
 
 
-@dataclass(slots=True)
-class Slice:
+class Slice(msgspec.Struct, gc=False):
     """Part of a frame: records `first` … `stop` - 1 of `body` fall into the range that was read."""
 
     lane: Lane

@@ -21,6 +21,8 @@ import struct
 import zlib
 from typing import NamedTuple
 
+import msgspec
+
 from jqd.errors import JournalVersion
 from jqd.record import Lane
 
@@ -30,13 +32,15 @@ FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quic
 
 _HEADER = struct.Struct("<8sHHI16s16sQQQQ16s")
 _FRAME = struct.Struct("<4sIIIIIQQBBH")
+_PLAIN = struct.Struct("<4sIIIIIQQI")  # the same, its last three fields as one: the kind, when the others are 0
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
 _SUMMED_FROM = 8  # of a frame header: what stands behind its magic and its own sum
 NO_JOURNAL = bytes(16)
 TORN_KIND = 0  # bytes that a power cut tore inside a commit, sealed as a frame: nobody reads them
-_KINDS = frozenset({TORN_KIND, *Lane})
+_LANES = frozenset(map(int, Lane))
+_KINDS = frozenset({TORN_KIND, *_LANES})
 
 
 class SegmentHeader(NamedTuple):
@@ -65,6 +69,20 @@ class FrameHeader(NamedTuple):
     seq: int
     at_ms: int
     kind: int
+
+
+class Plain(msgspec.Struct, gc=False):
+    """A frame whose header and body were found good: a `Frame` for those who read a million of them."""
+
+    start: int
+    end: int
+    records: int
+    back: int
+    seq: int
+    at_ms: int
+    kind: int
+    body: bytes
+    """Empty when the caller does not want it."""
 
 
 def pack_head(header: SegmentHeader) -> bytes:
@@ -131,3 +149,37 @@ def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: i
 def body_holds(segment_id: bytes, position: int, header: FrameHeader, body: bytes) -> bool:
     """Whether `body` is what was written under `header` at `position`."""
     return len(body) == header.length and zlib.crc32(body, _seed(segment_id, position)) == header.body_crc
+
+
+def plain_frames(
+    segment_id: bytes, position: int, data: bytes, offset: int, end: int, *, lane: Lane | None, frames_max: int
+) -> list[Plain]:
+    """The frames in `data` from `offset` on that are wholly in it, end by `end`, and are good beyond doubt.
+
+    Stops before the first that is not: `unpack_frame_header` and `body_holds` are the judges of that one. They say the
+    same of these, at five times the cost. With `lane` only its bodies are verified and given, without it all are
+    verified and none is given.
+    """
+    found: list[Plain] = []
+    take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)
+    last = min(len(data), offset + end - position)
+    while offset + FRAME_HEADER_BYTES < last and len(found) < frames_max:
+        magic, crc, length, body_crc, records, back, seq, at_ms, kind = unpack(data, offset)
+        body_at = offset + FRAME_HEADER_BYTES
+        following = body_at + length
+        if magic != FRAME_MAGIC or following > last or not 1 <= records <= length or kind not in _LANES:
+            break
+        seed = crc32(position.to_bytes(8, "little"), base)
+        if crc32(data[offset + _SUMMED_FROM : body_at], seed) != crc:
+            break
+        body = b""
+        if lane is None or kind == lane:
+            body = data[body_at:following]
+            if crc32(body, seed) != body_crc:
+                break
+            if lane is None:
+                body = b""
+        start, position = position, position + following - offset
+        take(Plain(start, position, records, back, seq, at_ms, kind, body))
+        offset = following
+    return found

@@ -1,14 +1,30 @@
 """Reads reserved ranges back from the segments. The same walk as recovery; runs in a thread."""
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from jqd.journal.cursor import Reservation, Slice
 from jqd.journal.files import Files
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
+from jqd.record import Lane
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms, far below a reservation's timeout
 DAMAGED_MAX = 100  # places told of; a disk that is worse than that needs no longer list
+PLAIN_FRAMES = 1_000  # taken at once: what a window holds of single jobs
+
+
+@dataclass(slots=True)
+class Left:
+    """What one read may still give and look at."""
+
+    records: int
+    bytes: int
+    frames: int
+
+    def out(self) -> bool:
+        """Whether it is enough."""
+        return self.records <= 0 or self.bytes <= 0 or self.frames <= 0
 
 
 class Reader:
@@ -20,6 +36,7 @@ class Reader:
         self._walker: Walker | None = None
         self._fd: int | None = None
         self._frame_start = 0  # a position where a frame of the open segment begins
+        self._left = Left(0, 0, 0)
         self.damaged: list[str] = []
 
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
@@ -44,49 +61,70 @@ class Reader:
 
     def _read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
         slices: list[Slice] = []
-        position, records, size, looked = token.start, 0, 0, 0
+        position, self._left = token.start, Left(token.records_max, token.bytes_max, FRAMES_MAX)
         for segment in segments:
             if segment.end <= position:
                 continue
             if segment.first >= token.end:
                 break
             position = max(position, segment.first)
-            for piece in self._walk(segment, position, min(segment.end, token.end)):
-                looked += 1
-                taken = self._take(segment, piece, token, position, token.records_max - records)
-                if taken is None:
-                    position = max(position, piece.end)
-                else:
-                    slices.append(taken)
-                    position = taken.end
-                    records += taken.stop - taken.first
-                    size += piece.end - piece.start
-                if records >= token.records_max or size >= token.bytes_max or looked >= FRAMES_MAX:
+            at, stop = self._begin(segment, position), min(segment.end, token.end)
+            while at < stop:
+                # Most frames are whole and good: those are taken many at once. What is not is judged by itself.
+                if at >= position:
+                    at = position = self._take_plain(token.lane, at, stop, slices)
+                if at < stop and not self._left.out():
+                    assert self._walker is not None
+                    piece = self._walker.piece_at(at, stop)
+                    at = piece.end
+                    position = self._take(segment, piece, token.lane, position, slices)
+                if self._left.out():
                     token.end = position
                     return slices
         return slices
 
-    def _take(
-        self, segment: Segment, piece: Frame | Gap, token: Reservation, position: int, records_max: int
-    ) -> Slice | None:
-        """What `piece` holds for us from `position` on. Damage is reported, and passed over."""
+    def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
+        """Whole frames from `at` on, up to the first that needs a closer look; returns where that begins."""
+        assert self._walker is not None
+        left = self._left
+        while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
+            for frame in plain:
+                if frame.kind == lane:
+                    if left.out() or frame.records > left.records:
+                        return self._frame_start
+                    slices.append(Slice(lane, frame.start, frame.body, 0, frame.records, frame.end))
+                    left.records -= frame.records
+                    left.bytes -= frame.end - frame.start
+                left.frames -= 1
+                self._frame_start = at = frame.end
+        return at
+
+    def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
+        """What `piece` holds for us from `position` on; returns where to go on. Damage is reported, and passed over."""
+        left = self._left
+        left.frames -= 1
+        behind = max(position, piece.end)
         if isinstance(piece, Gap):
             self._report(segment, piece)
-            return None
+            return behind
         self._frame_start = piece.start
         first = max(0, position - piece.start)
-        if first >= piece.header.records or piece.header.kind != token.lane:
-            return None
+        if first >= piece.header.records or piece.header.kind != lane:
+            return behind
         assert self._walker is not None
         body = self._walker.body(piece)
         if body is None:
             self._report(segment, Gap(piece.start, piece.end))
-            return None
-        stop = min(piece.header.records, first + records_max)
+            return behind
+        stop = min(piece.header.records, first + left.records)
         end = piece.end if stop == piece.header.records else piece.start + stop
-        return Slice(token.lane, piece.start, body, first, stop, end)
+        slices.append(Slice(lane, piece.start, body, first, stop, end))
+        left.records -= stop - first
+        left.bytes -= piece.end - piece.start
+        return end
 
-    def _walk(self, segment: Segment, position: int, stop: int) -> Iterator[Frame | Gap]:
+    def _begin(self, segment: Segment, position: int) -> int:
+        """Open `segment`; returns where a frame begins, at `position` or before it."""
         if self._segment is not segment:
             self.close()
             self._fd = self._files.open(segment.path)
@@ -95,8 +133,7 @@ class Reader:
         assert self._fd is not None
         # A fresh walker: the window of an older one may end in bytes that were not written yet.
         self._walker = Walker(self._files, self._fd, segment.header)
-        begin = self._frame_start if self._frame_start <= position else segment.first
-        return self._walker.frames(begin, stop, check=False)
+        return self._frame_start if self._frame_start <= position else segment.first
 
     def _report(self, segment: Segment, gap: Gap) -> None:
         sentence = quarantine(self._files, segment, gap)

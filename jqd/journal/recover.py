@@ -8,6 +8,7 @@ Older segments are not read through: each was synced before the next was begun, 
 Readers verify every frame again anyway and report damage where they meet it. Memory: one window, one body.
 """
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,6 +40,7 @@ from jqd.journal.segment import (
 from jqd.log import get_logger
 
 COPY_BYTES = 1 << 20
+PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
 
 
 @dataclass
@@ -162,10 +164,20 @@ def _scan_newest(files: Files, found: Recovered) -> Scan:
     segment = found.segments[-1]
     found.next_seq = segment.header.first_seq
     found.last_at_ms = segment.header.created_at_ms
-    doubtful, good_end, synced = list[Gap](), segment.first, segment.first
+    doubtful, synced, position = list[Gap](), segment.first, segment.first
+    good_end, end = position, segment.end
     fd = files.open(segment.path)
     try:
-        for piece in Walker(files, fd, segment.header).frames(segment.first, segment.end, check=True):
+        walker = Walker(files, fd, segment.header)
+        while position < end:
+            if plain := walker.plain(position, end, None, PLAIN_FRAMES):
+                synced = max(synced, *(frame.start - frame.back for frame in plain))
+                last = plain[-1]
+                good_end = position = last.end
+                found.next_seq, found.last_at_ms = last.seq + 1, max(found.last_at_ms, last.at_ms)
+                continue
+            (piece,) = itertools.islice(walker.frames(position, end, check=True), 1)
+            position = piece.end
             if isinstance(piece, Gap):
                 doubtful.append(piece)
                 continue

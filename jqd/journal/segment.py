@@ -12,11 +12,14 @@ from jqd.journal.frame import (
     FRAME_MAGIC,
     HEAD_BYTES,
     FrameHeader,
+    Plain,
     SegmentHeader,
     body_holds,
+    plain_frames,
     unpack_frame_header,
 )
 from jqd.log import get_logger
+from jqd.record import Lane
 
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"
@@ -117,14 +120,19 @@ class Walker:
         frames. Raises OSError, and JournalVersion for a frame of an unknown kind.
         """
         while position < end:
-            frame = self.frame_at(position, end)
-            if frame is None:
-                good = self._next_good(position, end)
-                yield Gap(position, good)
-                position = good
-            else:
-                yield frame if not check or self.body(frame) is not None else Gap(frame.start, frame.end)
-                position = frame.end
+            piece = self.piece_at(position, end)
+            bad = check and isinstance(piece, Frame) and self.body(piece) is None
+            yield Gap(piece.start, piece.end) if bad else piece
+            position = piece.end
+
+    def plain(self, position: int, end: int, lane: Lane | None, frames_max: int) -> list[Plain]:
+        """As many good frames from `position` on as the window holds, in one go; may be none. See plain_frames."""
+        data, offset = self._look(position, FRAME_HEADER_BYTES)
+        return plain_frames(self._id, position, data, offset, end, lane=lane, frames_max=frames_max)
+
+    def piece_at(self, position: int, end: int) -> Frame | Gap:
+        """The frame that begins at `position`, or the gap up to the next good one; its body is not looked at."""
+        return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:
         """The frame whose good header stands at `position`, None when there is none that could end by `end`."""
