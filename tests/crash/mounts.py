@@ -64,6 +64,22 @@ def loop_device(image: Path) -> Iterator[str]:
 
 
 @contextmanager
+def requests_of_one_page(device: str) -> Iterator[None]:
+    """Make a loop on a file system that may fill up an honest disk.
+
+    Linux' loop takes a write that was cut short for a whole one, which no program above it can notice; one page is
+    never cut short.
+    """
+    limit = Path(f"/sys/block/{Path(device).name}/queue/max_sectors_kb")
+    before = limit.read_text()
+    limit.write_text("4")
+    try:
+        yield
+    finally:
+        limit.write_text(before)
+
+
+@contextmanager
 def mounted(device: str, place: Path) -> Iterator[Path]:
     """What is on the device, at that place."""
     run("mount", device, str(place))

@@ -118,7 +118,7 @@ def _push_all(url: str, log: Path, pushes: int) -> _Book:
                     number, book.pushed = book.pushed, book.pushed + 1
                 if number >= pushes:
                     return
-                job = {"name": "n", "argument": [number, "x" * source.choice((0, 100, 1_500))]}
+                job = {"name": "n", "argument": {"n": number, "pad": "x" * source.choice((0, 100, 1_500))}}
                 answer = client.post("/v1/jobs", json=job, headers={"accept": "application/json"})
                 at = log.stat().st_size
                 assert answer.status_code == 201, answer.text
@@ -189,17 +189,18 @@ def _recovered(image: bytearray) -> list[tuple[str, int]] | None:
                 if not (place / "journal").is_dir():
                     return []
                 with quiet():
-                    return trio.run(_read, place / "journal")
+                    return trio.run(read_jobs, place / "journal")
 
 
-async def _read(directory: Path) -> list[tuple[str, int]]:
+async def read_jobs(directory: Path) -> list[tuple[str, int]]:
+    """Recover the journal and read it: every job's id, and the number in its argument."""
     found = list[tuple[str, int]]()
     with trio.fail_after(RECOVER_S):
         async with open_journal(JournalConfig(directory=directory), clock=SystemClock()) as journal:
             while token := journal.read_reserve(Lane.JOBS, 1_000):
                 for piece in await journal.read(token):
                     for job in decode_jobs(piece.body)[piece.first : piece.stop]:
-                        found.append((job.id, msgspec.msgpack.decode(job.argument)[0]))
+                        found.append((job.id, msgspec.msgpack.decode(job.argument)["n"]))
                 journal.rsync(token)
             assert journal.stats().damaged == []
     return found
