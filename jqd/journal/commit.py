@@ -76,6 +76,7 @@ class Commits:
         segment_bytes: int,
         segment_age_s: float,
         commit_bytes: int,
+        linger_s: float,
         retry_s: float,
         clock: Clock,
     ) -> None:
@@ -84,6 +85,7 @@ class Commits:
         self._segment_bytes = segment_bytes
         self._segment_age_ms = segment_age_s * 1000
         self._commit_bytes = commit_bytes
+        self._linger_s = linger_s
         self._retry_s = retry_s
         self._clock = clock
         self.segments = found.segments
@@ -165,11 +167,20 @@ class Commits:
                     await self._resume()
                 await self._work.wait()
                 self._work = trio.Event()
+                if self._linger_s:
+                    await self._linger()
                 await self._work_off()
         finally:
             with trio.CancelScope(shield=True):
                 await self._work_off()
             self._refusal = self._refusal or Refusal("the journal is closed", full=False)
+
+    async def _linger(self) -> None:
+        """Let more gather: no longer than was configured, and not beyond the bytes of one commit."""
+        with trio.move_on_after(self._linger_s):
+            while self.pending_bytes < self._commit_bytes:
+                await self._work.wait()
+                self._work = trio.Event()
 
     async def _work_off(self) -> None:
         while self._pending:

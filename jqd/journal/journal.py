@@ -43,6 +43,7 @@ class JournalConfig:
     )
     frame_bytes_max: int = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
     commit_bytes_max: int = 8 * MIB  # one write and sync: a few ms on an ordinary disk
+    commit_linger_ms: float = 0.0  # waits this long for more to gather; 0: goes as soon as the disk is free
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
     reserve_timeout_s: float = 30.0  # a reader that is gone gives its range back after this
     retry_s: float = 0.5  # a disk that refused, or could not be read, is tried this often
@@ -55,8 +56,8 @@ class JournalConfig:
         above = (self.segment_bytes, self.segment_age_s, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s)
         if min(above) <= 0:
             raise ValueError(f"segment_bytes, commit_bytes_max and the times must be above 0; got {self}")
-        if min(self.retention_s, self.retention_bytes) < 0:
-            raise ValueError(f"a retention cannot be negative; got {self}")
+        if min(self.retention_s, self.retention_bytes, self.commit_linger_ms) < 0:
+            raise ValueError(f"a retention or commit_linger_ms cannot be negative; got {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,6 +49,7 @@ async def open_journal(
             segment_bytes=config.segment_bytes,
             segment_age_s=config.segment_age_s,
             commit_bytes=config.commit_bytes_max,
+            linger_s=config.commit_linger_ms / 1000,
             retry_s=config.retry_s,
             clock=clock,
         )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalRefused
@@ -64,6 +65,25 @@ async def test_a_commit_takes_no_more_than_its_bytes() -> None:
             journal.write(Lane.JOBS, 1, b"x" * 40)
         await journal.wsync()
         assert journal.stats().commits == 3
+
+
+async def test_a_commit_waits_for_more_no_longer_than_its_time_and_bytes(mock_clock: MockClock) -> None:
+    async with opened(MemoryFiles(), commit_linger_ms=60_000, commit_bytes_max=1_000) as journal:
+        first = journal.write(Lane.JOBS, 1, b"a")
+        await wait_all_tasks_blocked()
+        second = journal.write(Lane.JOBS, 1, b"b")
+        await wait_all_tasks_blocked()
+        assert journal.end < first
+        mock_clock.jump(60)
+        await journal.wsync(second)
+        assert journal.stats().commits == 1
+        journal.write(Lane.JOBS, 1, b"c")
+        await wait_all_tasks_blocked()
+        await journal.wsync(journal.write(Lane.JOBS, 1, b"d" * 1_000))  # enough bytes: no clock moves here
+        assert journal.end > second
+        last = journal.write(Lane.JOBS, 1, b"e")
+        await wait_all_tasks_blocked()
+    await journal.wsync(last)  # a stop waits for nothing
 
 
 async def test_a_commit_of_more_buffers_than_a_call_takes_is_written_whole() -> None:
@@ -251,6 +271,7 @@ async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal() -> Non
         {"retention_bytes": -1},
         {"pending_bytes_max": 1},
         {"retry_s": 0.0},
+        {"commit_linger_ms": -1.0},
     ],
 )
 def test_absurd_settings_are_refused(settings: dict[str, float]) -> None:
