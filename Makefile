@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 # Tests and benchmarks run side by side on this many processes; two is what a small machine has.
 JOBS   ?= 2
 
-.PHONY: help setup run test check lint bench lock clean
+.PHONY: help setup run test check crash lint bench lock clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -36,6 +36,11 @@ lint: setup      ## format, lint, types, architecture
 	$(BIN)/lint-imports
 
 check: lint test ## everything a change must pass
+
+crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
+	$(BIN)/python -m tests.crash.kill
+	$(BIN)/python -m tests.crash.powercut
+	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -q -n $(JOBS)
 
 bench: setup     ## all benchmarks, short form
 	$(BIN)/python -m bench
