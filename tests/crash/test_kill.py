@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.kill import LIVES, Point, all_points, run_chain, sample, why_not
+from tests.crash.kill import CALLS, LIVES, Point, all_points, each, run_chain, sample, why_not
 
 SEED = 20_263
 FIRST_SYNC = [Point("writev", 1), Point("fdatasync", 1), Point("rename", 1), Point("fdatasync", 2)]
@@ -26,3 +26,12 @@ def test_the_long_form_goes_on_while_points_are_reached() -> None:
     assert chains.send(0)[0] == Point("rename", 1)
     with pytest.raises(StopIteration):
         chains.send(0)
+
+
+def test_a_sample_is_the_same_for_the_same_seed_and_goes_on_whatever_was_reached() -> None:
+    drawn = sample(25, SEED)
+    assert drawn == sample(25, SEED) != sample(25, SEED + 1)
+    assert {point.call for point in drawn} == set(CALLS)
+    chains = each([drawn[:10], drawn[10:]])
+    assert next(chains) == drawn[:10]
+    assert chains.send(0) == drawn[10:]
