@@ -1,0 +1,122 @@
+"""Files that a jqd of each format version wrote, kept for ever: what was written once is read for good.
+
+`golden/1/` has every kind of frame, a place that a power cut tore inside a commit and recovery sealed, a change of the
+journal's id, and a torn tail. A change that writes other bytes needs a new version and a new directory; the old one
+stays.
+`python -m tests.journal.test_golden` writes it, where there is none.
+"""
+
+import hashlib
+from pathlib import Path
+
+import trio
+
+from jqd.clock import ManualClock
+from jqd.job import Fate, Job, Outcome
+from jqd.journal import JournalConfig, open_journal
+from jqd.journal.frame import HEAD_BYTES, TORN_KIND
+from jqd.journal.recover import recover
+from jqd.journal.segment import Frame, Walker, first_of
+from jqd.record import (
+    Head,
+    Lane,
+    decode_cancels,
+    decode_jobs,
+    decode_outcomes,
+    encode_cancels,
+    encode_jobs,
+    encode_outcomes,
+)
+from jqd.testing.files import MemoryFiles
+from tests.journal.conftest import DIRECTORY, read_lane, segments
+
+GOLDEN = Path(__file__).parent / "golden" / "1"
+AT_MS = 1_800_000_000_000
+FIRST = "01MCZ9KC00" + "0" * 16
+SECOND = "01MCZ9KC00" + "0001" + "0" * 12
+PUSHED = b"\x92\x82\xa4name\xa1a\xa8argument\x01\x82\xa4name\xa1b\xa8priority\xff"  # two jobs, as a pusher wrote them
+JOBS = encode_jobs(Head(FIRST, AT_MS, {1: AT_MS + 5}), PUSHED)
+ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True)
+OUTCOMES = encode_outcomes([ENDED])
+CANCELS = encode_cancels([SECOND])
+
+
+async def build() -> dict[Path, bytes]:
+    """The directory as this code writes it, with given ids and dates."""
+    files, clock, drawn = MemoryFiles(), ManualClock(wall_ms=AT_MS), 0
+
+    def random_bytes(size: int) -> bytes:
+        nonlocal drawn
+        drawn += 1
+        return hashlib.sha256(b"%d" % drawn).digest()[:size]
+
+    for journal_id, last in ((b"first journal id", b"torn sector"), (b"second id of it.", b"torn tail")):
+        async with open_journal(
+            JournalConfig(directory=DIRECTORY),
+            clock=clock,
+            files=files,
+            journal_id=journal_id,
+            random_bytes=random_bytes,
+        ) as journal:
+            await journal.wsync(journal.write(Lane.JOBS, 2, JOBS))
+            clock.advance(1)
+            journal.write(Lane.OUTCOMES, 1, OUTCOMES)
+            journal.write(Lane.JOBS, 1, last)
+            await journal.wsync(journal.write(Lane.CANCELS, 1, CANCELS))
+        content = files.files[segments(files)[-1]].content
+        if last == b"torn sector":
+            content[content.index(last)] ^= 0xFF
+        else:
+            content[content.index(last) :] = last[:4]
+    return files.contents
+
+
+def golden() -> dict[Path, bytes]:
+    """What lies in the repository."""
+    return {DIRECTORY / path.name: path.read_bytes() for path in sorted(GOLDEN.iterdir())}
+
+
+def of_segments(contents: dict[Path, bytes]) -> dict[str, bytes]:
+    """The segments by name: the lock holds a process id."""
+    return {path.name: content for path, content in contents.items() if first_of(path.name) is not None}
+
+
+async def test_the_writer_still_makes_these_very_bytes() -> None:
+    assert of_segments(await build()) == of_segments(golden())
+
+
+async def test_what_was_written_once_is_read_back_exactly() -> None:
+    files = MemoryFiles.holding(golden())
+    async with open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files) as journal:
+        jobs, outcomes, cancels = [await read_lane(journal, lane) for lane in Lane]
+        assert journal.stats().damaged == []
+        assert journal.journal_id == b"second id of it.".hex()
+    assert (jobs, outcomes, cancels) == ([JOBS] * 2, [OUTCOMES] * 2, [CANCELS])
+    one, two = decode_jobs(jobs[0])
+    assert one == Job(FIRST, "a", b"\x01", created_at_ms=AT_MS)
+    assert two == Job(SECOND, "b", priority=-1, created_at_ms=AT_MS, eligible_at_ms=AT_MS + 5)
+    assert decode_outcomes(outcomes[0]) == [ENDED]
+    assert decode_cancels(cancels[0]) == [SECOND]
+    (torn,) = [content for path, content in files.contents.items() if path.suffix == ".torn"]
+    assert torn.endswith(b"torn")
+
+
+def test_it_has_every_kind_a_change_of_id_and_a_torn_tail() -> None:
+    files = MemoryFiles.holding(golden())
+    kinds, ids, sizes = [], [], []
+    for segment in recover(files, DIRECTORY).segments:
+        fd = files.open(segment.path)
+        pieces = list(Walker(files, fd, segment.header).frames(segment.first, segment.end, check=True))
+        kinds += [piece.header.kind for piece in pieces if isinstance(piece, Frame)]
+        assert all(isinstance(piece, Frame) for piece in pieces)
+        ids.append((segment.header.before, segment.header.journal_id))
+        sizes.append(len(golden()[segment.path]) - HEAD_BYTES - segment.size)
+    assert {*kinds} == {TORN_KIND, *Lane}
+    assert ids == [(bytes(16), b"first journal id"), (b"first journal id", b"second id of it.")]
+    assert sizes == [0, 44 + 4]  # a header and four bytes of the body that stood behind it
+
+
+if __name__ == "__main__":
+    GOLDEN.mkdir(parents=True)
+    for name, content in of_segments(trio.run(build)).items():
+        (GOLDEN / name).write_bytes(content)
