@@ -59,7 +59,12 @@ class Data:
     members: dict[str, Seat] = field(default_factory=dict)
     fence: int = 0
     life: str = ""
+    run: int = 0
+    """Of the server, when it was last looked at."""
     settled: str = ""
+    low: int = 0
+    """Fences above this and up to `high` were given in a time that the store does not remember."""
+    high: int = 0
 
 
 @dataclass
@@ -125,10 +130,12 @@ class FakeMembers:
         """See Store."""
         await self._reach()
         self._run, self._changed = self._server.runs, ""
-        if not self._data.life:
+        unused = not self._data.life
+        if unused or self._data.run != self._run:
             self._new_life()
-            if fresh and not self._data.members:
-                self._data.settled = f"{self._run}.{self._data.life}"
+        self._data.run = self._run
+        if fresh and unused and not self._data.members:
+            self._data.settled = f"{self._run}.{self._data.life}"
         self._identity = f"{self._run}.{self._data.life}"
         return Look(self._identity, self._data.settled == self._identity)
 
@@ -139,8 +146,16 @@ class FakeMembers:
             self._new_life()
 
     def _new_life(self) -> None:
+        data = self._data
+        if not data.high or data.settled == f"{data.run}.{data.life}":
+            data.low = data.fence
+        data.low = min(data.low, data.fence)
+        data.high = data.fence = max(data.fence, self._now_ms() * 1000)
         self._server.lives += 1
-        self._data.life, self._data.settled = f"life-{self._server.lives}", ""
+        data.life, data.settled = f"life-{self._server.lives}", ""
+
+    def _is_forgotten(self, fence: int) -> bool:
+        return self._data.low < fence <= self._data.high
 
     async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
         """See Store."""

@@ -69,11 +69,18 @@ class FakeStore(FakeMembers):
                 self._put_back(entry, self._now_ms() + one.delay_ms if one.delay_ms else None)
             else:
                 self._finish(one, entry)
-        elif one.fate is Fate.SUCCEEDED and entry.place not in ("ended", "dead"):
-            self._finish(one, entry)
-        else:
+        elif entry.place in ("ended", "dead") or not self._counts(one, entry):
             return False
+        elif one.fate is Fate.RETRY:
+            self._fail(one)
+        else:
+            self._finish(one, entry)
         return True
+
+    def _counts(self, one: Outcome, entry: Entry) -> bool:
+        """A success did run; any outcome counts of a claim the store has forgotten, unless it knows a later one."""
+        later = entry.place == "held" and entry.score > one.fence
+        return one.fate is Fate.SUCCEEDED or (self._is_forgotten(one.fence) and not later)
 
     def _finish(self, one: Outcome, entry: Entry) -> None:
         entry.place, entry.score, entry.sysid = "dead" if one.fate is Fate.DEAD else "ended", self._keep(one), ""

@@ -135,6 +135,31 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD])
+async def test_what_failed_for_good_in_a_time_the_store_forgot_does_not_run_again(
+    autojump_clock: None, fate: Fate
+) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        image = here.store.image()  # it knows the job, and nothing of its run
+        await trio.sleep(1)
+        (held,) = await claim(here, owner)
+        failure = Outcome(job_id, held.fence, fate, "a", 0, 1)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([failure])))
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        await trio.sleep(1)
+        here.store.restart(image)
+        here.runner.offers = {"a": offer()}
+        await nursery.start(here.dispatch.run)
+        await trio.sleep(30)
+        assert here.started == []
+        assert await state(here, job_id) is State.FAILED
+        nursery.cancel_scope.cancel()
+
+
 async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         clock = here.clock

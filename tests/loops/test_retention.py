@@ -156,7 +156,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         owner = await here.membership.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
-        write = here.journal.write
+        write, applied = here.journal.write, retention._applied
 
         async def not_durable(replicas: int = 0, timeout_s: float = 5.0) -> bool:
             return False
@@ -166,7 +166,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
 
         match why:
             case "not applied":
-                here.lanes[Lane.OUTCOMES]._recheck = True
+                retention._applied = lambda: None
             case "not durable":
                 here.store.wait_durable = not_durable  # type: ignore[method-assign]
             case "away":
@@ -178,7 +178,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         assert here.journal.start == 0
         assert (retention.pace.reason is not None) == (why == "away")
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
-        here.lanes[Lane.OUTCOMES]._recheck = False
+        retention._applied = applied
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
         nursery.cancel_scope.cancel()

@@ -6,14 +6,14 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now position holder move early tries
+--@include fail keys now position holder move early tries forgotten
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}
@@ -131,6 +131,13 @@ local function note_early(one, sysid)
   return new
 end
 
+local is_forgotten = forgotten()
+-- A success of an older attempt did run. Any outcome counts of a claim that the store has forgotten, unless it knows a
+-- later one.
+local function counts(one, hold)
+  return one.fate == SUCCEEDED or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
+end
+
 local stale = {}
 local in_hand = holders(ids)
 for _, one in ipairs(outcomes) do
@@ -152,9 +159,13 @@ for _, one in ipairs(outcomes) do
     if not note(one) then
       table.insert(stale, one.id)
     end
-  elseif one.fate == SUCCEEDED and not over[one.id] and not has_ended(one.id) then
-    finish_late(one, hold and hold.sysid)
-    in_hand[one.id] = nil
+  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) then
+    if one.fate == RETRY then
+      add_try(one.id, one.attempt, one.packed, history_max)
+    else
+      finish_late(one, hold and hold.sysid)
+      in_hand[one.id] = nil
+    end
   else
     table.insert(stale, one.id)
   end

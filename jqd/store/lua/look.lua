@@ -6,15 +6,16 @@
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other
 -- Returns  id of this life, identity under which all came through the barrier, or nil
--- Errors   JQD_WRONG_TYPE; none after the first write
+-- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
---@include fail keys
+--@include fail keys now forgotten
+local _, now_us = clock(ARGV[1])
 local new_id, run_id, history, fresh = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
-expect('life', 'members')
+expect('life', 'members', 'fence')
 local id, known_run, known_history = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history'))
 if not id or known_run ~= run_id or known_history ~= history then
-  redis.call('HSET', K.life, 'id', new_id)
+  begin_life(new_id, now_us)
 end
 redis.call('HSET', K.life, 'run', run_id, 'history', history)
 -- The note of who is through names an identity: it is void by itself under another one.

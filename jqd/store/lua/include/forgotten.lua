@@ -1,0 +1,26 @@
+-- Claims that the store has forgotten. What a store knew ends with its highest fence; what was claimed between that and
+-- the beginning of its next life is in the journals only. Needs keys, fail, now.
+-- Gives begin_life(id, now_us): the present fences end an era, and all later ones are higher than any before;
+-- forgotten(): a function fence → whether it was given in a time that the store does not remember.
+local function begin_life(id, now_us)
+  local known = redis.call('GET', K.fence) or '0'
+  if not known:match('^%d+$') then
+    fail('JQD_BAD_VALUE', 'fence')
+  end
+  local low, settled, run, before = unpack(redis.call('HMGET', K.life, 'low', 'settled', 'run', 'id'))
+  if not low or settled == (run or '') .. '.' .. (before or '') then
+    low = known
+  end
+  -- A life that never settled may not have been told all: what it had forgotten stays forgotten.
+  local high = digits(math.max(tonumber(known), now_us))
+  redis.call('SET', K.fence, high)
+  redis.call('HSET', K.life, 'id', id, 'low', digits(math.min(tonumber(low) or 0, tonumber(known))), 'high', high)
+end
+
+local function forgotten()
+  local low, high = unpack(redis.call('HMGET', K.life, 'low', 'high'))
+  low, high = tonumber(low or nil), tonumber(high or nil)
+  return function(fence)
+    return low and high and low < fence and fence <= high
+  end
+end
