@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +79,7 @@ class Chain:
         return self.base / "d" / "journal"
 
 
+@cache
 def why_not() -> str | None:
     """Why no daemon can be killed this way here, or None."""
     if shutil.which("strace") is None:
