@@ -28,6 +28,7 @@ test: setup      ## the whole suite, with coverage
 	$(BIN)/python -m coverage run -m pytest -q -n $(JOBS) --dist worksteal
 	@$(BIN)/python -m coverage combine -q
 	@$(BIN)/python -m coverage report
+	@$(BIN)/python -m coverage report --include='jqd/journal/*' --fail-under=100 --format=total > /dev/null || { echo "jqd/journal must have every branch executed: see the report above" >&2; exit 1; }
 
 lint: setup      ## format, lint, types, architecture
 	$(BIN)/ruff format --check jqd tests bench examples

@@ -291,3 +291,13 @@ async def test_a_full_disk_refuses_then_resumes_when_there_is_room(small_disk: P
     async with open_journal(settings, clock=ManualClock()) as journal:
         await push(journal, b"there is room")
         assert len(await read_lane(journal)) == kept + 1
+
+
+async def test_space_is_given_back_on_a_real_disk(tmp_path: Path) -> None:
+    config = JournalConfig(directory=tmp_path, segment_bytes=50)
+    async with open_journal(config, clock=ManualClock()) as journal:
+        await push(journal, *[b"x" * 56] * 3)
+        assert journal.trim(journal.end) == 200
+    assert sorted(OsFiles().names(tmp_path)) == [f"{200:020d}.jqd", "lock"]
+    async with open_journal(config, clock=ManualClock()) as journal:
+        assert (journal.start, journal.end, journal.stats().damaged) == (200, 300, [])

@@ -2,6 +2,7 @@
 
 import errno
 import random
+from contextlib import aclosing
 
 import pytest
 import trio
@@ -10,6 +11,7 @@ import trio.testing
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged
 from jqd.journal import Journal, Slice, reader
+from jqd.journal.frame import HEAD_BYTES
 from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
 from tests.journal.conftest import no_failure, once, opened, push, read_lane, segments, until
@@ -253,3 +255,45 @@ async def test_a_segment_with_many_damaged_places_is_named_a_bounded_number_of_t
             files.files[path].content[8_192 + n * 100 + 74] ^= 1
         assert len(await read_lane(journal)) == 10
         assert len(journal.stats().damaged) == 3
+
+
+async def test_a_range_is_read_without_moving_anybodys_read_point_and_names_damage() -> None:
+    files = MemoryFiles()
+    async with opened(files, segment_bytes=100) as journal:
+        await push(journal, b"a", b"b")
+        await push(journal, b"outcome", lane=Lane.OUTCOMES)
+        await push(journal, b"c", b"d")
+        token = journal.read_reserve(Lane.JOBS, 1)  # a range needs no reservation, and disturbs none
+        assert token is not None
+
+        async def bodies(start: int, end: int) -> list[bytes]:
+            found = []
+            async with aclosing(journal.read_range(Lane.JOBS, start, end)) as pieces:
+                async for slices in pieces:
+                    found += [piece.body for piece in slices]
+            return found
+
+        assert await bodies(0, journal.end + 1_000) == [b"a", b"b", b"c", b"d"]
+        assert await bodies(45, journal.end - 45) == [b"b", b"c"]
+        assert await bodies(90, 141) == []  # nothing of ours there
+        assert await bodies(journal.end, journal.end) == []
+        assert journal.read_point(Lane.JOBS) == 0
+        assert [piece.body for piece in await journal.read(token)] == [b"a"]
+        files.files[segments(files)[0]].content[HEAD_BYTES + 45 + 44] ^= 1
+        assert await bodies(0, journal.end) == [b"a", b"c", b"d"]
+        assert len(journal.stats().damaged) == 1
+        assert files.open_descriptors == 3  # the lock, the segment that is written to, and the lane's reader
+
+
+async def test_what_is_written_into_a_window_that_was_read_before_is_seen() -> None:
+    """Frames are taken by the window, other lanes' between them, up to the records, bytes and frames of one read."""
+    async with opened(MemoryFiles()) as journal:
+        for number in range(3_000):
+            journal.write(Lane.JOBS if number % 3 else Lane.OUTCOMES, 1, b"%04d" % number)
+        await journal.wsync()
+        expected = [b"%04d" % number for number in range(3_000) if number % 3]
+        for records_max in (1_999, 7):
+            journal.seek(Lane.JOBS, 0)
+            assert await read_lane(journal, records_max=records_max) == expected
+        await push(journal, b"later")
+        assert await read_lane(journal) == [b"later"]
