@@ -83,12 +83,13 @@ class JobMethods:
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """See Store."""
         _bound(jobs)
-        groups: dict[str, list[object]] = {}
+        groups: dict[tuple[str, int, int], list[object]] = {}
         for job in jobs:
-            groups.setdefault(job.jobtype, []).extend((job.id, codec.encode_job(job), job.priority, job.eligible_at_ms))
+            common = job.jobtype, job.priority, job.eligible_at_ms
+            groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
         flat: list[object] = []
-        for jobtype, fields in groups.items():
-            flat += (jobtype, len(fields) // 4, *fields)
+        for common, fields in groups.items():
+            flat += (*common, len(fields) // 2, *fields)
         last = (last_field(journal_number(journal_id)), codec.newest_id(job.id for job in jobs))
         await self._caller.call("apply_jobs", *self._lane(journal_id, Lane.JOBS, start, end), *last, *flat)
 

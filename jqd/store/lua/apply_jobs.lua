@@ -1,8 +1,8 @@
 #!lua
 -- Adds jobs from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id, then per jobtype: jobtype, count and count times
---          (id, row, priority, eligible_at_ms or 0)
+-- ARGV     now_ms, position field, from, to, last field, last id, then per group of jobs that have them in common:
+--          jobtype, priority, eligible_at_ms or 0, count and count times (id, row)
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
@@ -10,7 +10,7 @@
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local FIRST, FIELDS = 7, 4
+local FIRST, GROUP, FIELDS = 7, 4, 2
 
 expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early')
 if has_early then
@@ -19,21 +19,21 @@ end
 if not at_position(field, from, to) then
   return 0
 end
-local groups, at = {}, FIRST
-while at <= #ARGV do
-  local jobtype, count = ARGV[at], number(ARGV[at + 1], 'count')
-  if count < 1 then
+local groups, at, arguments = {}, FIRST, #ARGV
+while at <= arguments do
+  local group = {
+    jobtype = ARGV[at], priority = ARGV[at + 1], eligible_at_ms = number(ARGV[at + 2], 'eligible_at_ms'),
+    count = number(ARGV[at + 3], 'count'), first = at + GROUP,
+  }
+  number(group.priority, 'priority')
+  if group.count < 1 then
     fail('JQD_ARGUMENT', 'count')
   end
-  expect_kind(ready_key(jobtype), 'ready')
-  for job = at + 2, at + 1 + count * FIELDS, FIELDS do
-    number(ARGV[job + 2], 'priority')
-    number(ARGV[job + 3], 'eligible_at_ms')
-  end
-  table.insert(groups, {jobtype = jobtype, first = at + 2, last = at + 1 + count * FIELDS})
-  at = at + 2 + count * FIELDS
+  expect_kind(ready_key(group.jobtype), 'ready')
+  groups[#groups + 1] = group
+  at = at + GROUP + group.count * FIELDS
 end
-if at ~= #ARGV + 1 then
+if at ~= arguments + 1 then
   fail('JQD_ARGUMENT', 'jobs')
 end
 
@@ -70,31 +70,37 @@ local function meet_hold(id)
   return true
 end
 
+-- Where a job that is new goes: `ready` and `later` are arguments for ZADD.
+local function place(group, id, ready, later)
+  local over, retry_at_ms = meet_hold(id), nil
+  if has_notes and not over then
+    over, retry_at_ms = meet_notes(id)
+  end
+  local eligible_at_ms = math.max(group.eligible_at_ms, retry_at_ms or 0)
+  if over then
+    return  -- it lies among the ended already, or in a hand
+  elseif eligible_at_ms > now_ms then
+    later[#later + 1], later[#later + 2] = eligible_at_ms, id
+  else
+    ready[#ready + 1], ready[#ready + 2] = group.priority, id
+  end
+end
+
 -- Sets first, rows second, position last: were this ever cut short, applying it again would find the rows missing.
+-- One call asks for all rows of a group: a call for each id costs more than all the rest. None is there, but for jobs
+-- that were applied before.
 local added = 0
 for _, group in ipairs(groups) do
-  local ready, later, rows, best = {}, {}, {}, nil
-  for job = group.first, group.last, FIELDS do
-    local id, row, priority, eligible_at_ms = ARGV[job], ARGV[job + 1], ARGV[job + 2], tonumber(ARGV[job + 3])
-    if redis.call('HEXISTS', K.jobs, id) == 0 then
-      local over, retry_at_ms = meet_hold(id), nil
-      if has_notes and not over then
-        over, retry_at_ms = meet_notes(id)
-      end
-      eligible_at_ms = math.max(eligible_at_ms, retry_at_ms or 0)
-      if over then
-        -- it lies among the ended already, or in a hand
-      elseif eligible_at_ms > now_ms then
-        table.insert(later, eligible_at_ms)
-        table.insert(later, id)
-      else
-        table.insert(ready, priority)
-        table.insert(ready, id)
-        best = math.min(best or math.huge, tonumber(priority))
-      end
-      table.insert(rows, id)
-      table.insert(rows, row)
-      added = added + 1
+  local ids, ready, later, rows, filled = {}, {}, {}, {}, 0
+  for position = 1, group.count do
+    ids[position] = ARGV[group.first + (position - 1) * FIELDS]
+  end
+  local known = redis.call('HMGET', K.jobs, unpack(ids))
+  for position, id in ipairs(ids) do
+    if not known[position] then
+      place(group, id, ready, later)
+      rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
+      filled = filled + 2
     end
   end
   if #later > 0 then
@@ -102,10 +108,11 @@ for _, group in ipairs(groups) do
   end
   if #ready > 0 then
     redis.call('ZADD', ready_key(group.jobtype), unpack(ready))
-    redis.call('ZADD', K.types, 'LT', best, group.jobtype)
+    redis.call('ZADD', K.types, 'LT', group.priority, group.jobtype)
   end
-  if #rows > 0 then
+  if filled > 0 then
     redis.call('HSET', K.jobs, unpack(rows))
+    added = added + filled / 2
   end
 end
 if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
