@@ -41,6 +41,7 @@ check: lint test ## everything a change must pass
 crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
 	$(BIN)/python -m tests.crash.kill
 	$(BIN)/python -m tests.crash.powercut
+	$(BIN)/python -m pytest tests/live -m long -q
 	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -q -n $(JOBS)
 
 bench: setup     ## all benchmarks, short form
