@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
+from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreRefused, SysidTaken
 from jqd.journal import Journal
 from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
@@ -87,7 +87,7 @@ class Barrier:
         while True:
             try:
                 await self._pass()
-            except (StaleOwner, StoreChanged) as error:
+            except StaleOwner as error:
                 self._log.warning("barrier.again", error=str(error))
                 await self.pace.wait_after(StoreAway(str(error)))
             except (StoreAway, StoreRefused) as error:
@@ -159,8 +159,7 @@ class Barrier:
     async def _arbitrate(self) -> None:
         """Ours again, or out of our hand; and what the store holds for us and we do not goes back."""
         owner = self._membership.owner
-        if owner is None:
-            raise StaleOwner("the seat was lost before the jobs in hand were settled")
+        assert owner is not None, "the seat was taken above"
         async with self._claims:
             lost = await self._store.reassert(owner, self._runner.get_running_jobs())
             self._runner.lose(lost)

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import JournalForked, StoreAway
+from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged
 from jqd.job import Fate, Held, Outcome, State
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
@@ -257,7 +257,13 @@ async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(au
     async with house(alone=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
-        reserve, falls = here.store.reserve_sysid, [StoreAway("answer lost")] * 3
+        reserve = here.store.reserve_sysid
+        falls = [
+            StoreAway("answer lost"),
+            StoreChanged("it restarted"),
+            StaleOwner("reaped at once"),
+            StoreAway("lost"),
+        ]
 
         async def lose(*args: object, **named: object) -> Owner:
             taken = await reserve(*args, **named)  # type: ignore[arg-type]
