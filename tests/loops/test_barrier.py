@@ -1,16 +1,13 @@
 """The recovery barrier: stores swapped, rolled back or emptied under living daemons, and copies of a journal."""
 
-import copy
 import random
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
 import pytest
 import trio
 
-from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged
+from jqd.errors import StaleOwner, StoreAway, StoreChanged
 from jqd.job import Fate, Held, Outcome, State
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
@@ -322,67 +319,6 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
             assert not got, f"a finished job is claimed again: {got}"
         assert await state(here, job_id) is State.SUCCEEDED
         nursery.cancel_scope.cancel()
-
-
-# ------------------------------------------------------------ copies of a journal
-
-
-@asynccontextmanager
-async def copied() -> AsyncIterator[tuple[FakeStore, TrioClock, MemoryFiles, MemoryFiles]]:
-    """A store, and a journal directory that was copied while its daemon was down."""
-    clock, disk = TrioClock(), MemoryFiles()
-    store = FakeStore(clock)
-    config = JournalConfig(directory=Path("/journal"))
-    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
-        here = House(journal, store, clock)
-        await push(here, 3)
-        await here.join(nursery)
-        await here.membership.wait_claimable()
-        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
-        nursery.cancel_scope.cancel()
-    yield store, clock, disk, copy.deepcopy(disk)
-
-
-async def forks(*houses: House) -> bool:
-    """Whether one of these daemons, joining one after the other, finds that its journal has a double."""
-    found = False
-    with trio.move_on_after(60):
-        try:
-            async with trio.open_nursery() as nursery:
-                for here in houses:
-                    await here.join(nursery)
-                    await trio.sleep(5)
-                await trio.sleep_forever()
-        except* JournalForked:
-            found = True
-    return found
-
-
-async def test_a_directory_restored_from_an_older_copy_is_told_by_the_position(autojump_clock: None) -> None:
-    config = JournalConfig(directory=Path("/journal"))
-    async with copied() as (store, clock, disk, older):
-        async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
-            here = House(journal, store, clock)
-            await push(here, 2)
-            await here.join(nursery)
-            await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
-            nursery.cancel_scope.cancel()
-        async with open_journal(config, clock=clock, files=older) as journal:
-            here = House(journal, store, clock)
-            # Enough pushes to reach beyond what the store has applied: they must not count as applied.
-            await push(here, 50)
-            assert await forks(here)
-
-
-async def test_two_living_copies_are_told_by_the_seat_or_the_position(autojump_clock: None) -> None:
-    config = JournalConfig(directory=Path("/journal"))
-    async with (
-        copied() as (store, clock, disk, twin),
-        open_journal(config, clock=clock, files=disk) as one,
-        open_journal(config, clock=clock, files=twin) as two,
-    ):
-        first, second = House(one, store, clock), House(two, store.another_client(), clock)
-        assert await forks(first, second)
 
 
 async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(autojump_clock: None) -> None:

@@ -1,13 +1,21 @@
-"""A journal that gets a new id: what the old one had applied is marked for the new one, or nothing is changed."""
+"""Copies of a journal: how they are told, and what the old id had applied is marked for the new one."""
 
+import copy
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import trio
 
 from jqd.daemon import FORK_RETRY_S, _fork
+from jqd.errors import JournalForked
+from jqd.journal import JournalConfig, open_journal
 from jqd.record import Lane
-from tests.loops.house import House, house
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+from tests.loops.house import House, TrioClock, house
 from tests.loops.test_barrier import push
 
 
@@ -44,3 +52,64 @@ async def test_a_store_that_is_away_leaves_the_id_as_it_is(autojump_clock: None)
         began_s = trio.current_time()
         assert (await _fork(daemon_of(here))).hex() == here.journal.journal_id
         assert trio.current_time() - began_s >= FORK_RETRY_S
+
+
+# ------------------------------------------------------------ copies of a journal
+
+
+@asynccontextmanager
+async def copied() -> AsyncIterator[tuple[FakeStore, TrioClock, MemoryFiles, MemoryFiles]]:
+    """A store, and a journal directory that was copied while its daemon was down."""
+    clock, disk = TrioClock(), MemoryFiles()
+    store = FakeStore(clock)
+    config = JournalConfig(directory=Path("/journal"))
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, store, clock)
+        await push(here, 3)
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+        nursery.cancel_scope.cancel()
+    yield store, clock, disk, copy.deepcopy(disk)
+
+
+async def forks(*houses: House) -> bool:
+    """Whether one of these daemons, joining one after the other, finds that its journal has a double."""
+    found = False
+    with trio.move_on_after(60):
+        try:
+            async with trio.open_nursery() as nursery:
+                for here in houses:
+                    await here.join(nursery)
+                    await trio.sleep(5)
+                await trio.sleep_forever()
+        except* JournalForked:
+            found = True
+    return found
+
+
+async def test_a_directory_restored_from_an_older_copy_is_told_by_the_position(autojump_clock: None) -> None:
+    config = JournalConfig(directory=Path("/journal"))
+    async with copied() as (store, clock, disk, older):
+        async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+            here = House(journal, store, clock)
+            await push(here, 2)
+            await here.join(nursery)
+            await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
+            nursery.cancel_scope.cancel()
+        async with open_journal(config, clock=clock, files=older) as journal:
+            here = House(journal, store, clock)
+            # Enough pushes to reach beyond what the store has applied: they must not count as applied.
+            await push(here, 50)
+            assert await forks(here)
+
+
+async def test_two_living_copies_are_told_by_the_seat_or_the_position(autojump_clock: None) -> None:
+    config = JournalConfig(directory=Path("/journal"))
+    async with (
+        copied() as (store, clock, disk, twin),
+        open_journal(config, clock=clock, files=disk) as one,
+        open_journal(config, clock=clock, files=twin) as two,
+    ):
+        first, second = House(one, store, clock), House(two, store.another_client(), clock)
+        assert await forks(first, second)
