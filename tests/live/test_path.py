@@ -2,6 +2,7 @@
 
 import random
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,13 @@ def wait_results(url: str, expected: dict[str, int], wrong: list[str]) -> None:
                 wrong.append(job_id)
 
 
+def wait_ended(daemon: Daemon, jobs: int) -> None:
+    deadline = time.monotonic() + 100
+    while daemon.get("/v1/stats").json()["store"]["ended"] < jobs:
+        assert time.monotonic() < deadline, f"not all of {jobs} jobs ended"
+        time.sleep(0.1)  # watches a process of its own
+
+
 def in_threads(target: object, shares: list[tuple[object, ...]]) -> None:
     threads = [threading.Thread(target=target, args=share) for share in shares]  # type: ignore[arg-type]
     for thread in threads:
@@ -45,7 +53,9 @@ def in_threads(target: object, shares: list[tuple[object, ...]]) -> None:
         assert not thread.is_alive()
 
 
-def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.long)])
+def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(tmp_path: Path, every: int) -> None:
+    """`every` so many results are fetched: one request each takes longer than all the rest."""
     with (
         short_directory() as base,
         Daemon(base / "d") as daemon,
@@ -58,7 +68,8 @@ def test_ten_thousand_jobs_of_four_clients_run_exactly_once_with_right_results(t
         assert len(pushed) == JOBS
 
         wrong: list[str] = []
-        items = list(pushed.items())
+        wait_ended(daemon, JOBS)
+        items = list(pushed.items())[::every]
         in_threads(wait_results, [(daemon.url, dict(items[k::CLIENTS]), wrong) for k in range(CLIENTS)])
         assert wrong == []
         assert worker.starts() == dict.fromkeys(pushed, 1)
