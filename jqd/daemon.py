@@ -136,7 +136,7 @@ class Daemon:
         )
         self.purge = Purge(store=store, source=source)
         self.retention = Retention(
-            journal=journal, store=store, applied=self._applied_everywhere, clock=clock, source=source
+            journal=journal, store=store, membership=self.membership, lanes=self.lanes, clock=clock, source=source
         )
 
     def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
@@ -163,12 +163,6 @@ class Daemon:
             )
             for lane, rule in rules.items()
         }
-
-    def _applied_everywhere(self) -> int | None:
-        """Up to where every lane is in the store; None while a life of the store is being entered."""
-        if not self.membership.settled or any(ingest.position is None for ingest in self.lanes.values()):
-            return None
-        return min(self.journal.read_point(lane) for lane in Lane)
 
     def _ingested(self, jobs: Sequence[Job]) -> None:
         self.dispatch.wake()

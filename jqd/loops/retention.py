@@ -10,8 +10,9 @@ again. Outcomes go with their segment: a store that is emptied after that runs t
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from typing import Any
 
 import trio
 
@@ -19,6 +20,8 @@ from jqd.clock import Clock
 from jqd.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.journal import Journal
 from jqd.log import get_logger
+from jqd.loops.ingest import Ingest
+from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.record import Lane, carry_jobs, encode_cancels, job_ids
 from jqd.store import CALL_JOBS_MAX, Store
@@ -39,15 +42,16 @@ class Retention:
         *,
         journal: Journal,
         store: Store,
-        applied: Callable[[], int | None],
+        membership: Membership,
+        lanes: Mapping[Lane, Ingest[Any]],
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`applied`: the position up to which every lane is in the store; None while that is not known."""
         self.pace = Pace("retention", source=source)
         self._journal = journal
         self._store = store
-        self._applied = applied
+        self._membership = membership
+        self._lanes = lanes
         self._clock = clock
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
@@ -68,9 +72,12 @@ class Retention:
                 self.pace.went_well()
 
     async def _free(self) -> None:
-        applied = self._applied()
-        if applied is None:
-            return
+        positions = {
+            lane: position for lane, ingest in self._lanes.items() if (position := ingest.position) is not None
+        }
+        if not self._membership.settled or len(positions) < len(self._lanes):
+            return  # a life of the store is being entered: what it lacks is in these segments
+        applied = min(self._journal.read_point(lane) for lane in self._lanes)
         start, expired = self._journal.start, self._journal.expired(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
         if expired == start or early or not await self._store.wait_durable(timeout_s=DURABLE_S):
@@ -90,7 +97,11 @@ class Retention:
             return
         self._look_at_bytes = 0
         if unfinished:
-            await self._copy_forward(start, end, unfinished)
+            ended = await self._copy_forward(start, end, unfinished)
+            await self._expect_remembered(positions)
+            if ended:
+                await self._journal.wsync(self._journal.write(Lane.CANCELS, len(ended), encode_cancels(ended)))
+        await self._expect_remembered(positions)
         freed = self._journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end, copied=len(unfinished), copied_bytes=copied_bytes)
 
@@ -121,8 +132,23 @@ class Retention:
             alive += await self._store.unfinished(ids[at : at + CALL_JOBS_MAX])
         return alive
 
-    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> None:
-        """Write them to the end again, durably. The store leaves a job alone that it has."""
+    async def _expect_remembered(self, positions: Mapping[Lane, int | None]) -> None:
+        """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.
+
+        An emptied store answers "not there" of every job, and nobody may have noticed yet.
+        """
+        stored = await self._store.applied(self._journal.journal_id)
+        if any(stored[lane] < (position or 0) for lane, position in positions.items()):
+            for ingest in self._lanes.values():
+                ingest.recheck()
+            raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
+
+    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> list[str]:
+        """Write them to the end again, durably. The store leaves a job alone that it has.
+
+        Returns those that ended meanwhile: an ending that was journaled before the copy may be deleted before the
+        copy, so it must be said again after it.
+        """
         frames = 0
         async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
             async for slices in pieces:
@@ -133,7 +159,4 @@ class Retention:
                         if frames % COPY_FRAMES == 0:
                             await self._journal.wsync()
         await self._journal.wsync()
-        # An ending that was journaled before the copy may be deleted before the copy: it is said again after it.
-        ids = sorted(unfinished)
-        if ended := sorted(unfinished.difference(await self._unfinished(ids))):
-            await self._journal.wsync(self._journal.write(Lane.CANCELS, len(ended), encode_cancels(ended)))
+        return sorted(unfinished.difference(await self._unfinished(sorted(unfinished))))

@@ -170,7 +170,10 @@ class Store(Protocol):
         ...
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known."""
+        """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
+
+        Raises StoreChanged in another life than the one we looked at.
+        """
         ...
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
@@ -270,5 +273,5 @@ class Store(Protocol):
         ...
 
     async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
-        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended."""
+        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life."""
         ...

@@ -113,7 +113,9 @@ class JobMethods:
         """See Store."""
         self._note_journal(journal_id)
         fields = [lane_field(journal_id, lane) for lane in Lane]
-        answer = await self._caller.call("applied", last_field(journal_number(journal_id)), *fields)
+        answer = await self._caller.call(
+            "applied", self._caller.identity, last_field(journal_number(journal_id)), *fields
+        )
         positions = codec.list_of(self._keys, "applied", answer)
         return {
             lane: 0 if position is None else codec.whole(self._keys, "applied", position)
@@ -294,7 +296,9 @@ class JobMethods:
         _bound(job_ids)
         if not job_ids:
             return []
-        answer = codec.list_of(self._keys, "jobs", await self._caller.call("unfinished", *job_ids))
+        answer = codec.list_of(
+            self._keys, "jobs", await self._caller.call("unfinished", self._caller.identity, *job_ids)
+        )
         return [codec.text(self._keys, "jobs", job_id) for job_id in answer]
 
     def _lane(self, journal_id: str, lane: Lane, start: int, end: int) -> tuple[str, int, int]:

@@ -123,6 +123,7 @@ class FakeStore(FakeMembers):
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         await self._answer()
+        self._expect_life()
         self._data.last.setdefault(journal_number(journal_id), "")
         return {lane: self._data.positions.get((journal_id, lane), 0) for lane in Lane}
 
@@ -276,6 +277,7 @@ class FakeStore(FakeMembers):
         if not job_ids:
             return []
         await self._answer()
+        self._expect_life()
         alive = ("ready", "later", "held")
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]
 

@@ -5,7 +5,7 @@ import pytest
 from jqd.errors import PositionMismatch, StaleOwner, StoreChanged
 from jqd.job import Fate, Held, Job, State
 from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store
-from tests.contract.bench import StoreBench, holds, ids, outcome
+from tests.contract.bench import JOURNAL, StoreBench, holds, ids, outcome
 
 # ---------------------------------------------------------------- lives
 
@@ -357,6 +357,17 @@ async def test_unfinished_are_those_that_are_there_and_have_not_ended(store_benc
     assert await store_bench.store.unfinished([]) == []
     with pytest.raises(ValueError, match="records"):
         await store_bench.store.unfinished(["x"] * (CALL_JOBS_MAX + 1))
+
+
+async def test_what_an_emptied_store_knows_of_jobs_and_positions_is_not_told(store_bench: StoreBench) -> None:
+    """It would say that nothing is unfinished, and somebody would delete the only copy."""
+    await store_bench.store.look(fresh=False)
+    job = await store_bench.push()
+    for ask in (lambda: store_bench.store.unfinished([job.id]), lambda: store_bench.store.applied(JOURNAL)):
+        await store_bench.store.look(fresh=False)
+        store_bench.wipe()
+        with pytest.raises(StoreChanged, match="emptied"):
+            await ask()
 
 
 # ---------------------------------------------------------------- claims the store has forgotten

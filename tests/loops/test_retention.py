@@ -9,9 +9,10 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import JournalRefused
-from jqd.job import Fate, Outcome, State
+from jqd.errors import JournalRefused, StoreAway
+from jqd.job import Fate, Job, Outcome, State
 from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Retention
 from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
 from jqd.store import JobView, Owner
@@ -32,12 +33,23 @@ async def small() -> AsyncIterator[tuple[House, Retention]]:
     async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
         here = House(journal, FakeStore(clock), clock, alone=True)
 
-        def applied() -> int | None:
-            if not here.membership.settled or any(lane.position is None for lane in here.lanes.values()):
-                return None
-            return min(journal.read_point(lane) for lane in Lane)
+        yield (
+            here,
+            Retention(
+                journal=journal,
+                store=here.store,
+                membership=here.membership,
+                lanes=here.lanes,
+                clock=clock,
+                source=random.Random(2),
+            ),
+        )
 
-        yield here, Retention(journal=journal, store=here.store, applied=applied, clock=clock, source=random.Random(2))
+
+def _never_asked(here: House) -> Ingest[Job]:
+    """A lane that the store has not told its position yet."""
+    rules = LaneRules(decode_jobs, here.store.apply_jobs, lambda _: 100, lambda _: None)
+    return Ingest(Lane.JOBS, rules, journal=here.journal, store=here.store, source=random.Random(2))
 
 
 async def push(here: House, count: int) -> list[str]:
@@ -156,7 +168,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         owner = await here.membership.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
-        write, applied = here.journal.write, retention._applied
+        write, lanes = here.journal.write, retention._lanes
 
         async def not_durable(replicas: int = 0, timeout_s: float = 5.0) -> bool:
             return False
@@ -166,7 +178,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
 
         match why:
             case "not applied":
-                retention._applied = lambda: None
+                retention._lanes = {**lanes, Lane.JOBS: _never_asked(here)}
             case "not durable":
                 here.store.wait_durable = not_durable  # type: ignore[method-assign]
             case "away":
@@ -178,7 +190,45 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         assert here.journal.start == 0
         assert (retention.pace.reason is not None) == (why == "away")
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
-        retention._applied = applied
+        retention._lanes = lanes
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("how", ["emptied", "older"])
+@pytest.mark.parametrize("moment", ["before the look", "while it is asked", "while it is copied"])
+async def test_a_store_that_forgot_unnoticed_takes_no_job_along(autojump_clock: None, how: str, moment: str) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        older = here.store.image()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        ask, asked = here.store.unfinished, [0]
+
+        def forget() -> None:
+            here.store.wipe() if how == "emptied" else here.store.load(older)
+
+        async def forgets(job_ids: list[str]) -> list[str]:
+            asked[0] += 1
+            if moment == "while it is asked" and asked[0] == 1:
+                forget()
+            alive = await ask(job_ids)
+            if moment == "while it is copied" and asked[0] == 1:
+                forget()
+            return alive
+
+        here.store.unfinished = forgets  # type: ignore[method-assign,assignment]
+        if moment == "before the look":
+            forget()
+        with pytest.raises(StoreAway):
+            await retention._free()
+        assert ids[3] in await jobs_in(here.journal)
+        cancelled = here.journal.read_range(Lane.CANCELS, 0, here.journal.end)
+        assert [piece async for pieces in cancelled for piece in pieces] == []
+        await trio.sleep(10)  # it is noticed, and applied again
+        view = await here.store.get_job(ids[3])
+        assert isinstance(view, JobView)
+        assert view.state is State.WAITING
         nursery.cancel_scope.cancel()
