@@ -1,9 +1,21 @@
 """The worker's SDK: functions become an HTTP worker. It imports nothing of the daemon."""
 
 from jqd.worker.app import App, Job
-from jqd.worker.context import Context, Failed, Retry
+from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.load import AppNotFound, load_app
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 
-__all__ = ["App", "AppNotFound", "Context", "Failed", "Job", "Retry", "Service", "ServiceConfig", "load_app", "serve"]
+__all__ = [
+    "App",
+    "AppNotFound",
+    "Cancelled",
+    "Context",
+    "Failed",
+    "Job",
+    "Retry",
+    "Service",
+    "ServiceConfig",
+    "load_app",
+    "serve",
+]

@@ -8,8 +8,9 @@ import trio
 
 from jqd.clock import Clock
 from jqd.worker.batch import Item
-from jqd.worker.context import Context, Failed, Retry
+from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.wire import (
+    CANCELLED_STATUS,
     ERROR_BYTES_MAX,
     ERROR_CHARS_MAX,
     MESSAGE_CHARS_MAX,
@@ -46,6 +47,7 @@ class Attempts:
         function: Any = item.function.function
         try:
             with trio.move_on_after(item.timeout_s) as scope:
+                item.scope = scope
                 result = await function(*self._values(item))
         except trio.Cancelled:
             raise
@@ -56,14 +58,23 @@ class Attempts:
             return self._raised(item, errors)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a job raises is its outcome
             return self._raised(item, error)
+        finally:
+            item.scope = None
         if scope.cancelled_caught:
-            return self.timed_out(item)
+            return self.cancelled(item) if item.cancelled else self.timed_out(item)
         return self._returned(item, result)
 
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""
         message = f"job {item.job_id} ({item.job.name}) did not end within its timeout of {item.timeout_s:g} s"
         return self._failure(item.batch.codec, item.job_id, message, error="timeout", reason="timeout")
+
+    def cancelled(self, item: Item, told: str = "") -> bytes:
+        """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
+        message = f"cancelled: {told}" if told else "cancelled"
+        return self._failure(
+            item.batch.codec, item.job_id, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS
+        )
 
     def not_run(
         self, codec: Codec, job_id: str, message: str, *, error: str, retry_after: float | None = None
@@ -85,7 +96,7 @@ class Attempts:
         if parameters == 1:
             return (argument,)
         deadline = datetime.fromtimestamp(self._clock.wall_ms() / 1000 + item.timeout_s, UTC)
-        return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline))
+        return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline, lambda: item.cancelled))
 
     def _returned(self, item: Item, result: Any) -> bytes:
         codec, job_id = item.batch.codec, item.job_id
@@ -105,6 +116,11 @@ class Attempts:
 
     def _raised(self, item: Item, error: BaseException) -> bytes:
         codec, job_id = item.batch.codec, item.job_id
+        if isinstance(error, Cancelled):
+            return self.cancelled(item, str(error))
+        if item.cancelled:
+            # It was told to stop and broke off in its own way: what it says of it is kept, and it is not tried again.
+            return self.cancelled(item, _name(error))
         if isinstance(error, Retry):
             return self._failure(codec, job_id, str(error), error="retry", retry_after=error.after)
         if isinstance(error, Failed):
@@ -125,6 +141,7 @@ class Attempts:
         reason: Reason = "other",
         should_retry: bool = True,
         retry_after: float | None = None,
+        status: int | None = None,
     ) -> bytes:
         finished_at, message = self._stamps.text(self._clock.wall_ms()), _plain(message[-MESSAGE_CHARS_MAX:])
         if isinstance(error, str):
@@ -137,7 +154,7 @@ class Attempts:
         if why:
             message += f" (its error value {why})"
             error = f"a value of type {type(error).__name__}"
-        return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after))
+        return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after, status))
 
 
 def _name(error: BaseException) -> str:

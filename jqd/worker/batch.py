@@ -15,7 +15,7 @@ from jqd.worker.wire import Codec, JobIn
 class Item:
     """One job of a batch and the function that runs it."""
 
-    __slots__ = ("batch", "ended", "function", "job", "job_id", "timeout_s")
+    __slots__ = ("batch", "cancelled", "ended", "function", "job", "job_id", "scope", "timeout_s")
 
     def __init__(self, batch: "Batch", job: JobIn, function: Job[..., object]) -> None:
         self.batch = batch
@@ -24,6 +24,10 @@ class Item:
         self.job_id = job.job_id or job.id
         self.timeout_s = job.timeout_s
         self.ended = False
+        self.cancelled = False
+        """Somebody asked that it stops; read by the thread that runs it."""
+        self.scope: trio.CancelScope | None = None
+        """Of an async function, while it runs."""
 
 
 class Batch:
@@ -34,6 +38,8 @@ class Batch:
         self.left = jobs
         self.gone = False
         self.plain: Sequence[Item] = ()
+        self.items: list[Item] = []
+        """All jobs of the batch that a function is known for."""
         self.timeout_min_s = float("inf")
         self._ready: list[bytes] = []
         self._sent_some = False

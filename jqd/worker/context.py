@@ -1,6 +1,7 @@
 """What a job function may know of its attempt, and what it may raise to say how the attempt ended."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -17,11 +18,19 @@ class Context:
     """Attempts allowed after the first failed."""
     deadline: datetime
     """When the worker gives up waiting for this attempt, UTC, by the worker's own clock."""
+    asked: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
+    """Asks for `cancelled`; the worker's own."""
 
     @property
     def is_last(self) -> bool:
         """Whether a failure now leaves no retry."""
         return self.attempt > self.max_retry
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether somebody cancelled the job meanwhile. A plain function looks now and then and raises `Cancelled`;
+        an async one need not look: trio stops it."""
+        return self.asked()
 
 
 class Retry(Exception):
@@ -35,6 +44,13 @@ class Retry(Exception):
             raise ValueError(f"Retry(after=...) takes seconds from now, 0 or more; got {after!r}")
         super().__init__(message or "the job asked for another attempt")
         self.after = after
+
+
+class Cancelled(Exception):
+    """Raise it when `Context.cancelled` says so and the work was left undone: the job ends without another attempt.
+
+    A function that returns in spite of it has done its work, and its job succeeds.
+    """
 
 
 class Failed(Exception):

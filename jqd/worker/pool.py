@@ -67,6 +67,10 @@ class Pool:
         for item in items:
             self._queue.put(item)
 
+    def runs(self, item: Item) -> bool:
+        """Whether a thread is at it now. One that takes it at this very moment is not seen yet."""
+        return any(slot.now is not None and slot.now[0] is item for slot in self._slots)
+
     def overrun(self, batch: Batch) -> list[Item]:
         """Those items of `batch` that have just been given up: still running after their timeout."""
         now_s, late = self._clock.mono_s(), []
@@ -83,6 +87,14 @@ class Pool:
         if late:
             self._fill()
         return late
+
+    def drain(self) -> None:
+        """Bring outcomes to their batches. It comes by itself soon after each outcome."""
+        self._signalled = False
+        outbox = self._outbox
+        while outbox:
+            item, outcome = outbox.popleft()
+            item.batch.put(item, outcome)
 
     def close(self) -> None:
         """Let every thread leave after what it is doing now. Nothing waits for them."""
@@ -116,18 +128,11 @@ class Pool:
                 outbox.append((item, outcome))
                 if not self._signalled:
                     self._signalled = True
-                    self._token.run_sync_soon(self._drain)
+                    self._token.run_sync_soon(self.drain)
                 del item, outcome  # held no longer than it takes: a result may be big
             self._token.run_sync_soon(self._left, slot)
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell
-
-    def _drain(self) -> None:
-        self._signalled = False
-        outbox = self._outbox
-        while outbox:
-            item, outcome = outbox.popleft()
-            item.batch.put(item, outcome)
 
     def _left(self, slot: Slot) -> None:
         self._slots.discard(slot)

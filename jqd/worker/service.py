@@ -3,15 +3,18 @@
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding · 503 + Retry-After come later
     GET    200 {status: "ok", …}, or 503 when new batches are refused
+    DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. When the daemon hangs up,
 async jobs of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome.
+A job told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended all the same.
 """
 
 from collections import deque
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qs
 
 import msgspec
 import trio
@@ -74,7 +77,7 @@ class Service:
         self._limiter = trio.CapacityLimiter(self._config.concurrency)
         self._log = get_logger("worker")
         self._pool: Pool | None = None
-        self._batches = 0
+        self._in_hand: set[Batch] = set()
         self._idle = trio.Event()
         self._idle.set()
         self._refusing: str | None = None
@@ -92,8 +95,10 @@ class Service:
                 await self._batch(headers, receive, send)
             elif scope["method"] in ("GET", "HEAD"):
                 await self._health(send)
+            elif scope["method"] == "DELETE":
+                await self._cancel(scope.get("query_string", b""), send)
             else:
-                raise Refusal(405, "Method not allowed", "POST a batch of jobs, or GET the worker's health")
+                raise Refusal(405, "Method not allowed", "POST a batch of jobs, DELETE one, or GET the worker's health")
         except Refusal as refusal:
             await _refuse(refusal, headers, send)
 
@@ -104,7 +109,7 @@ class Service:
     @property
     def batches(self) -> int:
         """Batches in hand."""
-        return self._batches
+        return len(self._in_hand)
 
     async def wait_idle(self) -> None:
         """Return when no batch is in hand."""
@@ -137,8 +142,8 @@ class Service:
         if taken is None:
             return  # the daemon hung up before the body was complete
         batch = Batch(codec, len(taken.jobs))
-        self._batches += 1
-        if self._batches == 1:
+        self._in_hand.add(batch)
+        if len(self._in_hand) == 1:
             self._idle = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
@@ -148,8 +153,8 @@ class Service:
                 nursery.cancel_scope.cancel()
         finally:
             batch.gone = True
-            self._batches -= 1
-            if not self._batches:
+            self._in_hand.discard(batch)
+            if not self._in_hand:
                 self._idle.set()
 
     async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes | None:
@@ -191,6 +196,7 @@ class Service:
                 batch.put_bare(outcome)
                 continue
             item = Item(batch, job, function)
+            batch.items.append(item)
             if function.is_async:
                 tasks.append(item)
             else:
@@ -206,11 +212,15 @@ class Service:
         limiter, yielded_s = self._limiter, self._clock.mono_s()
         while items:
             item = items.popleft()
+            if item.ended:
+                continue  # cancelled before it began
             try:
                 limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
             except trio.WouldBlock:
                 await limiter.acquire()
             try:
+                if item.cancelled:
+                    continue  # while it waited for its turn
                 outcome = await self._attempts.run_async(item)
             finally:
                 limiter.release()
@@ -264,13 +274,33 @@ class Service:
 
     # ------------------------------------------------------------ the rest
 
+    async def _cancel(self, query: bytes, send: Send) -> None:
+        """Tell jobs in hand to stop: what has not begun ends here, async ones are cancelled, plain ones may look."""
+        wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
+        if not wanted:
+            raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
+        if self._pool is not None:
+            self._pool.drain()  # what has ended by now has ended
+        found = [i for batch in self._in_hand for i in batch.items if i.job_id in wanted and not i.ended]
+        if not found:
+            raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")
+        for item in found:
+            item.cancelled = True
+            if item.scope is not None:
+                item.scope.cancel()
+            elif item.function.is_async or not (self._pool and self._pool.runs(item)):
+                item.batch.put(item, self._attempts.cancelled(item))
+            self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
     async def _health(self, send: Send) -> None:
         reason = self.refusing()
         told = {
             "status": "refusing" if reason else "ok",
             "reason": reason,
             "jobs": list(self._app.jobs),
-            "batches": self._batches,
+            "batches": len(self._in_hand),
             "concurrency": self._config.concurrency,
             "abandoned": self._pool.abandoned if self._pool else 0,
         }

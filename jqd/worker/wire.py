@@ -2,7 +2,7 @@
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, …}, …]}
     outcome   {type: "success", job_id, finished_at, result}
-              {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?}
+              {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?}
 
 Arguments stay undecoded until their job runs, so that one which cannot be decoded fails its own job only.
 In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
@@ -20,6 +20,8 @@ MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, 
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
 ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
 RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it in memory, and a daemon reads no more
+
+CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
 
 Reason = Literal["timeout", "other"]
 
@@ -68,6 +70,7 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     error: Any
     message: str
     retry_after: float | None = None
+    status: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,12 @@ class Exchange:
     """A request to `service`; start `run` in a nursery."""
 
     def __init__(
-        self, service: Service, body: bytes, headers: dict[str, str] | None = None, method: str = "POST"
+        self,
+        service: Service,
+        body: bytes,
+        headers: dict[str, str] | None = None,
+        method: str = "POST",
+        query: str = "",
     ) -> None:
         self.service = service
         told = {"content-type": "application/msgpack"} if headers is None else headers
@@ -21,6 +26,7 @@ class Exchange:
             "type": "http",
             "method": method,
             "path": "/",
+            "query_string": query.encode(),
             "headers": [(name.encode(), value.encode()) for name, value in told.items()],
         }
         self.status = 0
