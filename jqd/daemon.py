@@ -196,6 +196,7 @@ class Daemon:
             self.joblog.write("ended", rows)
 
     def _cancelled(self, job_ids: Sequence[str]) -> None:
+        self.runner.cancel(job_ids)
         self.endings.ring(job_ids)
         if self.joblog.enabled:
             self.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))

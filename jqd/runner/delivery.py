@@ -13,6 +13,7 @@
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    ERROR CONNECTION_LOST      the missing: split, sent again one by one
     not sent                           back untried, worker backed off
+    not let out                        back untried; what was packed with a job that was withdrawn is sent without it
 
 So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
 those still missing: only a job that was alone in its request is blamed for how the request ended.
@@ -61,7 +62,7 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
         return None
     assert worker.url is not None, f"worker {worker.id} has no URL, but jobs to post"
     batch_id = desk.next_batch_id(mark)
-    held = [entry.held for entry in parcel.missing.values()]
+    held = parcel.pack()
     lightjq = worker.protocol == "lightjq"
     if lightjq:
         (only,) = held
@@ -94,6 +95,8 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
             return _finish_status(desk, parcel, ending, alone)
         case End.REFUSED:
             parcel.gate.inconclusive()
+            if parcel.missing and parcel.is_thinned:
+                return [parcel.repacked()]
             parcel.give_back()
         case End.UNREACHABLE:
             desk.counters.unreachable += 1

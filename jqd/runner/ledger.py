@@ -34,7 +34,7 @@ class Phase(enum.IntEnum):
 class Entry:
     """One job in hand."""
 
-    __slots__ = ("held", "phase", "started_at_ms", "taken", "worker_id")
+    __slots__ = ("cancelled", "held", "phase", "started_at_ms", "taken", "worker_id")
 
     def __init__(self, held: Held, worker_id: str) -> None:
         self.held = held
@@ -44,6 +44,8 @@ class Entry:
         """Wall clock of the last send, 0 before the first."""
         self.taken = False
         """Whether somebody took the outcome or the return and will settle it."""
+        self.cancelled = False
+        """Whether its cancel was asked: it is not sent again."""
 
 
 class Stopped(NamedTuple):

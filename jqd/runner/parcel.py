@@ -12,9 +12,9 @@ import trio
 
 from jqd.backoff import Backoff
 from jqd.clock import Clock
-from jqd.job import Fate
+from jqd.job import Fate, Held
 from jqd.log import get_logger
-from jqd.runner.ledger import Entry, Ledger
+from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Judgement, Report, end_attempt
@@ -43,6 +43,7 @@ class Counters:
     repeated_ids: int = 0
     unclear: int = 0
     chains_ignored: int = 0
+    cancels_told: int = 0
 
     def snapshot(self) -> dict[str, int]:
         """By name."""
@@ -90,6 +91,7 @@ class Parcel:
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs nothing final was heard of."""
         self.size = len(self.missing)
+        """Jobs of the request."""
         self.scope = trio.CancelScope()
         self.sent_at_s: float | None = None
         self.has_status = False
@@ -105,9 +107,20 @@ class Parcel:
 
     # ------------------------------------------------ what the POST tells
 
+    def pack(self) -> list[Held]:
+        """What the request will carry."""
+        self.size = len(self.missing)
+        self._ids = frozenset(self.missing)
+        return [entry.held for entry in self.missing.values()]
+
+    @property
+    def is_thinned(self) -> bool:
+        """Whether a job has left since it was packed: the request must not go out, for it would start that job."""
+        return len(self.missing) != self.size
+
     def sending(self) -> bool:
-        """The request goes out now, if our lease is trusted."""
-        if not self.missing or not self._desk.trusts():
+        """The request goes out now, if our lease is trusted and nothing of it was withdrawn."""
+        if not self.missing or self.is_thinned or not self._desk.trusts():
             return False
         now_s = self._desk.clock.mono_s()
         self.sent_at_s = self._heard_at_s = now_s
@@ -185,6 +198,15 @@ class Parcel:
         if not self.missing:
             self.scope.cancel()
 
+    def withdraw(self, job_id: str) -> bool:
+        """Hand a job back that the worker has not seen. False: its request may be there already."""
+        entry = self.missing[job_id]
+        entry.cancelled = True
+        if entry.phase is not Phase.QUEUED:
+            return False
+        self.drop(entry)
+        return True
+
     def expire(self, now_s: float) -> None:
         """End the attempts that were waited for long enough; end the request when that was all of them."""
         if self.sent_at_s is None or now_s < self._heard_at_s + self._timeout_min_s + self._desk.timeout_margin_s:
@@ -206,16 +228,27 @@ class Parcel:
 
     def split(self, *, again: bool = False) -> "list[Parcel]":
         """What is still waited for, in two halves to be sent anew; or as it is, once `again`."""
-        entries = [*self.missing.values()]
-        self.missing.clear()
-        self._desk.open.pop(self, None)
-        self._desk.ledger.requeue(entries)
+        entries = self._hand_on()
         half = len(entries) if again else (len(entries) + 1) // 2
         parts = [part for part in (entries[:half], entries[half:]) if part]
         self._desk.counters.splits += not again
         return [Parcel(self._desk, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
 
+    def repacked(self) -> "Parcel":
+        """What is still waited for, in a request of its own: the one they were packed in did not go out."""
+        return Parcel(self._desk, self.worker, self.gate, self.jobtype, self._hand_on(), again=self.again)
+
     # ------------------------------------------------
+
+    def _hand_on(self) -> list[Entry]:
+        """Leave the jobs still waited for to other parcels; those that were cancelled go back instead."""
+        for entry in [entry for entry in self.missing.values() if entry.cancelled]:
+            self.drop(entry)
+        entries = [*self.missing.values()]
+        self.missing.clear()
+        self._desk.open.pop(self, None)
+        self._desk.ledger.requeue(entries)
+        return entries
 
     def _sent_at_s(self) -> float:
         return self._desk.clock.mono_s() if self.sent_at_s is None else self.sent_at_s

@@ -163,7 +163,7 @@ async def _hear(response: httpcore2.Response, judgement: Judgement, listener: Li
     listener.answered(judgement)
     if judgement is Judgement.READ:
         return await _hear_outcomes(response, headers, listener, limits)
-    excerpt = await _hear_excerpt(response)
+    excerpt = await hear_excerpt(response)
     message = f"the worker answered {response.status}"
     if 300 <= response.status < 400:
         message += "; redirects are not followed, register the URL it leads to"
@@ -204,7 +204,7 @@ async def _hear_outcomes(
     return Ending(End.COMPLETE if size else End.EMPTY, status=response.status)
 
 
-async def _hear_excerpt(response: httpcore2.Response) -> str:
+async def hear_excerpt(response: httpcore2.Response) -> str:
     """The beginning of a body nobody parses, as text."""
     begin, size = b"", 0
     try:

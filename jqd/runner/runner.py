@@ -4,10 +4,7 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 `run_jobs` until `settled`; what cannot be delivered comes back untried.
 """
 
-import functools
 import random
-import socket
-import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
@@ -20,17 +17,18 @@ from jqd.backoff import Backoff
 from jqd.clock import Clock
 from jqd.job import Held
 from jqd.log import get_logger
+from jqd.runner.cancel import Asked, Teller
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
 from jqd.runner.limits import Gate
 from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report
 from jqd.runner.workers import Worker, Workers
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
-CLOSE_S = 1.0  # to close idle connections at the end
 
 
 class Offer(NamedTuple):
@@ -104,6 +102,9 @@ class Runner:
         self._gates: dict[str, Gate] = {}
         self._start: Callable[[Parcel], None] | None = None
         self._early: list[Parcel] = []
+        self._teller = Teller(self._desk)
+        self._tell: Callable[[Parcel, str], None] | None = None
+        self._asked = Asked()
         self._free = trio.Event()
         self._work = trio.Event()
         self._log = get_logger("runner")
@@ -114,14 +115,17 @@ class Runner:
         async with AsyncExitStack() as stack:
             pool = self._pool
             if pool is None:
-                pool = self._make_pool()
-                stack.push_async_callback(_close, pool)
+                pool = make_pool(self._config)
+                stack.push_async_callback(close_pool, pool)
             async with trio.open_nursery() as nursery:
 
                 def start(parcel: Parcel) -> None:
                     nursery.start_soon(deliver, self._desk, pool, parcel, self._mark, start)
 
-                self._start = start
+                def tell(parcel: Parcel, job_id: str) -> None:
+                    nursery.start_soon(self._teller.tell, pool, parcel, job_id)
+
+                self._start, self._tell = start, tell
                 for parcel in self._early:
                     start(parcel)
                 self._early.clear()
@@ -129,7 +133,7 @@ class Runner:
                 try:
                     await self._keep_time()
                 finally:
-                    self._start = None
+                    self._start = self._tell = None
 
     # ------------------------------------------------ for the loop that dispatches
 
@@ -173,12 +177,14 @@ class Runner:
         for each in held:
             self._drop_void(each)
         entries = self._ledger.take(worker_id, held)
+        if cancelled := self._asked.taken(each.job.id for each in held):
+            self._give_back([entry for entry in entries if entry.held.job.id in cancelled])
+            entries = [entry for entry in entries if entry.held.job.id not in cancelled]
         worker = self._workers.get(worker_id)
         if worker is None or worker.url is None:
-            # It left between offer and claim.
-            for entry in entries:
-                self._ledger.give_back(entry)
-            self._desk.counters.returned += len(entries)
+            self._give_back(entries)  # it left between offer and claim
+            return
+        if not entries:
             return
         gate = self._gate(worker)
         gate.take(len(entries), self._clock.mono_s())
@@ -227,6 +233,18 @@ class Runner:
             parcel = self._desk.parcels.get(job_id)
             if parcel is not None:
                 parcel.drop(parcel.missing[job_id])
+
+    def cancel(self, job_ids: Iterable[str]) -> None:
+        """These were cancelled: what was not sent yet goes back untried, of the others the worker is told to stop.
+
+        Of those not at work here it is remembered for a while: their claim may be on its way.
+        """
+        for job_id in job_ids:
+            parcel = self._desk.parcels.get(job_id)
+            if parcel is None:
+                self._asked.note(job_id)
+            elif not parcel.withdraw(job_id) and self._tell is not None and parcel.worker.protocol != "lightjq":
+                self._tell(parcel, job_id)
 
     # ------------------------------------------------ for the API
 
@@ -316,6 +334,11 @@ class Runner:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             parcel.drop(entry)
 
+    def _give_back(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            self._ledger.give_back(entry)
+        self._desk.counters.returned += len(entries)
+
     def _is_backlogged(self) -> bool:
         """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
         config = self._config
@@ -335,34 +358,6 @@ class Runner:
             for parcel in [*self._desk.open]:
                 parcel.expire(now_s)
             await trio.sleep(self._config.tick_s)
-
-    def _make_pool(self) -> httpcore2.AsyncConnectionPool:
-        # A peer that vanished is noticed within about a minute, however long its jobs may take.
-        options = [
-            (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-            (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-            (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-        ]
-        return httpcore2.AsyncConnectionPool(
-            max_connections=self._config.connections_max,
-            max_keepalive_connections=self._config.connections_max // 2,
-            keepalive_expiry=self._config.keepalive_s,
-            ssl_context=_tls_context(),
-            socket_options=options,
-        )
-
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """Made once: reading the trusted roots takes tens of milliseconds."""
-    return httpcore2.default_ssl_context()
-
-
-async def _close(pool: httpcore2.AsyncConnectionPool) -> None:
-    with trio.move_on_after(CLOSE_S, shield=True):
-        await pool.aclose()
 
 
 def _posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:

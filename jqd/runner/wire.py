@@ -176,6 +176,16 @@ def request_headers(batch_id: str, jobtype: str, daemon: str) -> list[tuple[str,
     ]
 
 
+def cancel_headers(daemon: str) -> list[tuple[str, str]]:
+    """Headers of a request that tells of a cancel."""
+    return [
+        ("Accept", "application/msgpack, application/json"),
+        ("Accept-Encoding", "identity"),
+        ("User-Agent", f"jqd/{__version__}"),
+        ("JQD-Daemon", daemon),
+    ]
+
+
 def iso_date(at_ms: int) -> str:
     """`2026-01-31T12:00:00.123Z`; a date no calendar has is the nearest it has."""
     at = _EPOCH + timedelta(milliseconds=min(max(0, at_ms), WALL_MS_MAX))

@@ -149,8 +149,11 @@ class ScriptedWorker:
     def __init__(self, script: Script, url: str) -> None:
         self.script = script
         self.url = url
+        self.on_cancel: Script = answer(405)
+        """How it answers a DELETE, which tells that a job was cancelled."""
         self.requests: list[Request] = []
-        """All requests so far, as they were complete."""
+        """All requests so far but DELETEs, as they were complete."""
+        self.cancels: list[Request] = []
         self.connections = 0
         self._some = trio.Event()
 
@@ -159,6 +162,12 @@ class ScriptedWorker:
         while len(self.requests) <= number:
             await self._some.wait()
         return self.requests[number]
+
+    async def cancel(self, number: int) -> Request:
+        """The DELETE of this number, once it is here."""
+        while len(self.cancels) <= number:
+            await self._some.wait()
+        return self.cancels[number]
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection, until the peer, the script or time ends it."""
@@ -171,11 +180,12 @@ class ScriptedWorker:
                     request = await _read_request(connection, stream, number)
                     if request is None:
                         break
-                    self.requests.append(request)
+                    told = request.method == "DELETE"
+                    (self.cancels if told else self.requests).append(request)
                     self._some.set()
                     self._some = trio.Event()
                     reply = Reply(connection, stream)
-                    await self.script(request, reply)
+                    await (self.on_cancel if told else self.script)(request, reply)
                     if reply.broken or connection.our_state is not h11.DONE:
                         break
                     connection.start_next_cycle()

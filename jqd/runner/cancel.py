@@ -1,0 +1,86 @@
+"""Tells workers that a job in their hand was cancelled: DELETE <worker url>?job_id=…
+
+Best effort. The job stays in hand until its worker speaks of it, or its time is over; a worker that knows no such call
+loses nothing by it and is held in no less esteem. What is told may overtake the job itself, which travels on another
+connection: so a worker that does not know the job is told again, as is one that could not be reached.
+"""
+
+from collections.abc import Iterable
+from urllib.parse import quote
+
+import httpcore2
+import trio
+
+from jqd.log import get_logger
+from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.post import describe, hear_excerpt
+from jqd.runner.wire import cancel_headers
+
+TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
+AGAIN_S = (0.25, 1.0)  # pauses before it is told again
+TELLERS = 32  # requests at once, to all workers together
+ASKED_MAX = 1_000  # cancels remembered of jobs that are not here: the answer to a claim may be on its way
+
+log = get_logger("runner")
+
+
+class Asked:
+    """The last cancels of jobs that were not in hand then."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, None] = {}
+
+    def note(self, job_id: str) -> None:
+        """It was cancelled and is not here; the oldest are forgotten for it."""
+        self._ids[job_id] = None
+        if len(self._ids) > ASKED_MAX:
+            del self._ids[next(iter(self._ids))]
+
+    def taken(self, job_ids: Iterable[str]) -> set[str]:
+        """Those of them that were noted; each is told once."""
+        if not self._ids:
+            return set()
+        found = {job_id for job_id in job_ids if job_id in self._ids}
+        for job_id in found:
+            del self._ids[job_id]
+        return found
+
+
+class Teller:
+    """Bounds how many workers are spoken to at once. As many tasks wait as cancelled jobs are at work here."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._tellers = trio.CapacityLimiter(TELLERS)
+
+    async def tell(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> None:
+        """Tell the worker of one job, a few times if need be, while the job is at work there."""
+        for pause_s in (0.0, *AGAIN_S):
+            await trio.sleep(pause_s)
+            async with self._tellers:
+                if self._desk.parcels.get(job_id) is not parcel:
+                    return
+                if await self._told(pool, parcel, job_id):
+                    return
+
+    async def _told(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> bool:
+        """Whether there is nothing more to say: the worker took it, or takes no such calls."""
+        desk, worker = self._desk, parcel.worker
+        assert worker.url is not None, f"worker {worker.id} has no URL, but a job at work"
+        url = f"{worker.url}?job_id={quote(job_id, safe='')}"
+        timeout = {"connect": TELL_S, "pool": TELL_S}
+        why = f"no answer within {TELL_S:g} s"
+        status = 0
+        with trio.move_on_after(TELL_S):
+            try:
+                headers = cancel_headers(desk.daemon)
+                async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:
+                    status = response.status
+                    why = await hear_excerpt(response)
+            except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+                why = describe(error)
+        if 200 <= status < 300:
+            desk.counters.cancels_told += 1
+            return True
+        log.info("runner.cancel_untold", job_id=job_id, worker=worker.id, status=status, why=why[:200])
+        return 400 <= status < 500 and status != 404

@@ -1,0 +1,245 @@
+"""Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
+
+import msgpack
+import pytest
+import trio
+import trio.testing
+
+from jqd.job import Fate
+from jqd.runner import DoneAnswer, Report
+from jqd.runner.cancel import ASKED_MAX, Asked
+from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
+from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, hold, ids
+
+
+class Stage:
+    """A worker that holds its jobs until it is told what becomes of them."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, trio.Event] = {}
+
+    async def script(self, request: Request, reply: Reply) -> None:
+        """Ends each job as cancelled once it is told so."""
+        await reply.begin()
+        for job_id in request.job_ids():
+            await self.told.setdefault(job_id, trio.Event()).wait()
+            await reply.outcome(job_id=job_id, type="failure", status=499, should_retry=False, message="cancelled")
+        await reply.finish()
+
+    async def on_cancel(self, request: Request, reply: Reply) -> None:
+        path, _, job_id = request.target.partition("?job_id=")
+        assert path == "/run"
+        self.told.setdefault(job_id, trio.Event()).set()
+        await reply.send(204)
+
+
+@pytest.fixture(name="no_pauses")
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.runner.cancel.AGAIN_S", (0.0, 0.0))
+
+
+def counter(house: House, name: str) -> object:
+    return house.runner.stats()[name]
+
+
+async def test_a_worker_is_told_and_its_word_counts(open_house: OpenHouse) -> None:
+    stage = Stage()
+    async with open_worker(stage.script) as worker, open_house() as house:
+        worker.on_cancel = stage.on_cancel
+        house.register(worker.url)
+        held = hold(2)
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        await house.stopped(2)
+        assert {(o.fate, o.status, o.message) for o in house.outcomes.values()} == {(Fate.FAILED, 499, "cancelled")}
+        assert counter(house, "cancels_told") == 2
+        request = worker.cancels[0]
+        assert (request.headers["jqd-daemon"], request.body) == ("DAEMON", b"")
+
+
+async def test_what_was_not_sent_goes_back_and_its_neighbours_go_out(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(3)
+        house.run(held)  # nothing is sent before this task waits
+        house.runner.cancel([held[1].job.id])
+        await house.stopped(3)
+        assert house.returned == [held[1].job.id]
+        assert sorted(house.outcomes) == sorted([held[0].job.id, held[2].job.id])
+        assert [request.job_ids() for request in worker.requests] == [[held[0].job.id, held[2].job.id]]
+        assert worker.cancels == []
+
+
+@pytest.mark.parametrize("cancelled", [1, 2])
+async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
+    cancelled: int, open_house: OpenHouse, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was packed and waits for its connection when one of its jobs is cancelled."""
+    connect = trio.Event()
+    real = trio.open_tcp_stream
+
+    async def slowly(*args: object, **kwargs: object) -> trio.SocketStream:
+        await connect.wait()
+        return await real(*args, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(trio, "open_tcp_stream", slowly)
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(2)
+        house.run(held)
+        await trio.testing.wait_all_tasks_blocked()
+        house.runner.cancel(ids(held[:cancelled]))
+        connect.set()
+        await house.stopped(2)
+        assert house.returned == ids(held[:cancelled])
+        assert [request.job_ids() for request in worker.requests] == [[i] for i in ids(held[cancelled:])]
+
+
+async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(2)
+        house.runner.cancel([held[0].job.id, "NEVER HERE"])
+        house.run(held)
+        await house.stopped(2)
+        assert (house.returned, list(house.outcomes)) == ([held[0].job.id], [held[1].job.id])
+        again = hold(1)
+        house.runner.cancel(ids(again))
+        house.run(again)
+        await house.stopped(3)
+        house.runner.settled(ids(again))
+        house.run(again)  # given out anew, by a retry for instance: it was told once
+        await house.stopped(4)
+        assert again[0].job.id in house.outcomes
+
+
+async def test_what_is_remembered_is_bounded() -> None:
+    asked = Asked()
+    for number in range(ASKED_MAX + 1):
+        asked.note(str(number))
+    assert asked.taken(["0", "1", "2"]) == {"1", "2"}
+    assert asked.taken(["1"]) == set()
+
+
+async def test_a_worker_that_does_not_know_the_job_yet_is_told_again(open_house: OpenHouse, no_pauses: None) -> None:
+    stage = Stage()
+    async with open_worker(stage.script) as worker, open_house() as house:
+        worker.on_cancel = in_turn(answer(404), answer(500), stage.on_cancel)
+        house.register(worker.url)
+        held = hold()
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        await house.stopped(1)
+        assert len(worker.cancels) == 3
+        assert house.outcomes[held[0].job.id].status == 499
+
+
+@pytest.mark.parametrize("status", [405, 400, 204])
+async def test_a_worker_that_takes_no_such_call_is_left_in_peace(
+    status: int, open_house: OpenHouse, no_pauses: None
+) -> None:
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await succeed(request, reply)
+
+    async with open_worker(script) as worker, open_house() as house:
+        card = house.register(worker.url)
+        worker.on_cancel = answer(status)
+        held = hold()
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        await worker.cancel(0)
+        go_on.set()
+        await house.stopped(1)
+        assert house.outcomes[held[0].job.id].fate is Fate.SUCCEEDED, "a success stays one"
+        assert len(worker.cancels) == 1
+        (row,) = house.runner.stats()["workers"]
+        assert (row["id"], row["failures"]) == (card.id, 0)
+
+
+async def test_a_worker_that_cannot_be_told_keeps_its_job(
+    open_house: OpenHouse, eventually: Eventually, no_pauses: None
+) -> None:
+    """Its connection breaks, again and again; the job ends when it ends."""
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await succeed(request, reply)
+
+    async def reset(request: Request, reply: Reply) -> None:
+        await reply.reset()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        worker.on_cancel = reset
+        held = hold()
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        with trio.fail_after(WAIT_S):
+            await worker.cancel(2)
+        go_on.set()
+        await house.stopped(1)
+        assert house.outcomes[held[0].job.id].fate is Fate.SUCCEEDED
+        assert counter(house, "cancels_told") == 0
+        assert counter(house, "back_offs") == 0
+
+
+async def test_a_silent_worker_is_not_waited_for(
+    open_house: OpenHouse, eventually: Eventually, monkeypatch: pytest.MonkeyPatch, no_pauses: None
+) -> None:
+    monkeypatch.setattr("jqd.runner.cancel.TELL_S", 0.3)
+    stage = Stage()
+
+    async def silent(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(stage.script) as worker, open_house() as house:
+        worker.on_cancel = in_turn(silent, stage.on_cancel)
+        house.register(worker.url)
+        held = hold()
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        await house.stopped(1)
+        assert (len(worker.cancels), house.outcomes[held[0].job.id].status) == (2, 499)
+
+
+async def test_what_was_cancelled_is_not_sent_again_after_a_lost_connection(open_house: OpenHouse) -> None:
+    go_on = trio.Event()
+
+    async def lost(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await reply.reset()
+
+    async with open_worker(in_turn(lost, succeed)) as worker, open_house() as house:
+        worker.on_cancel = answer(204)
+        house.register(worker.url)
+        held = hold(2)
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel([held[0].job.id])
+        await worker.cancel(0)
+        go_on.set()
+        await house.stopped(2)
+        assert (house.returned, list(house.outcomes)) == ([held[0].job.id], [held[1].job.id])
+        assert worker.requests[1].job_ids() == [held[1].job.id]
+
+
+async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> None:
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        card = house.register(worker.url, protocol="lightjq")
+        held = hold()
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(ids(held))
+        await trio.testing.wait_all_tasks_blocked()
+        assert house.runner.done(card.id, held[0].job.id, Report(result=msgpack.packb(1))) is DoneAnswer.TAKEN
+        await house.stopped(1)
+        assert worker.cancels == []
