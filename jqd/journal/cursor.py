@@ -1,8 +1,11 @@
-"""Read points: one per lane, with the range that is reserved at the moment. Pure.
+"""Read points: one per lane, with the ranges that are reserved at the moment. Pure.
 
 read_point ──reserve──▶ reserved ──finish──▶ read_point moves to its end
     ▲                      │
     └──── cancel, seek, deadline: given back, whether or not it was read
+
+Who has read what it reserved may reserve what follows before it finishes: reading then goes on while the first part is
+brought into the store. They are finished in order, and given back together.
 """
 
 from dataclasses import dataclass, field
@@ -44,7 +47,8 @@ class Cursor:
 
     lane: Lane
     read_point: int
-    reserved: Reservation | None = field(default=None)
+    reserved: list[Reservation] = field(default_factory=list)
+    """Oldest first, one after the other without a gap."""
 
     def is_empty(self, last_end: int, durable: int) -> bool:
         """Whether nothing of the lane is unread. Passes over what then belongs to other lanes, without a look.
@@ -59,30 +63,39 @@ class Cursor:
     def reserve(
         self, last_end: int, durable: int, *, records_max: int, bytes_max: int, now_s: float, timeout_s: float
     ) -> Reservation | None:
-        """The next range, or None when nothing is left. A reservation past its deadline is given back first."""
-        if self.reserved is not None and now_s < self.reserved.deadline_s:
-            raise RuntimeError(f"lane {self.lane.name} is reserved already; rsync or read_cancel comes first")
-        self.reserved = None
+        """The next range, or None when nothing is left that is not reserved. Those past their deadline are given back.
+
+        A range that was not read yet reaches to the end of what is durable, so nothing is left behind it.
+        """
+        if self.reserved and now_s >= self.reserved[0].deadline_s:
+            self.reserved.clear()
         if self.is_empty(last_end, durable):
             return None
-        self.reserved = Reservation(self.lane, self.read_point, durable, records_max, bytes_max, now_s + timeout_s)
-        return self.reserved
+        start = self.reserved[-1].end if self.reserved else self.read_point
+        if start >= last_end:
+            return None
+        token = Reservation(self.lane, start, durable, records_max, bytes_max, now_s + timeout_s)
+        self.reserved.append(token)
+        return token
 
     def finish(self, token: Reservation) -> None:
         """What was read is in the store."""
-        if self.reserved is not token:
+        if not self.reserved or self.reserved[0] is not token:
             raise RuntimeError(
-                f"the reservation of lane {self.lane.name} from {token.start} was given back before its rsync"
+                f"the reservation of lane {self.lane.name} from {token.start} was given back before its rsync, "
+                "or an earlier one is not rsync'd yet"
             )
-        self.reserved = None
+        del self.reserved[0]
         self.read_point = token.end
 
     def cancel(self, token: Reservation) -> None:
-        """Give the range back, whether or not it was read."""
-        if self.reserved is token:
-            self.reserved = None
+        """Give the range back, whether or not it was read, and all behind it."""
+        for index, reserved in enumerate(self.reserved):
+            if reserved is token:
+                del self.reserved[index:]
+                return
 
     def seek(self, position: int) -> None:
         """Read from there on."""
-        self.reserved = None
+        self.reserved.clear()
         self.read_point = position

@@ -165,7 +165,7 @@ class Journal:
         return cursor.read_point
 
     def read_reserve(self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB) -> Reservation | None:
-        """Reserve what is durable and unread, or None. No I/O. One reservation per lane at a time.
+        """Reserve what is durable and unread, or None. No I/O. `read` comes before the next `read_reserve`.
 
         At most `records_max` records, and no further frame once `bytes_max` bytes are reached.
         """
@@ -223,11 +223,14 @@ class Journal:
         self._unreadable[lane] = sentence
 
     def read_cancel(self, token: Reservation) -> None:
-        """Give the range back, whether or not it was read."""
+        """Give the range back, whether or not it was read, and all that was reserved behind it."""
         self._cursors[token.lane].cancel(token)
 
     def rsync(self, token: Reservation) -> None:
-        """What was read is in the store: the lane goes on behind it. RuntimeError when it was given back before."""
+        """What was read is in the store: the lane goes on behind it. In order of reservation.
+
+        RuntimeError when it was given back before.
+        """
         self._cursors[token.lane].finish(token)
 
     def seek(self, lane: Lane, position: int) -> None:

@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple, TypeVar
 import trio
 
 from jqd.errors import JournalForked, PositionMismatch, StoreAway, StoreError, StoreRefused
-from jqd.journal import Journal, Slice
+from jqd.journal import Journal, Reservation, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
 from jqd.record import Lane
@@ -35,6 +35,14 @@ class Chunk(NamedTuple, Generic[Record]):
 
     end: int
     records: list[Record]
+
+
+class Stretch(NamedTuple, Generic[Record]):
+    """What was read in one go."""
+
+    token: Reservation
+    chunks: Iterator[Chunk[Record]]
+    """Decoded one by one, as they are asked for."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -74,6 +82,7 @@ class Ingest(Generic[Record]):
         self._unanswered: Chunk[Record] | None = (
             None  # sent, but the answer was lost: sent again as it is, first of all
         )
+        self._ahead: Stretch[Record] | None = None  # read already, while the store was at work on what is before it
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
         self._free = trio.Event()
@@ -95,7 +104,7 @@ class Ingest(Generic[Record]):
                     continue
                 if self._unanswered is not None:
                     await self._apply(self._unanswered)
-                    self._journal.seek(self.lane, self._position or 0)
+                    self._seek(self._position or 0)
                 await self._step()
             except PositionMismatch as mismatch:
                 self._unanswered = None
@@ -153,35 +162,62 @@ class Ingest(Generic[Record]):
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
-        self._journal.seek(self.lane, position)
+        self._seek(position)
         self._advance(position)
 
     async def _step(self) -> None:
-        token = self._journal.read_reserve(self.lane, RESERVE_RECORDS)
-        if token is None:
+        here, self._ahead = self._ahead or await self._fetch(), None
+        if here is None:
             self._tell()  # all that is durable was looked at
             with trio.CancelScope() as self._waiting:
                 await self._journal.wait_readable(self.lane)
             return
-        done = False
-        try:
-            slices = await self._journal.read(token)
-            ahead = chunks(slices, self._rules.decode, self._rules.size_bytes)
-            chunk = next(ahead, None)
-            while chunk is not None:
-                chunk = await self._apply_and_prepare(chunk, ahead)
-                if self._recheck or not self._free.is_set():
-                    return
-            await self._skip_to(token.end)
-            done = True
-        finally:
+        failed: StoreError | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._fetch_behind, here)
+            try:
+                done = await self._apply_all(here)
+            except StoreError as error:
+                done, failed = False, error  # raised below, outside the nursery, as what it is
+                nursery.cancel_scope.cancel()
+        if done:
+            self._journal.rsync(here.token)
+        else:
             # Whatever stopped us, the range is read again from the position the store remembers.
-            if done:
-                self._journal.rsync(token)
-            else:
-                self._journal.read_cancel(token)
-                if self._position is not None:
-                    self._journal.seek(self.lane, self._position)
+            self._journal.read_cancel(here.token)
+            if self._position is not None:
+                self._seek(self._position)
+        if failed is not None:
+            raise failed
+
+    async def _fetch(self) -> Stretch[Record] | None:
+        token = self._journal.read_reserve(self.lane, RESERVE_RECORDS)
+        if token is None:
+            return None
+        slices = await self._journal.read(token)
+        return Stretch(token, chunks(slices, self._rules.decode, self._rules.size_bytes))
+
+    async def _fetch_behind(self, here: Stretch[Record]) -> None:
+        """Read what comes next while the store is at work: reading takes as long as applying when frames are small."""
+        end = here.token.end
+        self._ahead = await self._fetch()
+        if self._ahead is not None and self._ahead.token.start != end:
+            self._recheck = True  # it took longer than a reservation lasts, so all was given back: begin anew
+
+    async def _apply_all(self, here: Stretch[Record]) -> bool:
+        """Whether the whole stretch is in the store now."""
+        chunk = next(here.chunks, None)
+        while chunk is not None:
+            chunk = await self._apply_and_prepare(chunk, here.chunks)
+            if self._recheck or not self._free.is_set():
+                return False
+        await self._skip_to(here.token.end)
+        return not self._recheck
+
+    def _seek(self, position: int) -> None:
+        """Read on from there; what was read ahead is void."""
+        self._ahead = None
+        self._journal.seek(self.lane, position)
 
     async def _apply_and_prepare(self, chunk: Chunk[Record], ahead: Iterator[Chunk[Record]]) -> Chunk[Record] | None:
         """Apply a chunk, and decode the next one while the store is at work on it: it has a core of its own."""

@@ -103,8 +103,6 @@ async def test_a_cancelled_or_overdue_reservation_is_given_back_whether_or_not_i
         token = journal.read_reserve(Lane.JOBS, 1)
         assert token is not None
         await journal.read(token)
-        with pytest.raises(RuntimeError, match="reserved already"):
-            journal.read_reserve(Lane.JOBS, 1)
         journal.read_cancel(token)
         token = journal.read_reserve(Lane.JOBS, 1)
         assert token is not None
@@ -118,6 +116,33 @@ async def test_a_cancelled_or_overdue_reservation_is_given_back_whether_or_not_i
         journal.rsync(again)
         journal.read_cancel(again)
         assert journal.read_reserve(Lane.JOBS, 1) is None
+
+
+async def test_what_follows_may_be_reserved_and_read_before_the_first_is_finished() -> None:
+    async with opened(MemoryFiles()) as journal:
+        end = await push(journal, b"one", b"two", b"three")
+        first = journal.read_reserve(Lane.JOBS, 1)
+        assert first is not None
+        assert journal.read_reserve(Lane.JOBS, 1) is None, "unread, it reaches to the end"
+        assert [piece.body for piece in await journal.read(first)] == [b"one"]
+        second = journal.read_reserve(Lane.JOBS, 1)
+        assert second is not None
+        assert [piece.body for piece in await journal.read(second)] == [b"two"]
+        with pytest.raises(RuntimeError, match="earlier"):
+            journal.rsync(second)
+        journal.rsync(first)
+        assert journal.read_point(Lane.JOBS) == second.start
+        third = journal.read_reserve(Lane.JOBS, 1)
+        assert third is not None
+        await journal.read(third)
+        journal.read_cancel(second)  # and what is behind it
+        with pytest.raises(RuntimeError, match="given back"):
+            journal.rsync(third)
+        again = journal.read_reserve(Lane.JOBS, 9)
+        assert again is not None
+        assert [piece.body for piece in await journal.read(again)] == [b"two", b"three"]
+        journal.rsync(again)
+        assert journal.read_point(Lane.JOBS) == end
 
 
 async def test_what_is_reserved_is_not_passed_over_by_who_waits() -> None:
