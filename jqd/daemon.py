@@ -172,7 +172,14 @@ class Daemon:
     def _started(self, worker_id: str, held: Sequence[Held]) -> None:
         if self.joblog.enabled:
             rows = (
-                {"job_id": h.job.id, "jobtype": h.job.jobtype, "attempt": h.attempt, "worker": worker_id} for h in held
+                {
+                    "job_id": h.job.id,
+                    "jobtype": h.job.jobtype,
+                    "attempt": h.attempt,
+                    "fence": h.fence,
+                    "worker": worker_id,
+                }
+                for h in held
             )
             self.joblog.write("started", rows)
 
@@ -186,6 +193,7 @@ class Daemon:
                     "job_id": o.job_id,
                     "jobtype": o.jobtype,
                     "attempt": o.attempt,
+                    "fence": o.fence,
                     "fate": o.fate.name.lower(),
                     "status": o.status,
                     "worker": o.worker,

@@ -1,0 +1,620 @@
+"""Checks the history of a chaos run: what was pushed, started, ended, cancelled and read, and which faults there were.
+
+    python tests/chaos/check.py DIRECTORY
+
+Knows nothing of jqd: a history is lines of JSON, and all stamps `t` are seconds of one machine's monotonic clock.
+Beside them lie the daemons' job logs; their wall clock is mapped by the `clock` event. Each rule below is one property
+of a durable queue, and costs about O(events).
+
+    config       lease_s, renew_s, timeout_s, max_retry, heal_s         clock          wall_ms
+    push_invoke  push, daemon, jobs [{n, sha, name, plan, delay_s, priority, key}]    plan: ok, retry or failed
+    push_ok      push, ids            push_fail  push (nothing was taken)            push_info  push (nobody knows)
+    cancel_invoke, cancel_ok (204), cancel_info  job                    read           job, t0, state (`unknown`: 404)
+    exec_start   job, n, attempt, sha, name, worker, daemon, exec       exec_end       exec, outcome
+    nemesis      id, on (start | stop), kind, target                    daemon_is      name, sysid
+    healed, drained                   final  job, state                 census         state -> number, in the store
+"""
+
+import json
+import math
+import sys
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime
+from heapq import heappop, heappush
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+EPS_S = 0.05  # the job log's stamps are whole milliseconds of another clock
+AFTER_S = 0.5  # what a fault leaves behind (a half-open connection, a script under way) is over soon after it
+TAIL_S = 2.0  # a store that syncs every second may lose so much when it is killed
+DELAY_S = 0.05  # a date may be early by this
+BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
+TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
+SHOWN_MAX = 5
+
+Event = dict[str, Any]
+
+
+@dataclass
+class Job:
+    """One job somebody tried to push."""
+
+    n: int
+    sha: str
+    name: str
+    plan: str
+    delay_s: float
+    priority: int
+    key: str | None
+    daemon: str
+    invoked_t: float
+    acked_t: float = math.inf
+    fate: str = "info"
+    id: str = ""
+
+
+@dataclass
+class Run:
+    """One start of one job, and its end if there was one."""
+
+    job: str
+    n: int
+    attempt: int
+    sha: str
+    name: str
+    worker: str
+    daemon: str
+    start_t: float
+    end_t: float = math.inf
+    outcome: str = ""
+    claim: "Claim | None" = None
+
+
+@dataclass
+class Claim:
+    """A daemon took a job in hand under a fence, until its outcome was applied."""
+
+    job: str
+    daemon: str
+    attempt: int
+    fence: int
+    t: float
+    settled_t: float = math.inf
+    fate: str = ""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something the nemesis did to one component."""
+
+    id: int
+    kind: str
+    target: str
+    t0: float
+    t1: float
+
+
+@dataclass
+class History:
+    """A history, indexed."""
+
+    config: Event = field(default_factory=dict)
+    jobs: dict[int, Job] = field(default_factory=dict)
+    by_id: dict[str, Job] = field(default_factory=dict)
+    pushes: dict[int, Event] = field(default_factory=dict)
+    ends: dict[int, Event] = field(default_factory=dict)
+    runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    claims: dict[str, list[Claim]] = field(default_factory=lambda: defaultdict(list))
+    ingested: dict[str, float] = field(default_factory=dict)
+    cancels: dict[str, Event] = field(default_factory=dict)
+    cancelled_t: dict[str, float] = field(default_factory=dict)
+    reads: dict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    final: dict[str, str] = field(default_factory=dict)
+    census: Event = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    touching: dict[str, list[Fault]] = field(default_factory=lambda: defaultdict(list))
+    names: dict[str, str] = field(default_factory=dict)
+    healed_t: float = math.nan
+    drained_t: float = math.inf
+    offset_s: float = math.nan
+    types: dict[str, str] = field(default_factory=dict)
+    dups: Counter[int] = field(default_factory=Counter)
+
+    def acked(self) -> Iterator[Job]:
+        """Jobs whose push was acknowledged."""
+        return iter(self.by_id.values())
+
+    def on(self, t0: float, t1: float, *targets: str) -> Iterator[Fault]:
+        """Faults of these components that touch the time from `t0` to `t1`, in order."""
+        for target in targets:
+            for fault in self.touching[target]:
+                if fault.t0 <= t1 and fault.t1 + AFTER_S >= t0:
+                    yield fault
+
+    def of_daemon(self, sysid: str) -> tuple[str, str]:
+        """A daemon as the nemesis calls it, and its way to the store."""
+        name = self.names.get(sysid, sysid)
+        return name, name.replace("daemon", "edge")
+
+
+# ---------------------------------------------------------------- reading
+
+
+def load(directory: Path) -> list[Event]:
+    """All events of a directory, from every file of lines."""
+    return [json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+
+
+def build(events: Iterable[Event]) -> History:
+    """Index the events; their order does not matter."""
+    h = History()
+    listed = list(events)
+    clock = next((e for e in listed if e.get("e") == "clock"), {"wall_ms": 0, "t": 0.0})
+    h.offset_s = clock["wall_ms"] / 1000 - clock["t"]
+    logged = [(datetime.fromisoformat(e["ts"]).timestamp() - h.offset_s, e) for e in listed if "event" in e]
+    runs: dict[str, Run] = {}
+    starts: dict[int, Event] = {}
+    # Starts before their ends, pushes before their answers: within one stamp the kind decides.
+    for e in sorted((e for e in listed if "e" in e), key=lambda e: (e["t"], e["e"].endswith(("_end", "_ok")))):
+        _take(h, e, runs, starts)
+    for start in starts.values():
+        h.faults.append(Fault(start["id"], start["kind"], start["target"], start["t"], math.inf))
+    for fault in sorted(h.faults, key=lambda fault: fault.t0):
+        h.touching[fault.target].append(fault)
+    for t, e in sorted(logged, key=lambda pair: (pair[0], pair[1]["event"] == "ended")):
+        _take_logged(h, t, e)
+    for job_id, listed_runs in h.runs.items():
+        listed_runs.sort(key=lambda run: run.start_t)
+        for run in listed_runs:
+            run.claim = _claim_of(h.claims.get(job_id, []), run)
+    return h
+
+
+def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) -> None:
+    kind, t = e["e"], e["t"]
+    if kind == "push_invoke":
+        h.pushes[e["push"]] = e
+        for job in e["jobs"]:
+            h.jobs[job["n"]] = Job(**{"key": None, **job}, daemon=e["daemon"], invoked_t=t)
+    elif kind in ("push_ok", "push_fail", "push_info"):
+        h.ends[e["push"]] = e
+        for place, told in enumerate(h.pushes[e["push"]]["jobs"]):
+            job = h.jobs[told["n"]]
+            job.fate = kind.removeprefix("push_")
+            if kind == "push_ok":
+                job.id, job.acked_t = e["ids"][place], t
+                h.by_id[job.id] = job
+    elif kind == "exec_start":
+        run = Run(e["job"], e["n"], e["attempt"], e["sha"], e["name"], e["worker"], e["daemon"], t)
+        runs[e["exec"]] = run
+        h.runs[e["job"]].append(run)
+    elif kind == "exec_end":
+        runs[e["exec"]].end_t, runs[e["exec"]].outcome = t, e["outcome"]
+    elif kind == "nemesis" and e["on"] == "start":
+        starts[e["id"]] = e
+    elif kind == "nemesis":
+        start = starts.pop(e["id"])
+        h.faults.append(Fault(e["id"], start["kind"], start["target"], start["t"], t))
+    elif kind == "cancel_invoke":
+        h.cancels[e["job"]] = e
+    elif kind == "cancel_ok":
+        h.cancelled_t[e["job"]] = t
+    elif kind == "read":
+        h.reads[e["job"]].append(e)
+    elif kind == "final":
+        h.final[e["job"]] = e["state"]
+    elif kind == "census":
+        h.census = e
+    elif kind == "daemon_is":
+        h.names[e["sysid"]] = e["name"]
+    elif kind == "config":
+        h.config = e
+    elif kind == "healed":
+        h.healed_t = t
+    elif kind == "drained":
+        h.drained_t = t
+
+
+def _take_logged(h: History, t: float, e: Event) -> None:
+    if e["event"] == "started":
+        h.claims[e["job_id"]].append(Claim(e["job_id"], e["daemon"], e["attempt"], e["fence"], t))
+        h.types[e["job_id"]] = e["jobtype"]
+    elif e["event"] == "ended":
+        for claim in h.claims.get(e["job_id"], []):
+            if claim.fence == e["fence"] and claim.settled_t == math.inf:
+                claim.settled_t, claim.fate = t, e["fate"]
+    elif e["event"] == "ingested":
+        h.ingested[e["job_id"]] = t
+
+
+def _claim_of(claims: list[Claim], run: Run) -> Claim | None:
+    """Under which claim a start happened: the daemon's newest of that attempt that was there already."""
+    fitting = [
+        claim
+        for claim in claims
+        if claim.daemon == run.daemon and claim.attempt == run.attempt and claim.t <= run.start_t + EPS_S
+    ]
+    return max(fitting, key=lambda claim: claim.fence, default=None)
+
+
+# ---------------------------------------------------------------- rules
+
+
+def no_loss(h: History) -> Iterator[str]:
+    """C1: what was acknowledged ends, and as it was meant to."""
+    for job in h.acked():
+        state, asked = h.final.get(job.id, "absent"), job.id in h.cancels
+        done = any(run.outcome == "ok" for run in h.runs.get(job.id, []))
+        if state not in TERMINAL:
+            yield f"job {job.id} (n={job.n}) was acknowledged and is {state} at the end"
+        elif job.id in h.cancelled_t and state != "cancelled":
+            yield f"job {job.id} was cancelled with 204 and is {state} at the end"
+        elif state == "cancelled" and not asked:
+            yield f"job {job.id} is cancelled, but nobody asked for it"
+        elif state == "succeeded" and not done:
+            yield f"job {job.id} is said to have succeeded, but no worker ended it so"
+        elif state == "failed" and job.plan != "failed" and not asked:
+            yield f"job {job.id} is failed, though it should succeed"
+        elif state == "succeeded" and job.plan == "failed":
+            yield f"job {job.id} is said to have succeeded, though its worker failed it"
+
+
+def no_ghosts(h: History) -> Iterator[str]:
+    """C2: what runs was pushed, once, was not refused, and was claimed."""
+    ids: dict[int, str] = {}
+    for job_id, runs in h.runs.items():
+        n = runs[0].n
+        job = h.jobs.get(n)
+        if job is None:
+            yield f"job {job_id} (n={n}) ran, but nobody pushed it"
+        elif job.fate == "fail":
+            yield f"job {job_id} (n={n}) ran, but its push was refused"
+        elif job.fate == "ok" and job.id != job_id:
+            yield f"job {job_id} (n={n}) ran, but its pusher was told {job.id}"
+        elif ids.setdefault(n, job_id) != job_id:
+            yield f"n={n} was pushed once and ran as {ids[n]} and as {job_id}"
+        for run in runs:
+            if run.claim is None:
+                yield f"job {job_id} started at {run.start_t:.3f} on {run.worker}, but {run.daemon} had not claimed it"
+
+
+def same_bytes(h: History) -> Iterator[str]:
+    """C3: a worker gets the bytes that were pushed, under the name they were pushed with."""
+    for job_id, runs in h.runs.items():
+        for run in runs:
+            job = h.jobs.get(run.n)
+            if job is not None and (job.sha, job.name) != (run.sha, run.name):
+                yield f"job {job_id} was pushed as {job.name} {job.sha} and came as {run.name} {run.sha}"
+
+
+def duplicates_explained(h: History) -> Iterator[str]:
+    """C4: each further start of a job has a cause: it was in hand where a fault struck, or its worker asked for it."""
+    for job_id, runs in h.runs.items():
+        for before, after in pairwise(runs):
+            if before.outcome == "retry":
+                continue
+            fault = next(_causes(h, before, after), None)
+            if fault is not None:
+                h.dups[fault.id] += 1
+            elif not _timed_out(h, before):
+                yield (
+                    f"job {job_id} started at {before.start_t:.3f} ({before.worker}, {before.daemon}, {before.outcome})"
+                    f" and again at {after.start_t:.3f} ({after.worker}, {after.daemon}); nothing had happened to it"
+                )
+        yield from _claimed_after_its_end(h, job_id)
+
+
+def duplicates_bounded(h: History) -> Iterator[str]:
+    """C5: a fault makes at most those run twice that were in hand where it struck."""
+    duplicates = Counter(h.dups)
+    for fault in h.faults:
+        if not duplicates[fault.id]:
+            continue
+        held = 0
+        for runs in h.runs.values():
+            # The last start is nobody's duplicate, unless it is an old one that comes late.
+            fence = max((run.claim.fence for run in runs if run.claim), default=0)
+            early = [run for run in runs if run is not runs[-1] or (run.claim and run.claim.fence < fence)]
+            held += len({id(run.claim) for run in early if _in_hand(h, fault, run)})
+        if duplicates[fault.id] > held:
+            what = f"{fault.kind} of {fault.target} at {fault.t0:.3f}"
+            yield f"{what}: {duplicates[fault.id]} starts too many, but only {held} jobs in hand there"
+
+
+def no_overlap(h: History) -> Iterator[str]:
+    """C6: two runs of a job overlap only after a fault, and after a pause or a partition not before a lease is over."""
+    lease_s = h.config["lease_s"] - h.config["renew_s"]
+    for job_id, runs in h.runs.items():
+        for before, after in pairwise(runs):
+            if after.start_t >= _end_t(h, before) or _timed_out(h, before):
+                continue
+            if not any(_may_overlap(fault, before, after, lease_s) for fault in _causes(h, before, after)):
+                yield f"job {job_id} ran on {before.worker} and from {after.start_t:.3f} on {after.worker} at once"
+
+
+def fences_rise(h: History) -> Iterator[str]:
+    """C7: nobody starts a job under an older claim than the one before, unless what was under way had been paused."""
+    for job_id, runs in h.runs.items():
+        fences = [claim.fence for claim in h.claims.get(job_id, [])]
+        if len(set(fences)) != len(fences):
+            yield f"job {job_id} was claimed twice under one fence: {sorted(fences)}"
+        for before, after in pairwise(runs):
+            if before.claim is None or after.claim is None or after.claim.fence >= before.claim.fence:
+                continue
+            if not _was_paused(h, after):
+                fences_seen = f"{before.claim.fence}, then {after.claim.fence}"
+                yield f"job {job_id} started at {after.start_t:.3f} under an older claim: {fences_seen}"
+
+
+def cancels_hold(h: History) -> Iterator[str]:
+    """C8: nothing starts after its cancel was acknowledged."""
+    for job_id, t in h.cancelled_t.items():
+        for run in h.runs.get(job_id, []):
+            if run.start_t > t:
+                yield f"job {job_id} was cancelled with 204 at {t:.3f} and started at {run.start_t:.3f} on {run.worker}"
+
+
+def order(h: History) -> Iterator[str]:
+    """C9: what waits in the store is not overtaken by what is less urgent, or as urgent and younger."""
+    waiting: dict[str, list[tuple[int, str, float]]] = defaultdict(list)
+    first: dict[str, Claim] = {
+        job_id: min(claims, key=lambda claim: claim.fence) for job_id, claims in h.claims.items() if claims
+    }
+    arrivals = sorted((h.ingested[i], i) for i in first if i in h.ingested and i in h.by_id)
+    place = 0
+    for job_id, claim in sorted(first.items(), key=lambda item: item[1].fence):
+        job = h.by_id.get(job_id)
+        claimed_t = claim.fence / 1e6 - h.offset_s  # fences are the store's microseconds
+        while place < len(arrivals) and arrivals[place][0] < claimed_t - BATCH_S:
+            arrived = h.by_id[arrivals[place][1]]
+            if not arrived.delay_s and arrived.id not in h.cancels:
+                heappush(waiting[arrived.name], (arrived.priority, arrived.id, arrivals[place][0]))
+            place += 1
+        if job is None or job.delay_s:
+            continue
+        line = waiting[job.name]
+        while line and first[line[0][1]].fence <= claim.fence:
+            heappop(line)
+        if line and line[0][:2] < (job.priority, job_id) and not _store_struck(h, line[0][2], claimed_t):
+            yield f"job {job_id} (priority {job.priority}) was claimed before {line[0][1]} (priority {line[0][0]})"
+
+
+def keys_unique(h: History) -> Iterator[str]:
+    """C10: of two jobs with one key, the second is taken only when the first has ended."""
+    by_key: dict[str, list[Job]] = defaultdict(list)
+    for job in h.acked():
+        if job.key is not None:
+            by_key[job.key].append(job)
+    for key, jobs in by_key.items():
+        jobs.sort(key=lambda job: job.acked_t)
+        for first, second in pairwise(jobs):
+            ended = [run.end_t for run in h.runs.get(first.id, []) if run.outcome in ("ok", "failed")]
+            if second.acked_t < min([*ended, h.cancelled_t.get(first.id, math.inf)]):
+                yield f"{first.id} and {second.id} lived at once under the key {key}"
+
+
+def dates_and_attempts(h: History) -> Iterator[str]:
+    """C11: nothing starts before its date, and no attempt is one too many."""
+    for job_id, runs in h.runs.items():
+        job = h.jobs.get(runs[0].n)
+        if job is None:
+            continue
+        due_t = job.invoked_t + job.delay_s - DELAY_S
+        if job.delay_s and runs[0].start_t < due_t:
+            yield f"job {job_id} started {due_t + DELAY_S - runs[0].start_t:.3f} s before its date"
+        most = max(run.attempt for run in runs)
+        if most > h.config["max_retry"] + 1:
+            yield f"job {job_id} was tried {most} times; {h.config['max_retry']} retries were allowed"
+        attempts = [run.attempt for run in runs if run.outcome in ("retry", "failed")]
+        if len(set(attempts)) != len(attempts) and next(_all_causes(h, runs), None) is None:
+            yield f"job {job_id} ended twice in one attempt: {attempts}"
+
+
+def states_monotone(h: History) -> Iterator[str]:
+    """C12: what was seen ended stays so, and what was acknowledged is known."""
+    for job_id, reads in h.reads.items():
+        job, ended = h.by_id.get(job_id), None
+        for read in sorted(reads, key=lambda read: float(read["t"])):
+            state = read["state"]
+            if state == "unknown" and job is not None and read["t0"] > job.acked_t:
+                yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
+            changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
+            if ended is not None and changed and not _store_struck(h, ended["t"] - TAIL_S, read["t"]):
+                yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
+            if state in TERMINAL:
+                ended = read
+        if ended is not None and h.final.get(job_id, ended["state"]) != ended["state"]:
+            yield f"job {job_id} was read as {ended['state']} and is {h.final[job_id]} at the end"
+
+
+def sums_agree(h: History) -> Iterator[str]:
+    """C13: at the end the store holds what was acknowledged and what ran beside it, and nothing else."""
+    taken = set(h.by_id) | set(h.runs)
+    told = {state: number for state, number in h.census.items() if state not in ("e", "t")}
+    if sum(told.values()) != len(taken):
+        yield f"{len(taken)} jobs were taken, and the store tells of {sum(told.values())}: {told}"
+    left = {state: number for state, number in told.items() if number and state not in ("ended", "dead")}
+    if left:
+        yield f"nothing should be left, but there is {left}"
+    dead = sum(state == "failed" and h.by_id[i].plan != "failed" for i, state in h.final.items() if i in h.by_id)
+    if told.get("dead", 0) > dead:
+        yield f"{told['dead']} jobs are in the dead set, {dead} were expected there"
+
+
+def liveness(h: History) -> Iterator[str]:
+    """C14: all has ended soon after the last fault, and a healthy daemon takes pushes whatever the store does."""
+    if not h.drained_t - h.healed_t <= h.config["heal_s"]:
+        yield f"not all had ended {h.config['heal_s']:g} s after the last fault"
+    for number, push in h.pushes.items():
+        end = h.ends.get(number)
+        if end is None:
+            yield f"push {number} to {push['daemon']} at {push['t']:.3f} got neither answer nor error"
+        elif end["e"] != "push_ok" and not any(h.on(push["t"], end["t"], push["daemon"])):
+            yield f"push {number} to {push['daemon']} at {push['t']:.3f}: {end['e']} {end.get('why')}, but it was well"
+
+
+RULES: dict[str, Callable[[History], Iterator[str]]] = {
+    "C1": no_loss,
+    "C2": no_ghosts,
+    "C3": same_bytes,
+    "C4": duplicates_explained,
+    "C5": duplicates_bounded,
+    "C6": no_overlap,
+    "C7": fences_rise,
+    "C8": cancels_hold,
+    "C9": order,
+    "C10": keys_unique,
+    "C11": dates_and_attempts,
+    "C12": states_monotone,
+    "C13": sums_agree,
+    "C14": liveness,
+}
+
+
+# ---------------------------------------------------------------- causes
+
+
+def _causes(h: History, before: Run, after: Run) -> Iterator[Fault]:
+    """Faults that struck `before` while its end was not known to the store, and before `after` began."""
+    claim = before.claim
+    taken_t, settled_t = (before.start_t, math.inf) if claim is None else (claim.t, claim.settled_t)
+    name, edge = h.of_daemon(before.daemon)
+    # A start that comes late, from a worker or daemon that was paused, was struck itself.
+    late = (after.worker, *h.of_daemon(after.daemon)) if after.claim and claim and after.claim.t < claim.t else ()
+    for fault in h.on(taken_t - EPS_S, after.start_t, before.worker, name, edge, *late, "store"):
+        if fault.t0 <= settled_t + EPS_S or fault.target in late:
+            yield fault
+
+
+def _all_causes(h: History, runs: list[Run]) -> Iterator[Fault]:
+    for before, after in pairwise(runs):
+        yield from _causes(h, before, after)
+
+
+def _timed_out(h: History, run: Run) -> bool:
+    """The worker's own book says that it took longer than it might."""
+    return bool(min(_end_t(h, run), h.drained_t) - run.start_t >= h.config["timeout_s"])
+
+
+def _claimed_after_its_end(h: History, job_id: str) -> Iterator[str]:
+    """No claim brings up what the store knew to have ended, unless it was struck and the one who knows was, too."""
+    for done in h.claims.get(job_id, []):
+        if done.fate not in ("succeeded", "failed", "dead"):
+            continue
+        for claim in h.claims[job_id]:
+            claimed_t = claim.fence / 1e6 - h.offset_s
+            if claim.fence <= done.fence or claimed_t <= done.settled_t + EPS_S:
+                continue
+            store = any(h.on(done.settled_t - TAIL_S, claimed_t, "store"))
+            if not (store and any(h.on(done.settled_t - TAIL_S, claimed_t, *h.of_daemon(done.daemon)))):
+                yield f"job {job_id} was {done.fate} at {done.settled_t:.3f} and claimed again at {claimed_t:.3f}"
+
+
+def _in_hand(h: History, fault: Fault, run: Run) -> bool:
+    claim = run.claim
+    if claim is None or fault.target not in (run.worker, "store", *h.of_daemon(run.daemon)):
+        return False
+    return claim.t - EPS_S <= fault.t1 + AFTER_S and claim.settled_t + EPS_S >= fault.t0
+
+
+def _end_t(h: History, run: Run) -> float:
+    """When a run was over: its end, or the death of its worker."""
+    if run.end_t < math.inf:
+        return run.end_t
+    killed = (fault.t0 for fault in h.touching[run.worker] if fault.kind == "kill" and fault.t0 >= run.start_t - EPS_S)
+    return min(killed, default=math.inf)
+
+
+def _may_overlap(fault: Fault, before: Run, after: Run, lease_s: float) -> bool:
+    """A daemon's death lets another life of it go on at once; what it may come back from lasts a lease."""
+    if (
+        fault.kind == "kill"
+        or fault.target == "store"
+        or fault.target == before.worker
+        or after.daemon == before.daemon
+    ):
+        return True
+    return after.start_t >= fault.t0 + lease_s
+
+
+def _was_paused(h: History, run: Run) -> bool:
+    name, edge = h.of_daemon(run.daemon)
+    since_t = run.claim.t if run.claim else run.start_t
+    return any(fault.kind != "kill" for fault in h.on(since_t, run.start_t, run.worker, name, edge))
+
+
+def _store_struck(h: History, t0: float, t1: float) -> bool:
+    return any(h.on(t0, t1, "store"))
+
+
+# ---------------------------------------------------------------- verdict
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What the rules found, and what the run was like."""
+
+    violations: dict[str, list[str]]
+    figures: dict[str, float]
+
+    def text(self) -> str:
+        """For people."""
+        lines = [f"{name} {value:g}" for name, value in self.figures.items()]
+        for code, found in self.violations.items():
+            lines += [f"{code} {RULES[code].__doc__}"] + [f"    {each}" for each in found[:SHOWN_MAX]]
+            lines += [f"    … {len(found) - SHOWN_MAX} more"] if len(found) > SHOWN_MAX else []
+        return "\n".join([*lines, "rules are broken" if self.violations else "all rules hold"])
+
+
+def check(events: Iterable[Event]) -> Verdict:
+    """Run all rules over a history."""
+    h = build(events)
+    violations = {code: found for code, rule in RULES.items() if (found := list(rule(h)))}
+    return Verdict(violations, figures(h))
+
+
+def figures(h: History) -> dict[str, float]:
+    """Counts, and how long the work of daemons that fell out lay still."""
+    acked = [job for job in h.acked() if job.acked_t < math.inf]
+    span_s = max((job.acked_t for job in acked), default=0.0) - min((job.invoked_t for job in acked), default=0.0)
+    known = {job.n for job in acked}
+    waits = sorted(_take_overs(h))
+    return {
+        "acknowledged": len(acked),
+        "acknowledged_per_s": round(len(acked) / span_s, 1) if span_s else 0.0,
+        "unknown_pushes_that_ran": sum(runs[0].n not in known for runs in h.runs.values()),
+        "starts": sum(map(len, h.runs.values())),
+        "duplicates": sum(h.dups.values()),
+        "cancelled": len(h.cancelled_t),
+        "faults": len(h.faults),
+        "drain_s": round(h.drained_t - h.healed_t, 2),
+        "taken_over": len(waits),
+        "take_over_p50_s": round(waits[len(waits) // 2], 2) if waits else 0.0,
+        "take_over_max_s": round(waits[-1], 2) if waits else 0.0,
+    }
+
+
+def _take_overs(h: History) -> Iterator[float]:
+    """From the death or pause of a daemon to the next claim of each job it held."""
+    for fault in h.faults:
+        if not fault.target.startswith("daemon") or fault.kind not in ("kill", "stop"):
+            continue
+        for claims in h.claims.values():
+            ordered = sorted(claims, key=lambda claim: claim.fence)
+            times = [claim.fence / 1e6 - h.offset_s for claim in ordered]
+            at = bisect_left(times, fault.t0)
+            if not 0 < at < len(ordered):
+                continue
+            held = ordered[at - 1]
+            if held.settled_t > fault.t0 and h.of_daemon(held.daemon)[0] == fault.target:
+                yield times[at] - fault.t0
+
+
+if __name__ == "__main__":
+    verdict = check(load(Path(sys.argv[1])))
+    print(verdict.text())  # noqa: T201
+    sys.exit(bool(verdict.violations))

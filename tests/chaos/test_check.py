@@ -1,0 +1,400 @@
+"""The checker finds what it is for: each rule is given a history that is well, and the same with one thing wrong."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.chaos.check import RULES, check, load
+
+WALL_S = 1_000_000.0  # the wall clock at second 0 of the monotonic one
+LEASE_S = 2.0
+
+
+class Story:
+    """Writes a history by hand. Two daemons (`d0` and `d1` by their own names), workers `worker-0` and `worker-1`."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self._counts = 0
+        self.add("config", 0.0, lease_s=LEASE_S, renew_s=0.5, timeout_s=10.0, max_retry=3, heal_s=30.0)
+        self.add("clock", 0.0, wall_ms=WALL_S * 1000)
+        for i in range(2):
+            self.add("daemon_is", 0.0, name=f"daemon-{i}", sysid=f"d{i}")
+
+    def add(self, e: str, t: float, **fields: Any) -> None:
+        self.events.append({"e": e, "t": t, **fields})
+
+    def log(self, event: str, t: float, job: str, **fields: Any) -> None:
+        ts = datetime.fromtimestamp(WALL_S + t, UTC).isoformat(timespec="milliseconds")
+        self.events.append({"ts": ts, "event": event, "job_id": job, "jobtype": "plain", **fields})
+
+    def push(self, n: int, t: float, answer: str = "push_ok", **fields: Any) -> str:
+        """Push one job; its id sorts by `n`."""
+        job = {"n": n, "sha": f"s{n}", "name": "plain", "plan": "ok", "delay_s": 0, "priority": 0} | fields
+        self.add("push_invoke", t, push=n, daemon="daemon-0", jobs=[job])
+        self.add(answer, t + 0.01, push=n, **({"ids": [f"j{n:04}"]} if answer == "push_ok" else {}))
+        if answer == "push_ok":
+            self.log("ingested", t + 0.02, f"j{n:04}", daemon="d0")
+        return f"j{n:04}"
+
+    def claim(self, job: str, t: float, daemon: str = "d0", attempt: int = 1) -> int:
+        """Claimed at `t`; answers the fence."""
+        fence = round((WALL_S + t) * 1e6)
+        self.log("started", t, job, daemon=daemon, attempt=attempt, fence=fence, worker="w")
+        return fence
+
+    def run(self, job: str, t: float, s: float | None = 0.1, *, daemon: str = "d0", worker: str = "worker-0",
+            attempt: int = 1, outcome: str = "ok", n: int | None = None, **fields: Any) -> None:  # fmt: skip
+        """A start, and an end after `s` seconds unless that is None."""
+        self._counts += 1
+        n = int(job[1:]) if n is None else n
+        told = {"sha": f"s{n}", "name": "plain"} | fields
+        where = {"worker": worker, "daemon": daemon, "attempt": attempt}
+        self.add("exec_start", t, job=job, n=n, exec=self._counts, **told, **where)
+        if s is not None:
+            self.add("exec_end", t + s, exec=self._counts, outcome=outcome)
+
+    def settle(self, job: str, t: float, fence: int, fate: str = "succeeded", daemon: str = "d0") -> None:
+        self.log("ended", t, job, daemon=daemon, fence=fence, fate=fate, status=200)
+
+    def fault(self, t0: float, t1: float, kind: str, target: str) -> None:
+        self._counts += 1
+        for t, on in ((t0, "start"), (t1, "stop")):
+            self.add("nemesis", t, id=self._counts, on=on, kind=kind, target=target)
+
+    def well(self, n: int, t: float, state: str = "succeeded", **fields: Any) -> str:
+        """A job's whole life without any trouble."""
+        job = self.push(n, t, **fields)
+        fence = self.claim(job, t + 0.1)
+        self.run(job, t + 0.11)
+        self.settle(job, t + 0.3, fence)
+        self.add("final", 90.0, job=job, state=state)
+        return job
+
+    def twice(self, again_t: float, *, settled_t: float | None = None, daemon: str = "d1") -> None:
+        """Job 2 is started at 10.11 by d0 and, under another claim, at `again_t`."""
+        job = self.push(2, 10.0)
+        fence = self.claim(job, 10.1)
+        self.run(job, 10.11)
+        if settled_t is not None:
+            self.settle(job, settled_t, fence)
+        fence = self.claim(job, again_t - 0.01, daemon)
+        self.run(job, again_t, daemon=daemon, worker="worker-1")
+        self.settle(job, again_t + 0.2, fence, daemon=daemon)
+        self.add("final", 90.0, job=job, state="succeeded")
+
+    def end(self, jobs: int, t: float = 80.0, **census: int) -> None:
+        self.add("healed", 70.0)
+        self.add("drained", t)
+        self.add("census", 90.0, **({"ended": jobs, "dead": 0, "ready": 0, "later": 0, "held": 0} | census))
+
+
+def found(plant: Callable[[Story], None], jobs: int = 2, **census: int) -> set[str]:
+    """The rules that a history breaks: one job that is well, and what `plant` adds."""
+    story = Story()
+    story.well(1, 1.0)
+    plant(story)
+    if not any(e.get("e") == "healed" for e in story.events):
+        story.end(jobs, **census)
+    return set(check(story.events).violations)
+
+
+def test_a_history_without_trouble_is_well() -> None:
+    assert found(lambda s: None, jobs=1) == set()
+
+
+def test_every_kind_of_explained_trouble_is_well() -> None:
+    def plant(s: Story) -> None:
+        s.twice(13.0)
+        s.fault(10.15, 10.2, "kill", "daemon-0")
+        job = s.push(3, 20.0, plan="retry")  # asks for another try, and gets it
+        first = s.claim(job, 20.1)
+        s.run(job, 20.1, outcome="retry")
+        s.settle(job, 20.3, first, "retry")
+        s.settle(job, 21.3, s.claim(job, 21.0, attempt=2))
+        s.run(job, 21.1, attempt=2)
+        s.add("final", 90.0, job=job, state="succeeded")
+        job = s.push(4, 30.0, delay_s=50)
+        s.add("cancel_invoke", 30.1, job=job)
+        s.add("cancel_ok", 30.2, job=job)
+        s.add("final", 90.0, job=job, state="cancelled")
+        s.push(5, 40.0, "push_info")  # nobody knew; it was taken, and ran
+        s.fault(39.9, 40.5, "kill", "daemon-0")
+        s.settle("j0005", 40.4, s.claim("j0005", 40.2))
+        s.run("j0005", 40.2)
+        s.add("push_invoke", 50.0, push=6, daemon="daemon-1", jobs=[])
+        s.add("push_fail", 50.1, push=6, why="connection refused")
+        s.fault(49.0, 51.0, "stop", "daemon-1")
+        s.add("read", 60.0, job="j0001", t0=59.9, state="succeeded")
+
+    assert found(plant, jobs=5) == set()
+
+
+def lost(s: Story) -> None:
+    s.add("final", 90.0, job=s.push(2, 2.0), state="waiting")
+
+
+def forgotten(s: Story) -> None:
+    s.push(2, 2.0)
+
+
+def cancelled_by_nobody(s: Story) -> None:
+    s.well(2, 2.0, state="cancelled")
+
+
+def cancel_undone(s: Story) -> None:
+    job = s.well(2, 2.0)
+    s.add("cancel_invoke", 2.5, job=job)
+    s.add("cancel_ok", 2.6, job=job)
+
+
+def succeeded_unrun(s: Story) -> None:
+    s.add("final", 90.0, job=s.push(2, 2.0), state="succeeded")
+
+
+def failed_for_nothing(s: Story) -> None:
+    s.well(2, 2.0, state="failed")
+
+
+def success_of_a_failure(s: Story) -> None:
+    s.well(2, 2.0, plan="failed")
+
+
+def unpushed(s: Story) -> None:
+    s.claim("j0009", 5.0)
+    s.run("j0009", 5.1)
+
+
+def refused_and_run(s: Story) -> None:
+    s.fault(4.9, 5.2, "stop", "daemon-0")
+    s.push(9, 5.0, "push_fail")
+    s.claim("j0009", 5.1)
+    s.run("j0009", 5.2)
+
+
+def other_id(s: Story) -> None:
+    s.well(2, 2.0)
+    s.claim("j0777", 5.0)
+    s.run("j0777", 5.1, n=2)
+
+
+def pushed_once_runs_as_two(s: Story) -> None:
+    s.fault(4.9, 5.2, "kill", "daemon-0")
+    s.push(9, 5.0, "push_info")
+    for job in ("j0009", "j0777"):
+        s.claim(job, 5.1)
+        s.run(job, 5.2, n=9)
+
+
+def unclaimed(s: Story) -> None:
+    job = s.push(2, 2.0)
+    s.run(job, 2.5)
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def other_bytes(s: Story) -> None:
+    s.settle(s.push(2, 2.0), 2.5, s.claim("j0002", 2.1))
+    s.run("j0002", 2.2, sha="other")
+    s.add("final", 90.0, job="j0002", state="succeeded")
+
+
+def unexplained(s: Story) -> None:
+    s.twice(13.0)
+
+
+def fault_elsewhere(s: Story) -> None:
+    s.twice(13.0)
+    s.fault(11.0, 12.0, "kill", "daemon-1")
+    s.fault(11.0, 12.0, "kill", "worker-1")
+
+
+def fault_before(s: Story) -> None:
+    s.twice(13.0)
+    s.fault(8.0, 9.0, "stop", "daemon-0")
+
+
+def fault_after(s: Story) -> None:
+    s.twice(13.0)
+    s.fault(13.5, 14.0, "stop", "daemon-0")
+
+
+def known_before_the_fault(s: Story) -> None:
+    s.twice(13.0, settled_t=10.4)
+    s.fault(11.0, 12.0, "kill", "daemon-0")
+
+
+def success_claimed_again(s: Story) -> None:
+    s.twice(13.0, settled_t=11.5)
+    s.fault(11.0, 12.0, "kill", "daemon-0")
+
+
+def thrice_for_one_fault(s: Story) -> None:
+    job = s.push(2, 10.0)
+    fence = s.claim(job, 10.1)
+    for t in (10.11, 12.7, 13.0):
+        s.run(job, t)
+    s.settle(job, 13.3, fence)
+    s.fault(12.0, 12.5, "kill", "daemon-0")
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def overlap(s: Story, again_t: float = 11.2) -> None:
+    job = s.push(2, 10.0)
+    s.claim(job, 10.1)
+    s.run(job, 10.11, 5.0)
+    s.settle(job, 15.3, s.claim(job, again_t - 0.01, "d1"), daemon="d1")
+    s.run(job, again_t, daemon="d1", worker="worker-1")
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def overlap_within_the_lease(s: Story) -> None:
+    overlap(s)
+    s.fault(11.0, 14.0, "stop", "daemon-0")
+
+
+def fence_goes_back(s: Story) -> None:
+    job = s.push(2, 10.0)
+    s.claim(job, 10.1)
+    s.settle(job, 13.5, s.claim(job, 13.0, "d1"), daemon="d1")
+    s.run(job, 13.1, daemon="d1", worker="worker-1")
+    s.run(job, 13.4, 0.05)  # d0 was killed, not paused: nothing of it can come so late
+    s.fault(10.2, 10.3, "kill", "daemon-0")
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def one_fence_twice(s: Story) -> None:
+    job = s.well(2, 2.0)
+    s.claim(job, 2.1)
+
+
+def start_after_cancel(s: Story) -> None:
+    job = s.push(2, 2.0)
+    s.add("cancel_invoke", 2.1, job=job)
+    s.add("cancel_ok", 2.2, job=job)
+    s.claim(job, 2.3)
+    s.run(job, 2.4)
+    s.add("final", 90.0, job=job, state="cancelled")
+
+
+def overtaken(s: Story) -> None:
+    s.push(2, 2.0)
+    s.well(3, 3.0)  # younger and as urgent, it is claimed at 3.1
+    s.settle("j0002", 4.5, s.claim("j0002", 4.0))
+    s.run("j0002", 4.1)
+    s.add("final", 90.0, job="j0002", state="succeeded")
+
+
+def two_of_a_key(s: Story) -> None:
+    for n in (2, 3):
+        s.push(n, 2.0 + n / 100, key="k")
+    for n in (2, 3):
+        s.settle(f"j{n:04}", 3.5, s.claim(f"j{n:04}", 3.0))
+        s.run(f"j{n:04}", 3.1)
+        s.add("final", 90.0, job=f"j{n:04}", state="succeeded")
+
+
+def too_early(s: Story) -> None:
+    s.well(2, 2.0, delay_s=5)
+
+
+def too_often(s: Story) -> None:
+    job = s.push(2, 2.0, plan="retry")
+    for attempt in range(1, 6):
+        outcome = "ok" if attempt == 5 else "retry"
+        s.settle(job, 2.5 + attempt, s.claim(job, 2.0 + attempt, attempt=attempt), outcome)
+        s.run(job, 2.2 + attempt, attempt=attempt, outcome=outcome)
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def risen_from_the_dead(s: Story) -> None:
+    s.add("read", 5.0, job="j0001", t0=4.9, state="succeeded")
+    s.add("read", 6.0, job="j0001", t0=5.9, state="waiting")
+
+
+def unknown(s: Story) -> None:
+    s.add("read", 5.0, job="j0001", t0=4.9, state="unknown")
+
+
+def changed_at_the_end(s: Story) -> None:
+    s.add("read", 5.0, job="j0001", t0=4.9, state="cancelled")
+
+
+def never_drained(s: Story) -> None:
+    s.end(1, t=70.0 + 31.0)
+
+
+def healthy_and_unwilling(s: Story) -> None:
+    s.push(9, 5.0, "push_info")
+    s.fault(4.0, 6.0, "kill", "store")  # no excuse
+    s.fault(4.0, 6.0, "kill", "daemon-1")
+
+
+def unanswered(s: Story) -> None:
+    s.add("push_invoke", 5.0, push=9, daemon="daemon-0", jobs=[])
+
+
+PLANTED = [
+    ("C1", lost, 2), ("C1", forgotten, 2), ("C1", cancelled_by_nobody, 2), ("C1", cancel_undone, 2),
+    ("C1", succeeded_unrun, 2), ("C1", failed_for_nothing, 2), ("C1", success_of_a_failure, 2),
+    ("C2", unpushed, 2), ("C2", refused_and_run, 2), ("C2", other_id, 3), ("C2", pushed_once_runs_as_two, 3),
+    ("C2", unclaimed, 2), ("C3", other_bytes, 2),
+    ("C4", unexplained, 2), ("C4", fault_elsewhere, 2), ("C4", fault_before, 2), ("C4", fault_after, 2),
+    ("C4", known_before_the_fault, 2), ("C4", success_claimed_again, 2), ("C5", thrice_for_one_fault, 2),
+    ("C4 C6", overlap, 2), ("C6", overlap_within_the_lease, 2), ("C4 C7", fence_goes_back, 2),
+    ("C7", one_fence_twice, 2),
+    ("C8", start_after_cancel, 2), ("C9", overtaken, 3), ("C10", two_of_a_key, 3), ("C11", too_early, 2),
+    ("C11", too_often, 2), ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
+    ("C14", never_drained, 1), ("C14", healthy_and_unwilling, 1), ("C14", unanswered, 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("codes", "plant", "jobs"), PLANTED, ids=[plant.__name__ for _, plant, _ in PLANTED])
+def test_what_is_wrong_is_found_by_its_rule(codes: str, plant: Callable[[Story], None], jobs: int) -> None:
+    assert found(plant, jobs) == set(codes.split())
+
+
+def test_sums_that_do_not_agree_are_found() -> None:
+    assert found(lambda s: None, jobs=2) == {"C13"}  # one that nobody pushed
+    assert found(lambda s: None, jobs=0) == {"C13"}
+    assert found(lambda s: None, jobs=0, held=1) == {"C13"}  # still in somebody's hand
+    assert found(lambda s: None, jobs=0, dead=1) == {"C13"}
+
+
+def test_a_pause_or_a_lost_lease_explains_what_a_death_does_not() -> None:
+    def late_start(s: Story) -> None:
+        fence_goes_back(s)
+        s.fault(10.4, 13.3, "stop", "worker-0")
+
+    assert found(late_start) == set()
+
+    def overlap_after_the_lease(s: Story) -> None:
+        overlap(s, 13.0)
+        s.fault(11.0, 14.0, "stop", "daemon-0")
+
+    assert found(overlap_after_the_lease) == set()
+
+
+def test_every_rule_has_a_planted_violation() -> None:
+    assert {code for codes, _, _ in PLANTED for code in codes.split()} | {"C13"} == set(RULES)
+
+
+def test_the_command_reads_a_directory_and_says_what_it_found(tmp_path: Path) -> None:
+    story = Story()
+    story.well(1, 1.0)
+    lost(story)
+    story.end(2)
+    half = len(story.events) // 2
+    for name, part in (("a", story.events[:half]), ("b", story.events[half:])):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in part))
+    assert set(check(load(tmp_path)).violations) == {"C1"}
+    script = Path(__file__).with_name("check.py")
+    ended = subprocess.run([sys.executable, "-S", script, tmp_path], capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "C1 " in ended.stdout
+    assert "j0002 (n=2) was acknowledged and is waiting at the end" in ended.stdout
