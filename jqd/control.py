@@ -18,6 +18,8 @@ from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
+from jqd.loops.renew import Peer, Renew
+from jqd.rates import Rates
 from jqd.record import Lane, PushedJob
 from jqd.runner import Runner, Workers
 from jqd.store import Store
@@ -34,6 +36,8 @@ class Control:
         runner: Runner,
         workers: Workers,
         membership: Membership,
+        renew: Renew,
+        rates: Rates,
         lanes: Mapping[Lane, Ingest[Any]],
         paces: Sequence[Pace],
         endings: Endings,
@@ -46,6 +50,8 @@ class Control:
         self._runner = runner
         self._workers = workers
         self._membership = membership
+        self._renew = renew
+        self._rates = rates
         self._lanes = lanes
         self._paces = paces
         self._endings = endings
@@ -95,6 +101,14 @@ class Control:
             await self._lanes[lane].wait_applied(position)
             return True
         return False
+
+    def rate(self, jobtype: str) -> float:
+        """Jobs of that type that ended here, a second, over the last minute."""
+        return round(self._rates.per_s(jobtype), 3)
+
+    def daemons(self) -> list[Peer]:
+        """The daemons of the store, as the last renewal brought them."""
+        return self._renew.peers()
 
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]:
         """An event set when an ending of this job is applied here."""

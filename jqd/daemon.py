@@ -25,7 +25,7 @@ from jqd.config import Config
 from jqd.control import Control
 from jqd.edge import address_of, bind, serve_http, url_of
 from jqd.errors import JournalForked, StoreError
-from jqd.job import Held, Job, Outcome
+from jqd.job import Fate, Held, Job, Outcome
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
@@ -39,6 +39,7 @@ from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.retention import Retention
 from jqd.loops.settle import Settle
+from jqd.rates import Rates
 from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 from jqd.runner import Runner, Workers
 from jqd.scheduler import Scheduler
@@ -63,6 +64,7 @@ class Daemon:
         self.clock = clock
         sysid = journal.journal_id[:10]
         self.endings = Endings()
+        self.rates = Rates(clock)
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, alone=not config.store.url)
@@ -84,6 +86,8 @@ class Daemon:
             runner=self.runner,
             workers=self.workers,
             membership=self.membership,
+            renew=self.renew,
+            rates=self.rates,
             lanes=self.lanes,
             paces=[
                 *(self.barrier.pace, self.renew.pace, self.dispatch.pace),
@@ -186,6 +190,7 @@ class Daemon:
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         self.runner.settled(outcome.job_id for outcome in outcomes)
         self.endings.ring(outcome.job_id for outcome in outcomes)
+        self.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
         self.dispatch.wake()
         if self.joblog.enabled:
             rows = (

@@ -5,7 +5,8 @@ answer in time the work is stopped but nothing is dropped: what an owner holds s
 """
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 import trio
 
@@ -17,6 +18,21 @@ from jqd.loops.pace import Pace
 from jqd.store import Member, Owner, Store
 
 MOTION_S = 0.25  # while others are awaited, so that claims begin again soon after the last of them is through
+
+
+class Peer(NamedTuple):
+    """A daemon of this store, as we last heard of it."""
+
+    sysid: str
+    epoch: int
+    """0: burnt."""
+    is_this: bool
+    living: bool
+    """Its heart beat within a lease on our clock."""
+    through: bool
+    """It came through the recovery barrier of this life of the store."""
+    heard_s: float
+    """Seconds since its heart was seen to beat."""
 
 
 class Renew:
@@ -38,6 +54,7 @@ class Renew:
         self._clock = clock
         self._stop_work = stop_work
         self._seen = seen
+        self._peers: dict[str, tuple[Member, float]] = {}
         self._log = get_logger("renew")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -67,6 +84,30 @@ class Renew:
             if not self._membership.trusts():
                 self._stop_work()
 
+    def peers(self) -> list[Peer]:
+        """All daemons that the last renewal brought, this one first."""
+        now_s, config, ours = self._clock.mono_s(), self._membership.config, self._membership.sysid
+        rows = [
+            Peer(
+                sysid,
+                member.epoch,
+                sysid == ours,
+                bool(member.epoch) and now_s - heard_at_s <= config.lease_s,
+                member.through,
+                now_s - heard_at_s,
+            )
+            for sysid, (member, heard_at_s) in self._peers.items()
+        ]
+        return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
+
+    def _hear(self, members: Mapping[str, Member]) -> None:
+        """Note whose heart has beaten since the last answer; whoever is gone is forgotten."""
+        now_s, known = self._clock.mono_s(), self._peers
+        self._peers = {
+            sysid: (member, known[sysid][1] if sysid in known and known[sysid][0].counter == member.counter else now_s)
+            for sysid, member in members.items()
+        }
+
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
         sent_at_s = self._clock.mono_s()
@@ -75,5 +116,6 @@ class Renew:
         if owner != membership.seated:
             return  # the answer of a seat that was given up meanwhile
         membership.renewed(sent_at_s, answer)
+        self._hear(answer.members)
         if membership.through:
             self._seen(answer.members)
