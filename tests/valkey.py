@@ -23,11 +23,18 @@ START_S = 20.0  # a loaded machine may take seconds; longer means that it does n
 STEP_S = 0.005
 
 
+REDIS = shutil.which("redis-server")
+"""Debian's, 7.0.15: the oldest that jqd works with. None where it is not installed; `.ci/run` installs it."""
+NO_REDIS = "redis-server is not installed (Debian: apt-get install redis-server; no service need run)"
+
+
 class Valkey:
     """One server process with an append-only file. Not started before `start`."""
 
-    def __init__(self, directory: Path, *options: str) -> None:
+    def __init__(self, directory: Path, *options: str, binary: str | None = None) -> None:
+        """`binary`: another server than the Valkey that comes with the tests."""
         self.directory = directory
+        self._binary = binary or str(get_binary_path())
         self.socket = directory / "valkey.sock"
         self.url = f"unix://{self.socket}"
         self._options = options
@@ -42,7 +49,7 @@ class Valkey:
     def start(self) -> None:
         """Start the server and return when it has loaded its data and answers."""
         assert self._process is None, "the server is running already"
-        argv = [str(get_binary_path()), "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"]
+        argv = [self._binary, "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"]
         argv += ["--dir", str(self.directory), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
         argv += ["--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *self._options]
         with (self.directory / "valkey.log").open("ab") as log:
@@ -83,10 +90,10 @@ class Valkey:
 
 
 @contextmanager
-def valkey(*options: str) -> Iterator[Valkey]:
+def valkey(*options: str, binary: str | None = None) -> Iterator[Valkey]:
     """A running server with its own data directory; `options` are further arguments of the server."""
     directory = Path(tempfile.mkdtemp(prefix="jqd-"))
-    server = Valkey(directory, *options)
+    server = Valkey(directory, *options, binary=binary)
     try:
         server.start()
         yield server
@@ -102,13 +109,33 @@ def valkey_server() -> Iterator[Valkey]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def redis_server() -> Iterator[Valkey]:
+    """The oldest server, where it is installed."""
+    if REDIS is None:
+        pytest.skip(NO_REDIS)
+    with valkey(binary=REDIS) as server:
+        yield server
+
+
 @pytest.fixture
 def fresh_valkey(valkey_server: Valkey) -> Valkey:
     """The session's server, running and emptied."""
-    if not valkey_server.running:
-        valkey_server.kill()
-        valkey_server.start()
-    with redis.Redis.from_url(valkey_server.url) as client:
+    return emptied(valkey_server)
+
+
+@pytest.fixture
+def fresh_redis(redis_server: Valkey) -> Valkey:
+    """The oldest server, running and emptied."""
+    return emptied(redis_server)
+
+
+def emptied(server: Valkey) -> Valkey:
+    """The same server, running, as it was when it was new."""
+    if not server.running:
+        server.kill()
+        server.start()
+    with redis.Redis.from_url(server.url) as client:
         client.config_set("maxmemory", 0)
         client.flushall()
-    return valkey_server
+    return server

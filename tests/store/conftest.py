@@ -9,9 +9,9 @@ from jqd.clock import ManualClock
 from jqd.store import RedisStore, StoreConfig, open_store
 from tests.contract.bench import StoreBench
 from tests.store.proxy import Proxy, open_proxy
-from tests.valkey import Valkey, fresh_valkey, valkey_server
+from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server
 
-__all__ = ["fresh_valkey", "valkey_server"]
+__all__ = ["fresh_redis", "fresh_valkey", "redis_server", "valkey_server"]
 
 
 @pytest.fixture

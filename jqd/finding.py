@@ -1,0 +1,33 @@
+"""What a look at a server or a disk found: a setting that would lose jobs, or one that is worth knowing of."""
+
+import enum
+
+import msgspec
+
+
+class Severity(enum.StrEnum):
+    """What it means for the daemon."""
+
+    REFUSE = "refuse"
+    """Jobs would be lost: it does not start, or takes no more jobs into that store until it is mended."""
+    WARN = "warn"
+    """It runs; somebody should know."""
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One of them, in words for whoever is to mend it."""
+
+    code: str
+    """A word for programs; it stays the same when the sentences change."""
+    severity: Severity
+    what: str
+    why: str
+    mend: str
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.why}. To mend it: {self.mend}"
+
+
+def refusals(findings: list[Finding]) -> list[Finding]:
+    """Those that a daemon does not go on with."""
+    return [finding for finding in findings if finding.severity is Severity.REFUSE]

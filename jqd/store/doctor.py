@@ -1,0 +1,310 @@
+"""Looks at a server's settings, and says which of them would lose jobs and how to mend them.
+
+`examine` asks, on a connection of its own; `judge` decides, and is pure. docs/STORE.md has the table.
+"""
+
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import redis
+import trio
+
+from jqd.clock import Clock, SystemClock
+from jqd.errors import StoreAway
+from jqd.finding import Finding, Severity
+from jqd.store.connect import _client
+from jqd.store.floor import judge_version
+from jqd.store.jobs import StoreConfig
+from jqd.store.keys import Keys
+from jqd.store.scripts import load_scripts, translate
+
+TIMEOUT_S = 2.0  # of one answer; somebody waits for the verdict, and a server this slow counts as away
+SETTINGS = ("save", "appendfsync", "no-appendfsync-on-rewrite")
+FULL_PART = 0.9  # of maxmemory, above which it is time to do something
+CLOCKS_APART_MS = 5_000  # due dates are judged by the server's clock; less than this nobody notices
+
+WORDS_MAX = 200  # of an answer that nobody understands
+
+REFUSE, WARN = Severity.REFUSE, Severity.WARN
+
+
+class Facts(NamedTuple):
+    """What a server says of itself."""
+
+    info: Mapping[str, Any]
+    settings: Mapping[str, str] | None
+    """None: it keeps them to itself, as managed servers do."""
+    denied: tuple[str, ...]
+    """Commands of our scripts that this user may not run."""
+    ahead_ms: int
+    """How far its clock is ahead of ours."""
+
+
+async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
+    """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
+    patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
+    keys = Keys(config.prefix)
+    client = _client(patient, 1, "")
+    try:
+        work = partial(_read, client, keys, clock or SystemClock())
+        found = await trio.to_thread.run_sync(work, abandon_on_cancel=False)
+    finally:
+        client.connection_pool.disconnect()
+    return found if isinstance(found, list) else judge(found)
+
+
+def judge(facts: Facts) -> list[Finding]:
+    """The verdict on what a master says of itself. Pure."""
+    steps: tuple[Callable[[Facts], list[Finding]], ...] = (_version, _rights, _persistence, _writing, _memory, _clocks)
+    return [finding for step in steps for finding in step(facts)]
+
+
+# ---------------------------------------------------------------- asking
+
+
+def _read(client: "redis.Redis", keys: Keys, clock: Clock) -> Facts | list[Finding]:
+    """The facts, or why there are none although somebody answers. Raises StoreAway."""
+    try:
+        info: dict[str, Any] = client.info("default")
+        role = info.get("role")
+        if role != "master":
+            raise StoreAway(f"the server at the store's address is a {role}, not a master; name the master instead")
+        before_ms = clock.wall_ms()
+        seconds, micros = client.time()
+        ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2
+        return Facts(info, _settings(client), _denied(client, keys), ahead_ms)
+    except redis.RedisError as error:
+        told = translate(error, "doctor", keys)
+        if isinstance(told, StoreAway) and not _by_tls(error):
+            raise told from error
+        return [_shut_out(error)]
+
+
+def _settings(client: "redis.Redis") -> dict[str, str] | None:
+    try:
+        return {name: str(client.config_get(name).get(name, "")) for name in SETTINGS}
+    except redis.ResponseError:
+        return None  # renamed, disabled or not allowed to us: reported as what could not be seen
+
+
+def _denied(client: "redis.Redis", keys: Keys) -> tuple[str, ...]:
+    execute: Callable[..., Any] = client.execute_command
+    return tuple(command.decode().upper() for command in execute("EVAL", _source(), len(keys.all), *keys.all, 0))
+
+
+@cache
+def _source() -> str:
+    return load_scripts()["allowed"].source
+
+
+# ---------------------------------------------------------------- shut out: trying again will not mend that
+
+
+def _shut_out(error: redis.RedisError) -> Finding:
+    """Somebody is there, and does not serve us."""
+    words = str(error)
+    if (failed := _by_tls(error)) is not None:
+        return _tls(failed)
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return Finding(
+            "acl_narrow",
+            REFUSE,
+            "the store's user may not do what jqd needs",
+            f"the server answers: {words}",
+            "ACL SETUSER name ~{jqd:* +@read +@write +@scripting +@connection +info +time +wait +waitaof +config|get "
+            "(with the prefix you use)",
+        )
+    if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
+        return Finding(
+            "no_entry",
+            REFUSE,
+            "the server does not let us in",
+            f"it answers: {words}",
+            "put user and password into the URL, as in redis://user:password@host:6379/0",
+        )
+    return Finding(
+        "no_store",
+        REFUSE,
+        "what answers at the store's address is of no use as a store",
+        f"it says: {words[:WORDS_MAX]}",
+        "look at that server, and at the URL (host, port, number of the database)",
+    )
+
+
+def _by_tls(error: BaseException) -> ssl.SSLError | None:
+    """What TLS said, if that is the cause."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return None if isinstance(cause, (ssl.SSLEOFError, ssl.SSLZeroReturnError)) else cause  # those: it just went
+
+
+def _tls(error: ssl.SSLError) -> Finding:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        why = f"its certificate is not trusted here: {error.verify_message}"
+        mend = "add ?ssl_ca_certs=/path/of/the/ca.pem to the URL, or name the server as its certificate does"
+    else:
+        why = f"what answers there does not speak it ({error.reason or error})"
+        mend = "use the port that the server has for TLS, or redis:// if it has none"
+    return Finding("tls", REFUSE, "the TLS connection to the server does not come about", why, mend)
+
+
+# ---------------------------------------------------------------- judging
+
+
+def _version(facts: Facts) -> list[Finding]:
+    return judge_version(facts.info, managed=facts.settings is None)
+
+
+def _rights(facts: Facts) -> list[Finding]:
+    if not facts.denied:
+        return []
+    return [
+        Finding(
+            "acl_narrow",
+            REFUSE,
+            f"the store's user may not run {', '.join(facts.denied)}",
+            "jqd's scripts use these commands on its keys, and would fail half-way through a job's life",
+            "allow them to that user: ACL SETUSER name " + " ".join(f"+{name.lower()}" for name in facts.denied),
+        )
+    ]
+
+
+def _persistence(facts: Facts) -> list[Finding]:
+    file_on = bool(facts.info.get("aof_enabled"))
+    if facts.settings is None:
+        return [_unseen(file_on)]
+    if not file_on:
+        return [_snapshots_only() if facts.settings["save"] else _nothing_kept()]
+    found = []
+    if facts.settings["appendfsync"] == "no":
+        found.append(
+            Finding(
+                "appendfsync_no",
+                REFUSE,
+                "appendfsync is no",
+                "the server leaves its syncs to chance: a power cut takes what it got in the last half minute",
+                "CONFIG SET appendfsync everysec, and the same in its configuration file",
+            )
+        )
+    if facts.settings["no-appendfsync-on-rewrite"] == "yes":
+        found.append(
+            Finding(
+                "rewrite_without_sync",
+                WARN,
+                "no-appendfsync-on-rewrite is yes",
+                "while the server rewrites its file, minutes perhaps, it syncs nothing; the journals keep all "
+                "meanwhile, and apply it again after a crash",
+                "CONFIG SET no-appendfsync-on-rewrite no",
+            )
+        )
+    return found
+
+
+def _nothing_kept() -> Finding:
+    return Finding(
+        "no_persistence",
+        REFUSE,
+        "the server keeps nothing on disk",
+        "it has neither an append-only file nor save points, so its next restart forgets every job",
+        "CONFIG SET appendonly yes, and the same in its configuration file",
+    )
+
+
+def _snapshots_only() -> Finding:
+    # Survivable: whoever comes back older is noticed, and the journals, which are kept until a later snapshot
+    # succeeded, tell it all again (the barrier). So no reason to refuse, but it has its price.
+    return Finding(
+        "snapshots_only",
+        WARN,
+        "the server takes snapshots only",
+        "after a crash it is as old as its last one: all since then is applied again from the journals, jobs that "
+        "ended meanwhile run again where their journal is gone, and journals are kept until a snapshot succeeds",
+        "CONFIG SET appendonly yes, and the same in its configuration file",
+    )
+
+
+def _unseen(file_on: bool) -> Finding:
+    file = "keeps an append-only file, but whether it syncs it" if file_on else "has no append-only file; what it keeps"
+    return Finding(
+        "config_unseen",
+        WARN,
+        "the server does not show its settings",
+        f"CONFIG GET is forbidden or renamed, as on managed servers. It {file} could not be seen",
+        "allow +config|get to this user, or make sure that its provider syncs what it keeps every second",
+    )
+
+
+def _writing(facts: Facts) -> list[Finding]:
+    last = {
+        "aof_write_failed": ("aof_last_write_status", "write to its append-only file"),
+        "aof_rewrite_failed": ("aof_last_bgrewrite_status", "rewrite of its append-only file"),
+        "snapshot_failed": ("rdb_last_bgsave_status", "snapshot"),
+    }
+    return [
+        Finding(
+            code,
+            WARN,
+            f"the server's last {what} failed",
+            "its disk is full or failing, or it has no memory to fork; until that is over it may refuse writes",
+            "look at its log and its disk (df, dmesg)",
+        )
+        for code, (field, what) in last.items()
+        if facts.info.get(field, "ok") != "ok"
+    ]
+
+
+def _memory(facts: Facts) -> list[Finding]:
+    limit, used = int(facts.info.get("maxmemory", 0)), int(facts.info.get("used_memory", 0))
+    policy = str(facts.info.get("maxmemory_policy", "noeviction"))
+    found = []
+    if policy.startswith("allkeys"):
+        now = f"above {limit} bytes it deletes" if limit else "as soon as it gets a limit (maxmemory) it would delete"
+        found.append(
+            Finding(
+                "evicting",
+                REFUSE,
+                f"maxmemory-policy is {policy}",
+                f"{now} jobs to make room for others",
+                "CONFIG SET maxmemory-policy noeviction, and the same in its configuration file",
+            )
+        )
+    elif policy != "noeviction":
+        found.append(
+            Finding(
+                "evicting_others",
+                WARN,
+                f"maxmemory-policy is {policy}",
+                "it deletes only keys with an expiry. jqd's have none, so they stay, but somebody else's may not",
+                "CONFIG SET maxmemory-policy noeviction, on a server that jqd has for itself",
+            )
+        )
+    if limit and used > limit * FULL_PART:
+        found.append(
+            Finding(
+                "nearly_full",
+                WARN,
+                f"the server uses {used} of {limit} bytes (maxmemory)",
+                "when it is full no new jobs are applied to it: they wait in the journals",
+                "CONFIG SET maxmemory to more, keep ended jobs for a shorter time, or run more workers",
+            )
+        )
+    return found
+
+
+def _clocks(facts: Facts) -> list[Finding]:
+    if abs(facts.ahead_ms) <= CLOCKS_APART_MS:
+        return []
+    way = "ahead of" if facts.ahead_ms > 0 else "behind"
+    return [
+        Finding(
+            "clocks_apart",
+            WARN,
+            f"the server's clock is {abs(facts.ahead_ms) / 1000:g} s {way} this machine's",
+            "dates of jobs and retries are judged by the server's clock; leases are not",
+            "let both machines set their clocks by NTP",
+        )
+    ]

@@ -1,0 +1,27 @@
+#!lua flags=no-writes
+-- Which of the commands our scripts use are refused to this user. Nothing is read or written.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms
+-- Returns  the refused commands, each once
+-- Errors   none of ours; a user who may not call scripts on these keys at all gets the server's NOPERM
+-- Cost     some 25 checks
+--@include fail keys
+
+local refused = {}
+local function check(command, ...)
+  if not redis.acl_check_cmd(command, ...) then
+    refused[#refused + 1] = command
+  end
+end
+
+for _, command in ipairs({'hget', 'hexists', 'hmget', 'hstrlen', 'hdel'}) do check(command, K.jobs, 'x') end
+for _, command in ipairs({'hgetall', 'hkeys', 'hvals', 'hlen', 'type', 'exists'}) do check(command, K.jobs) end
+for _, command in ipairs({'hset', 'hsetnx', 'hincrby'}) do check(command, K.jobs, 'x', '1') end
+for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.later, 'x') end
+check('zrange', ready_key('x'), '0', '1')
+check('zadd', held_key('x'), '1', 'x')
+check('zcard', K.later)
+check('get', K.fence)
+check('set', K.fence, '1')
+check('time')
+return refused
