@@ -79,9 +79,8 @@ class Ingest(Generic[Record]):
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
-        self._unanswered: Chunk[Record] | None = (
-            None  # sent, but the answer was lost: sent again as it is, first of all
-        )
+        # Sent from that position, but the answer was lost: sent again as it is, first of all.
+        self._unanswered: tuple[int, Chunk[Record]] | None = None
         self._ahead: Stretch[Record] | None = None  # read already, while the store was at work on what is before it
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
@@ -103,11 +102,10 @@ class Ingest(Generic[Record]):
                         await self._free.wait()
                     continue
                 if self._unanswered is not None:
-                    await self._apply(self._unanswered)
+                    await self._apply(*self._unanswered)
                     self._seek(self._position or 0)
                 await self._step()
             except PositionMismatch as mismatch:
-                self._unanswered = None
                 self._go_to(mismatch.stored)
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
@@ -162,6 +160,10 @@ class Ingest(Generic[Record]):
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
+        if self._unanswered is not None and position not in (self._unanswered[0], self._unanswered[1].end):
+            self._unanswered = (
+                None  # it begins where the store does not stand: from there it would skip what is between
+            )
         self._seek(position)
         self._advance(position)
 
@@ -221,11 +223,12 @@ class Ingest(Generic[Record]):
 
     async def _apply_and_prepare(self, chunk: Chunk[Record], ahead: Iterator[Chunk[Record]]) -> Chunk[Record] | None:
         """Apply a chunk, and decode the next one while the store is at work on it: it has a core of its own."""
-        failed: list[StoreError] = []
+        assert self._position is not None
+        start, failed = self._position, list[StoreError]()
 
         async def apply() -> None:
             try:
-                await self._apply(chunk)
+                await self._apply(start, chunk)
             except StoreError as error:
                 failed.append(error)  # raised below, outside the nursery, as what it is
 
@@ -237,12 +240,11 @@ class Ingest(Generic[Record]):
             raise failed[0]
         return following
 
-    async def _apply(self, chunk: Chunk[Record]) -> None:
-        assert self._position is not None
+    async def _apply(self, start: int, chunk: Chunk[Record]) -> None:
         # The same chunk until it is answered: only then does the store recognise a repeat, and are its waiters told.
-        self._unanswered = chunk
+        self._unanswered = start, chunk
         self._sent_end = max(self._sent_end, chunk.end)
-        await self._rules.apply(self._journal.journal_id, self._position, chunk.end, chunk.records)
+        await self._rules.apply(self._journal.journal_id, start, chunk.end, chunk.records)
         self._unanswered = None
         self.pace.went_well()
         self._advance(chunk.end)

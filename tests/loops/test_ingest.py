@@ -109,6 +109,30 @@ async def test_a_lost_answer_doubles_nothing_and_its_waiters_are_told(error: Jqd
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("known", ["nothing", "what came before", "all but the answer"])
+async def test_an_answer_lost_by_a_store_that_then_forgets_skips_nothing(known: str, autojump_clock: None) -> None:
+    """The chunk that is to be sent again begins where the store no longer stands."""
+    async with bench() as made, trio.open_nursery() as nursery:
+        await made.store.look(fresh=True)
+        image = made.store.image()
+        await run(made, nursery)
+        ids = await made.push(5)
+        await made.drained()
+        if known == "what came before":
+            image = made.store.image()
+        made.store.trouble = [StoreAway("answer lost")]
+        ids += await made.push(7)
+        while made.ingest.pace.reason is None:
+            await trio.sleep(0.001)
+        made.store.restart(None if known == "all but the answer" else image)
+        await made.store.look(fresh=False)
+        made.ingest.recheck()
+        await made.drained()
+        assert (await made.store.stats()).waiting == 12
+        assert set(made.applied) == set(ids)
+        nursery.cancel_scope.cancel()
+
+
 async def test_while_the_store_is_away_nothing_is_lost_and_health_says_so(autojump_clock: None) -> None:
     async with bench() as made, trio.open_nursery() as nursery:
         made.store.away = "cable pulled"
