@@ -145,8 +145,10 @@ class History:
 
 
 def load(directory: Path) -> list[Event]:
-    """All events of a directory, from every file of lines."""
-    return [json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().splitlines()]
+    """All events of a directory, from every file of lines. What a killed process wrote last may be half a line."""
+    return [
+        json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().split("\n")[:-1]
+    ]
 
 
 def build(events: Iterable[Event]) -> History:
@@ -379,7 +381,7 @@ def order(h: History) -> Iterator[str]:
         line = waiting[job.name]
         while line and first[line[0][1]].fence <= claim.fence:
             heappop(line)
-        if line and line[0][:2] < (job.priority, job_id) and not _store_struck(h, line[0][2], claimed_t):
+        if line and line[0][:2] < (job.priority, job_id) and not _any_hidden(h, line[0][2], claimed_t):
             yield f"job {job_id} (priority {job.priority}) was claimed before {line[0][1]} (priority {line[0][0]})"
 
 
@@ -545,6 +547,11 @@ def _was_paused(h: History, run: Run) -> bool:
     name, edge = h.of_daemon(run.daemon)
     since_t = run.claim.t if run.claim else run.start_t
     return any(fault.kind != "kill" for fault in h.on(since_t, run.start_t, run.worker, name, edge))
+
+
+def _any_hidden(h: History, t0: float, t1: float) -> bool:
+    """Whether a job may have been claimed without a trace: the answer to its claim was lost."""
+    return any(h.on(t0, t1, *(target for target in h.touching if not target.startswith("worker"))))
 
 
 def _store_struck(h: History, t0: float, t1: float) -> bool:

@@ -1,0 +1,193 @@
+"""The processes of a chaos run: daemons, workers, one store, and the proxies between. Ends only what it started."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import trio
+
+from jqd.store import StoreConfig
+from tests.chaos.edge import Edge
+from tests.chaos.nemesis import LEASE_S, Strike
+from tests.live.harness import ROOT, Daemon
+from tests.valkey import Valkey
+
+RENEW_S, MARGIN_S = 0.5, 0.6
+TIMEOUT_S = 8.0  # of a job: longer than any pause of its worker that should not cost an attempt
+RETRY_CAP_S = 2.0
+HEAL_S = 2 * LEASE_S + RETRY_CAP_S + 30.0
+# Killed processes have no time to say what they executed; measuring them costs half of this machine.
+UNMEASURED = {"COVERAGE_PROCESS_CONFIG": "", "COVERAGE_PROCESS_START": ""}
+SETTINGS = {
+    "JQD_LEASE__LEASE_S": str(LEASE_S),
+    "JQD_LEASE__RENEW_S": str(RENEW_S),
+    "JQD_LEASE__MARGIN_S": str(MARGIN_S),
+    "JQD_RETRY__FIRST_S": "0.2",
+    "JQD_RETRY__CAP_S": str(RETRY_CAP_S),
+    "JQD_STORE__TIMEOUT_S": "1.5",
+    "JQD_RUNNER__BACKOFF_CAP_S": "2",
+    **UNMEASURED,
+}
+
+T = TypeVar("T")
+
+
+class History:
+    """Lines of events of this process."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._file = (directory / "events.jsonl").open("ab", buffering=0)
+
+    def add(self, e: str, **fields: Any) -> float:
+        """Note that something happens now; answers when that is."""
+        t = time.monotonic()
+        self._file.write(msgspec.json.encode({"e": e, "t": t, **fields}) + b"\n")
+        return t
+
+    def close(self) -> None:
+        """Nothing more is noted."""
+        self._file.close()
+
+
+class Cluster:
+    """All processes. Blocking calls run in threads: this process carries the proxies."""
+
+    def __init__(self, base: Path, history: History, source: random.Random, daemons: int = 3, workers: int = 2) -> None:
+        self.base, self.history = base, history
+        self.server = Valkey(base)
+        self.edges = [Edge(f"edge-{i}", self.server.socket, source) for i in range(daemons)]
+        self.daemons: list[Daemon | None] = [None] * daemons
+        self.workers: list[subprocess.Popen[bytes] | None] = [None] * workers
+        self.urls = [""] * daemons
+        self.faults = 0
+        self._binds = ["127.0.0.1:0"] * daemons
+        self._lives = 0
+
+    @property
+    def store(self) -> StoreConfig:
+        """How this process itself looks into the store."""
+        return StoreConfig(url=self.server.url)
+
+    async def start(self) -> None:
+        """The store, the daemons, the workers."""
+        await in_thread(self.server.start)
+        async with trio.open_nursery() as nursery:
+            for i in range(len(self.daemons)):
+                nursery.start_soon(self.start_daemon, i)
+        for i in range(len(self.workers)):
+            self.start_worker(i)
+
+    async def start_daemon(self, i: int) -> None:
+        """Returns when it takes pushes."""
+        self._lives += 1
+        log = self.history.directory / f"jobs-{i}-{self._lives}.jsonl"
+        env = {**SETTINGS, "JQD_LOG__JOB_LOG": str(log)}
+        where = ("--store", self.edges[i].url)
+        daemon = await in_thread(partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env))
+        self.daemons[i], self._binds[i], self.urls[i] = daemon, daemon.bind, daemon.url
+
+    def start_worker(self, i: int) -> None:
+        """Does not wait: it registers by itself."""
+        self._lives += 1
+        args = ["--name", f"worker-{i}", "--book", str(self.history.directory / f"worker-{i}-{self._lives}.jsonl")]
+        args += [part for url in self.urls for part in ("--daemon", url)]
+        with (self.base / f"worker-{i}.log").open("ab") as log:
+            self.workers[i] = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.worker", *args],
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, **UNMEASURED},
+                start_new_session=True,
+            )
+
+    async def strike(self, strike: Strike) -> None:
+        """Do it, wait, and undo it."""
+        self.faults += 1
+        told = {"id": self.faults, "kind": strike.kind, "target": strike.target}
+        self.history.add("nemesis", on="start", **told)
+        part, _, number = strike.target.partition("-")
+        i = int(number or 0)
+        if part == "edge":
+            self.edges[i].misbehave(strike.kind, delay_s=0.2)
+            await trio.sleep(strike.for_s)
+            self.edges[i].mend()
+        elif strike.kind == "stop":
+            pid = self._pid(part, i)
+            os.kill(pid, signal.SIGSTOP)
+            await trio.sleep(strike.for_s)
+            os.kill(pid, signal.SIGCONT)
+        else:
+            await self._kill(part, i)
+            await trio.sleep(strike.for_s)
+            await self._start_again(part, i)
+        self.history.add("nemesis", on="stop", **told)
+
+    async def stop(self) -> list[int]:
+        """SIGTERM to daemons, then to workers; their exit codes."""
+        codes = [await in_thread(daemon.stop) for daemon in self.daemons if daemon is not None]
+        for worker in self.workers:
+            if worker is not None:
+                worker.terminate()
+                codes.append(await in_thread(partial(worker.wait, 30)))
+        return codes
+
+    def end(self) -> None:
+        """Whatever still runs is killed; what is stopped dies too."""
+        for daemon in self.daemons:
+            if daemon is not None:
+                daemon.__exit__()
+        for worker in self.workers:
+            if worker is not None:
+                worker.kill()
+                worker.wait()
+        self.server.kill()
+
+    def fallen(self) -> list[str]:
+        """Daemons and workers that ended by themselves."""
+        named = [(f"daemon-{i}", daemon.child) for i, daemon in enumerate(self.daemons) if daemon is not None]
+        fallen = [name for name, child in named if child.poll() is not None]
+        return fallen + [f"worker-{i}" for i, child in enumerate(self.workers) if child and child.poll() is not None]
+
+    def _pid(self, part: str, i: int) -> int:
+        if part == "store":
+            return self.server.pid
+        process = self.daemons[i].child if part == "daemon" else self.workers[i]  # type: ignore[union-attr]
+        assert process is not None
+        return process.pid
+
+    async def _kill(self, part: str, i: int) -> None:
+        if part == "store":
+            await in_thread(self.server.kill)
+        elif part == "daemon":
+            daemon, self.daemons[i] = self.daemons[i], None
+            assert daemon is not None
+            await in_thread(daemon.kill)
+            daemon.__exit__()
+        else:
+            worker, self.workers[i] = self.workers[i], None
+            assert worker is not None
+            worker.kill()
+            await in_thread(worker.wait)
+
+    async def _start_again(self, part: str, i: int) -> None:
+        if part == "store":
+            await in_thread(self.server.start)
+        elif part == "daemon":
+            await self.start_daemon(i)
+        else:
+            self.start_worker(i)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Do something that blocks."""
+    return await trio.to_thread.run_sync(work)

@@ -1,0 +1,59 @@
+"""What is done to whom, and when: all of it from one seed."""
+
+import random
+from dataclasses import dataclass
+
+LEASE_S = 2.0
+KINDS = (
+    ("kill", "daemon"),
+    ("kill", "worker"),
+    ("kill", "store"),
+    ("stop", "daemon"),
+    ("stop", "worker"),
+    ("stop", "store"),
+    ("drop", "edge"),
+    ("delay", "edge"),
+    ("hole", "edge"),
+    ("cut", "edge"),
+)
+# How long each lasts, in leases: below, at and well above what makes others take over.
+SPANS = {"kill": (0.1, 0.6, 1.5), "stop": (0.5, 1.1, 3.0), "drop": (1.0, 2.0)}
+SPANS |= {"delay": (0.5, 1.0), "hole": (0.5, 1.1, 3.0), "cut": (0.5, 1.1, 2.0)}
+STORE_SPANS = (0.1, 0.5, 1.1)  # everybody waits for the store: long is only more waiting
+QUIET_S = (1.0, 2.0)
+TWICE = 0.35  # of the strikes come with another one
+
+
+@dataclass(frozen=True)
+class Strike:
+    """One fault."""
+
+    at_s: float
+    for_s: float
+    kind: str
+    target: str
+
+
+def plan(seed: int, seconds: float, daemons: int, workers: int) -> list[Strike]:
+    """Faults with quiet between, for `seconds`. Every kind comes before one comes again."""
+    source = random.Random(seed)
+    sizes = {"daemon": daemons, "worker": workers, "edge": daemons}
+    strikes: list[Strike] = []
+    deck: list[tuple[str, str]] = []
+    at_s = source.uniform(*QUIET_S)
+    while at_s < seconds:
+        longest_s = 0.0
+        for _ in range(2 if source.random() < TWICE else 1):
+            if not deck:
+                deck = source.sample(KINDS, len(KINDS))
+            kind, part = deck.pop()
+            spans = STORE_SPANS if part == "store" else SPANS[kind]
+            for_s = LEASE_S * source.choice(spans) * source.uniform(0.9, 1.1)
+            target = part if part == "store" else f"{part}-{source.randrange(sizes[part])}"
+            if any(s.target == target and s.at_s + s.for_s > at_s for s in strikes):
+                continue  # struck already
+            strikes.append(Strike(at_s, for_s, kind, target))
+            longest_s = max(longest_s, for_s)
+            at_s += source.uniform(0.0, 0.5)
+        at_s += longest_s + source.uniform(*QUIET_S)
+    return strikes

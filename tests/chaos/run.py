@@ -1,0 +1,304 @@
+"""One chaos run: traffic on a cluster while a nemesis strikes, then healing, draining, and a last look at every job."""
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import trio
+
+from jqd.errors import StoreError
+from jqd.store import JobView, RedisStore, open_store
+from tests.chaos.check import Verdict, check, load
+from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History
+from tests.chaos.nemesis import LEASE_S, Strike, plan
+from tests.chaos.worker import NAMES, digest
+from tests.live.harness import short_directory
+
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
+BATCH = 10  # jobs of one push
+MAX_RETRY = 30  # what faults cost in attempts must not kill a job
+PUSH_S = 20.0  # a paused daemon answers when it goes on
+CALL_S = 8.0
+CANCEL_SHARE, READS_PER_S = 0.03, 8
+FINAL_READS = 150  # over HTTP, beside the look at all of them in the store
+LOOKERS = 8
+POLL_S = 0.25
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a run is like. `seconds` of faults; starting and draining come on top."""
+
+    seed: int
+    seconds: float
+    rate: int = 220
+    daemons: int = 3
+    workers: int = 2
+
+
+class Traffic:
+    """Pushes at a steady rate, whoever answers; cancels some jobs and looks at others."""
+
+    def __init__(self, settings: Settings, cluster: Cluster, history: History, http: httpx2.AsyncClient) -> None:
+        self.acked: list[str] = []
+        self.problems: list[str] = []
+        self._rate = settings.rate
+        self._source = random.Random(settings.seed + 1)
+        self._cluster, self._history, self._http = cluster, history, http
+        self._n, self._pushes, self._turn = itertools.count(1), itertools.count(1), itertools.count()
+
+    async def run(self, seconds: float) -> None:
+        """Until `seconds` are over and every request has been answered or given up."""
+        end_t = trio.current_time() + seconds
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look, end_t)
+            due_t = trio.current_time()
+            while due_t < end_t:
+                nursery.start_soon(self._push, nursery)
+                due_t += BATCH / self._rate
+                await trio.sleep(max(0.0, due_t - trio.current_time()))
+
+    async def last_words(self) -> list[str]:
+        """One more batch to each daemon: when it has ended, all that was pushed there before is in the store."""
+        before = len(self.acked)
+        async with trio.open_nursery() as nursery:
+            for _ in self._cluster.daemons:
+                await self._push(nursery)
+        return self.acked[before::BATCH]
+
+    async def _push(self, nursery: trio.Nursery) -> None:
+        """One batch; when its daemon is not there, new jobs to the next one."""
+        for _ in self._cluster.daemons:
+            number, turn, jobs = next(self._pushes), next(self._turn), self._jobs()
+            i = turn % len(self._cluster.daemons)
+            told = [_told(job) for job in jobs]
+            body = msgspec.msgpack.encode(jobs)
+            self._history.add("push_invoke", push=number, daemon=f"daemon-{i}", jobs=told)
+            try:
+                answer = await self._http.post(
+                    f"{self._cluster.urls[i]}/v1/jobs", content=body, headers=MSGPACK, timeout=PUSH_S
+                )
+            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+                self._history.add("push_fail", push=number, why=repr(error))
+                continue
+            except httpx2.TransportError as error:
+                self._history.add("push_info", push=number, why=repr(error))
+                return
+            if answer.status_code != 201:
+                kind = "push_fail" if 400 <= answer.status_code < 500 else "push_info"
+                self._history.add(kind, push=number, why=f"{answer.status_code} {answer.text[:200]}")
+                return
+            ids = answer.json()["job_ids"]
+            self._history.add("push_ok", push=number, ids=ids)
+            self.acked += ids
+            for job_id in ids:
+                if self._source.random() < CANCEL_SHARE:
+                    nursery.start_soon(self._cancel, job_id)
+            return
+
+    def _jobs(self) -> list[dict[str, Any]]:
+        source, jobs = self._source, []
+        for _ in range(BATCH):
+            name = source.choice(NAMES)
+            plan_ = source.choices(("ok", "retry", "failed"), (0.94, 0.04, 0.02))[0]
+            ms = source.choice((50, 200, 600)) if name == "slow" else source.choice((0, 0, 0, 20))
+            argument = {"n": next(self._n), "plan": plan_, "ms": ms, "pad": "x" * source.randrange(200)}
+            job = {"name": name, "argument": argument, "priority": source.randrange(3), "max_retry": MAX_RETRY}
+            job |= {"timeout": TIMEOUT_S}
+            if source.random() < 0.05:
+                job["delay"] = round(source.uniform(0.5, 6.0), 3)
+            jobs.append(job)
+        return jobs
+
+    async def _cancel(self, job_id: str) -> None:
+        """Somebody else than its pusher wants it cancelled, at once or a little later."""
+        await trio.sleep(self._source.choice((0.0, 0.0, 0.3, 1.0)))
+        url = self._source.choice(self._cluster.urls)
+        self._history.add("cancel_invoke", job=job_id)
+        try:
+            answer = await self._http.delete(f"{url}/v1/jobs/{job_id}", timeout=CALL_S)
+        except httpx2.TransportError as error:
+            self._history.add("cancel_info", job=job_id, why=repr(error))
+            return
+        if answer.status_code == 204:
+            self._history.add("cancel_ok", job=job_id)
+        elif answer.status_code == 404:
+            self._history.add("read", job=job_id, t0=time.monotonic(), state="unknown")
+        else:
+            self._history.add("cancel_info", job=job_id, why=f"{answer.status_code}")
+
+    async def _look(self, end_t: float) -> None:
+        while trio.current_time() < end_t:
+            await trio.sleep(1 / READS_PER_S)
+            if self.acked:
+                # Mostly of late: what ended long ago is seldom looked at, and never changes.
+                job_id = self.acked[max(0, len(self.acked) - 1 - int(self._source.expovariate(1 / 500)))]
+                await self.read(self._source.choice(self._cluster.urls), job_id)
+
+    async def read(self, url: str, job_id: str) -> None:
+        """Note how a job stands, if the daemon can say."""
+        t0 = time.monotonic()
+        try:
+            answer = await self._http.get(f"{url}/v1/jobs/{job_id}", timeout=CALL_S)
+        except httpx2.TransportError:
+            return  # nothing was told, so nothing can be wrong
+        if answer.status_code in (200, 404):
+            state = answer.json()["state"] if answer.status_code == 200 else "unknown"
+            self._history.add("read", job=job_id, t0=t0, state=state)
+
+
+class Nemesis:
+    """Strikes as planned. A target that is still being mended is left alone."""
+
+    def __init__(self, cluster: Cluster, strikes: list[Strike]) -> None:
+        self._cluster = cluster
+        self._strikes = strikes
+        self._busy: set[str] = set()
+
+    async def run(self) -> None:
+        """Returns when the last fault is over."""
+        began_t = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            for strike in self._strikes:
+                await trio.sleep(max(0.0, began_t + strike.at_s - trio.current_time()))
+                if strike.target not in self._busy:
+                    self._busy.add(strike.target)
+                    nursery.start_soon(self._strike, strike)
+
+    async def _strike(self, strike: Strike) -> None:
+        await self._cluster.strike(strike)
+        self._busy.discard(strike.target)
+
+
+async def chaos(settings: Settings, directory: Path) -> list[str]:
+    """Run it, its history goes to `directory`. Returns what is wrong beside the history: who fell, who ended badly."""
+    problems: list[str] = []
+    history = History(directory)
+    with short_directory() as base, _closing(history):
+        cluster = Cluster(base, history, random.Random(settings.seed + 2), settings.daemons, settings.workers)
+        try:
+            async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False) as http:
+                for edge in cluster.edges:
+                    await nursery.start(edge.run)
+                await cluster.start()
+                traffic = Traffic(settings, cluster, history, http)
+                await _open(settings, cluster, history, http)
+                async with trio.open_nursery() as running:
+                    strikes = plan(settings.seed, settings.seconds, settings.daemons, settings.workers)
+                    running.start_soon(traffic.run, settings.seconds)
+                    running.start_soon(Nemesis(cluster, strikes).run)
+                history.add("healed")
+                problems += [f"{name} ended by itself" for name in cluster.fallen()]
+                await _drain(cluster, history, http, await traffic.last_words())
+                await _last_look(cluster, history, traffic)
+                codes = await cluster.stop()
+                problems += [f"exit codes {codes}, 0 wanted"] if any(codes) else []
+                nursery.cancel_scope.cancel()
+        finally:
+            cluster.end()
+            for log in base.glob("*.log"):
+                (directory / log.name).write_bytes(log.read_bytes())
+                problems += [f"{log.name} holds a traceback"] if b"Traceback" in log.read_bytes() else []
+    return problems
+
+
+async def _open(settings: Settings, cluster: Cluster, history: History, http: httpx2.AsyncClient) -> None:
+    """Note what a reader of the history must know, once every daemon runs and has all workers."""
+    history.add(
+        "config", lease_s=LEASE_S, renew_s=RENEW_S, timeout_s=TIMEOUT_S, max_retry=MAX_RETRY, heal_s=HEAL_S,
+        seed=settings.seed, seconds=settings.seconds, rate=settings.rate,
+    )  # fmt: skip
+    history.add("clock", wall_ms=time.time() * 1000)
+    for i, url in enumerate(cluster.urls):
+        while len(stats := (await _stats(http, url))["runner"]["workers"]) < settings.workers:
+            assert len(stats) <= settings.workers
+            await trio.sleep(POLL_S)
+        history.add("daemon_is", name=f"daemon-{i}", sysid=(await _stats(http, url))["daemon"])
+
+
+async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, last: list[str]) -> None:
+    """Until nothing waits and no daemon holds anything, or it takes too long: the checker says so then."""
+    async with open_store(cluster.store) as store:
+        await store.look(fresh=False)
+        with trio.move_on_after(HEAL_S + 5.0):
+            while not await _is_quiet(store, cluster, http, last):
+                await trio.sleep(POLL_S)
+            history.add("drained")
+
+
+async def _is_quiet(store: RedisStore, cluster: Cluster, http: httpx2.AsyncClient, last: list[str]) -> bool:
+    try:
+        for job_id in last:
+            view = await store.get_job(job_id)
+            if not isinstance(view, JobView) or not view.state.is_final:
+                return False
+        told = await store.stats()
+    except StoreError:
+        return False
+    held = [(await _stats(http, url))["runner"]["in_hand"] for url in cluster.urls]
+    return not (told.waiting or told.scheduled or told.running or any(held))
+
+
+async def _stats(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
+    try:
+        answer = await http.get(f"{url}/v1/stats", headers={"accept": "application/json"}, timeout=CALL_S)
+        return answer.raise_for_status().json()  # type: ignore[no-any-return]
+    except httpx2.HTTPError:
+        return {"runner": {"in_hand": 1, "workers": []}}  # it cannot be said that it is quiet
+
+
+async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> None:
+    """Every acknowledged job as the store has it, a few also as daemons tell it."""
+    ids = iter(traffic.acked)
+    async with open_store(cluster.store) as store:
+        await store.look(fresh=False)
+
+        async def look() -> None:
+            for job_id in ids:
+                try:
+                    view = await store.get_job(job_id)
+                except StoreError as error:
+                    history.add("final", job=job_id, state=f"unreadable: {error}")
+                else:
+                    state = view.state.value if isinstance(view, JobView) else repr(view)
+                    history.add("final", job=job_id, state=state)
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(LOOKERS):
+                nursery.start_soon(look)
+        told = await store.stats()
+    history.add(
+        "census", waiting=told.waiting, scheduled=told.scheduled, running=told.running, ended=told.ended, dead=told.dead
+    )
+    step = max(1, len(traffic.acked) // FINAL_READS)
+    for job_id, url in zip(traffic.acked[::step], itertools.cycle(cluster.urls), strict=False):
+        await traffic.read(url, job_id)
+
+
+def _told(job: dict[str, Any]) -> dict[str, Any]:
+    """A job as the history tells it."""
+    argument = job["argument"]
+    fields = {"n": argument["n"], "sha": digest(argument), "plan": argument["plan"]}
+    return fields | {"name": job["name"], "delay_s": job.get("delay", 0), "priority": job["priority"]}
+
+
+@contextmanager
+def _closing(history: History) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        history.close()
+
+
+def run(settings: Settings, directory: Path) -> tuple[Verdict, list[str]]:
+    """Run, check. Returns the verdict and what is wrong beside it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    problems = trio.run(chaos, settings, directory)
+    return check(load(directory)), problems
