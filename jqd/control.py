@@ -19,6 +19,7 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.renew import Peer, Renew
+from jqd.loops.watch import Watch
 from jqd.rates import Rates
 from jqd.record import Lane, PushedJob
 from jqd.runner import Runner, Workers
@@ -39,6 +40,7 @@ class Control:
         renew: Renew,
         rates: Rates,
         lanes: Mapping[Lane, Ingest[Any]],
+        watch: Watch,
         paces: Sequence[Pace],
         endings: Endings,
         clock: Clock,
@@ -53,6 +55,7 @@ class Control:
         self._renew = renew
         self._rates = rates
         self._lanes = lanes
+        self._watch = watch
         self._paces = paces
         self._endings = endings
         self._clock = clock
@@ -74,6 +77,8 @@ class Control:
         """None when jobs are being run, else why not."""
         if self.draining:
             return "this daemon is shutting down"
+        if self._watch.reason is not None:
+            return self._watch.reason
         for pace in self._paces:
             if pace.reason is not None:
                 return f"the store cannot be used by {pace.loop}: {pace.reason}"
@@ -82,7 +87,7 @@ class Control:
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing."""
         failing = (self._joblog.failing, self._workers.failing)
-        return [*self._journal.stats().damaged, *(reason for reason in failing if reason)]
+        return [*self._journal.stats().damaged, *(reason for reason in failing if reason), *self._watch.accepted]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
         """A batch was acknowledged."""

@@ -39,11 +39,12 @@ from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.retention import Retention
 from jqd.loops.settle import Settle
+from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.rates import Rates
 from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 from jqd.runner import Runner, Workers
 from jqd.scheduler import Scheduler
-from jqd.store import Store, open_embedded, open_store
+from jqd.store import Store, StoreConfig, open_embedded, open_store
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
@@ -57,8 +58,18 @@ log = get_logger("daemon")
 class Daemon:
     """All parts of one daemon, built but not yet running."""
 
-    def __init__(self, config: Config, journal: Journal, store: Store, clock: Clock, source: random.Random) -> None:
+    def __init__(
+        self,
+        config: Config,
+        journal: Journal,
+        store: Store,
+        clock: Clock,
+        source: random.Random,
+        watch: Watch | None = None,
+    ) -> None:
+        """`watch`: None for a store that has no server to look at."""
         self.config = config
+        self.watch = watch or watch_nothing()
         self.journal = journal
         self.store = store
         self.clock = clock
@@ -89,6 +100,7 @@ class Daemon:
             renew=self.renew,
             rates=self.rates,
             lanes=self.lanes,
+            watch=self.watch,
             paces=[
                 *(self.barrier.pace, self.renew.pace, self.dispatch.pace),
                 *(lane.pace for lane in self.lanes.values()),
@@ -140,13 +152,22 @@ class Daemon:
         )
         self.purge = Purge(store=store, source=source)
         self.retention = Retention(
-            journal=journal, store=store, membership=self.membership, lanes=self.lanes, clock=clock, source=source
+            journal=journal,
+            store=store,
+            membership=self.membership,
+            lanes=self.lanes,
+            clock=clock,
+            source=source,
+            unsafe=lambda: self.watch.reason is not None,
         )
 
     def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
         rules: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: LaneRules(
-                decode_jobs, self.store.apply_jobs, lambda job: len(job.argument) + RECORD_BYTES, self._ingested
+                decode_jobs,
+                self.watch.guard(self.store.apply_jobs),
+                lambda job: len(job.argument) + RECORD_BYTES,
+                self._ingested,
             ),
             Lane.OUTCOMES: LaneRules(
                 decode_outcomes,
@@ -246,6 +267,7 @@ class Daemon:
             self.settle.run_returns,
             self.purge.run,
             self.retention.run,
+            self.watch.run,
             self.barrier.run,
             *(lane.run for lane in self.lanes.values()),
         ]
@@ -277,10 +299,12 @@ class Daemon:
 async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: None) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
-    `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion before
-    anything is accepted.
+    `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion and
+    StoreUnsafe before anything is accepted.
     """
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if config.store.url:
+        await watch_over(config.store).start()
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -301,8 +325,9 @@ async def _serve_once(
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
-        store = await stack.enter_async_context(_open_store(config))
-        daemon = Daemon(config, journal, store, clock, source)
+        settings = await stack.enter_async_context(_store_settings(config))
+        store = await stack.enter_async_context(open_store(settings))
+        daemon = Daemon(config, journal, store, clock, source, watch_over(settings))
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         await nursery.start(_watch_signals, stop, config.drain_s)
@@ -340,14 +365,13 @@ async def _fork(daemon: Daemon) -> bytes:
 
 
 @asynccontextmanager
-async def _open_store(config: Config) -> AsyncIterator[Store]:
-    """The store the operator named, or one of our own in the data directory."""
-    async with AsyncExitStack() as stack:
-        settings = config.store
-        if not settings.url:
-            url = await stack.enter_async_context(open_embedded(config.data_dir / "store"))
-            settings = dataclasses.replace(settings, url=url)
-        yield await stack.enter_async_context(open_store(settings))
+async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
+    """Of the store the operator named, or of one of our own in the data directory."""
+    if config.store.url:
+        yield config.store
+        return
+    async with open_embedded(config.data_dir / "store") as url:
+        yield dataclasses.replace(config.store, url=url)
 
 
 async def _watch_signals(

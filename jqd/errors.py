@@ -66,7 +66,7 @@ class StoreRefused(StoreError):
     """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
 
 
-class StoreUnsafe(StoreError):
+class StoreUnsafe(StoreRefused):
     """The store is set up so that it would lose jobs. The message says which setting and how to mend it."""
 
 

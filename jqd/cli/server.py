@@ -37,6 +37,7 @@ async def serve(
     drain: str | None = None,
     log_level: str | None = None,
     insecure: Annotated[bool | None, Parameter(negative="")] = None,
+    i_accept_loss: Annotated[bool | None, Parameter(negative="")] = None,
 ) -> int:
     """Run one daemon. Without --store it keeps its own Valkey in the data directory.
 
@@ -58,8 +59,10 @@ async def serve(
         debug, info, warning or error.
     insecure
         Listen on another address than loopback although nobody is asked who they are.
+    i_accept_loss
+        Use a store although its settings would lose jobs (`jqd doctor` says which).
     """
-    settings = _load(config, bind, data_dir, store, drain, log_level, insecure)
+    settings = _load(config, bind, data_dir, store, drain, log_level, insecure, i_accept_loss)
     with _usable(settings.data_dir):
         await serve_daemon(settings, ready=lambda url: print(f"jqd is ready at {url}", flush=True))
     return Exit.DONE
@@ -85,7 +88,7 @@ async def dev(
     log_level
         debug, info, warning or error. Default warning: this is a terminal to read.
     """
-    settings = _load(config, bind, data_dir, None, None, log_level, None, level_default="warning")
+    settings = _load(config, bind, data_dir, None, None, log_level, None, None, level_default="warning")
     if settings.store.url:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
     with _usable(settings.data_dir), _example_worker() as start:
@@ -166,6 +169,7 @@ def _load(
     drain: str | None,
     log_level: str | None,
     insecure: bool | None,
+    i_accept_loss: bool | None,
     *,
     level_default: str | None = None,
 ) -> Config:
@@ -176,6 +180,7 @@ def _load(
         "drain_s": drain,
         "log.level": log_level,
         "insecure": insecure,
+        "store.i_accept_loss": i_accept_loss,
     }
     defaults = {"log.level": level_default} if level_default is not None else {}
     try:

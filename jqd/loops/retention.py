@@ -10,7 +10,7 @@ again. Outcomes go with their segment: a store that is emptied after that runs t
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -46,13 +46,16 @@ class Retention:
         lanes: Mapping[Lane, Ingest[Any]],
         clock: Clock,
         source: random.Random,
+        unsafe: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`unsafe`: whether the store is set up so that it would lose jobs; its word is worth nothing then."""
         self.pace = Pace("retention", source=source)
         self._journal = journal
         self._store = store
         self._membership = membership
         self._lanes = lanes
         self._clock = clock
+        self._unsafe = unsafe
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -75,8 +78,8 @@ class Retention:
         positions = {
             lane: position for lane, ingest in self._lanes.items() if (position := ingest.position) is not None
         }
-        if not self._membership.settled or len(positions) < len(self._lanes):
-            return  # a life of the store is being entered: what it lacks is in these segments
+        if self._unsafe() or not self._membership.settled or len(positions) < len(self._lanes):
+            return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
         applied = min(self._journal.read_point(lane) for lane in self._lanes)
         start, expired = self._journal.start, self._journal.expired(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s

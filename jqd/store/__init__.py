@@ -1,6 +1,7 @@
 """The truth all daemons share, kept in Redis or Valkey. docs/STORE.md draws its keys and the arrows between states."""
 
 from jqd.store.connect import RedisStore, StoreConfig, open_store
+from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded
 from jqd.store.interface import (
     CALL_JOBS_MAX,
@@ -30,6 +31,7 @@ __all__ = [
     "StoreConfig",
     "StoreStats",
     "WaitingType",
+    "examine",
     "open_embedded",
     "open_store",
 ]

@@ -41,6 +41,7 @@ class StoreConfig:
     result_ttl_s: float = 3_600.0  # an hour to fetch a kept result
     tombstone_keep_s: float = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
     history_max: int = 10  # failed attempts kept of one job
+    i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
 
     def __post_init__(self) -> None:
         for name in ("timeout_s", "connections_max", "ended_keep_s", "result_ttl_s", "tombstone_keep_s", "history_max"):

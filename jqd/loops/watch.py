@@ -1,0 +1,112 @@
+"""Looks at the store's settings again and again: whoever changes them while we run may lose jobs by it.
+
+A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe; what the store
+has already goes on and is ended, and pushes are taken as ever. It is over as soon as the setting is mended.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import Protocol, TypeVar
+
+import trio
+
+from jqd.errors import StoreAway, StoreUnsafe
+from jqd.finding import Finding, Severity, refusals
+from jqd.log import get_logger
+from jqd.store import StoreConfig, examine
+
+LOOK_S = 10.0  # between looks; so long may a bad setting go unnoticed
+
+Examine = Callable[[], Awaitable[list[Finding]]]
+Record = TypeVar("Record", contravariant=True)
+
+
+class Apply(Protocol[Record]):
+    """How a lane applies its records."""
+
+    def __call__(self, journal_id: str, start: int, end: int, records: Sequence[Record], /) -> Awaitable[object]: ...
+
+
+class Watch:
+    """What the last look at the store found."""
+
+    def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
+        """`accept_loss`: the operator said so. What would lose jobs is told, and stops nothing."""
+        self._examine = examine
+        self._accept_loss = accept_loss
+        self._known = False  # whether the server that answers now was looked at
+        self._findings: list[Finding] = []
+        self._log = get_logger("watch")
+
+    @property
+    def reason(self) -> str | None:
+        """Why no new jobs are brought into the store, or None."""
+        refused = [] if self._accept_loss else refusals(self._findings)
+        return "; ".join(["the store would lose jobs", *map(str, refused)]) if refused else None
+
+    @property
+    def accepted(self) -> list[str]:
+        """What would lose jobs, and is accepted."""
+        return [f"accepted: {finding}" for finding in refusals(self._findings)] if self._accept_loss else []
+
+    async def start(self) -> None:
+        """Look before anything else is done. Raises StoreUnsafe; a store that is away is looked at when it is back."""
+        try:
+            await self.look()
+        except StoreAway as error:
+            self._log.warning("watch.store_away", error=str(error))
+        if self.reason is not None:
+            raise StoreUnsafe(f"{self.reason}. To run all the same: --i-accept-loss. `jqd doctor` tells more")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            try:
+                await self.look()
+            except StoreAway as error:
+                # Who needs the store says so already. Another may answer when it is back, so it is looked at anew.
+                self._log.debug("watch.store_away", error=str(error))
+            await trio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look now. Raises StoreAway."""
+        self._known = False
+        findings = await self._examine()
+        self._known = True
+        before, self._findings = self._findings, findings
+        for finding in findings:
+            if finding not in before:
+                self._note(finding)
+        for code in {finding.code for finding in before} - {finding.code for finding in findings}:
+            self._log.info("watch.mended", code=code)
+
+    def guard(self, apply: Apply[Record]) -> Apply[Record]:
+        """`apply`, but only into a store that keeps what it takes. Raises StoreUnsafe, or StoreAway, before it."""
+
+        async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
+            if not self._known:
+                await self.look()
+            if self.reason is not None:
+                raise StoreUnsafe(self.reason)
+            return await apply(journal_id, start, end, records)
+
+        return guarded
+
+    def _note(self, finding: Finding) -> None:
+        note = self._log.error if finding.severity is Severity.REFUSE else self._log.warning
+        note("watch.finding", code=finding.code, what=finding.what, why=finding.why, mend=finding.mend)
+
+
+def watch_over(settings: StoreConfig) -> Watch:
+    """A watch over the server that a store is kept in."""
+    return Watch(partial(examine, settings), accept_loss=settings.i_accept_loss)
+
+
+def watch_nothing() -> Watch:
+    """For a store that has no server."""
+
+    async def nothing_to_say() -> list[Finding]:
+        return []
+
+    return Watch(nothing_to_say, accept_loss=False)

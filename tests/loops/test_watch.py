@@ -1,0 +1,135 @@
+"""Settings that change while we run: health red, new jobs kept in the journal, and all is well again by itself."""
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from jqd.errors import StoreAway, StoreUnsafe
+from jqd.finding import Finding, Severity
+from jqd.loops.watch import LOOK_S, Apply, Watch, watch_nothing
+
+BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
+ODD = Finding("version", Severity.WARN, "the server is old", "holes", "update it")
+
+
+class Server:
+    """Answers the doctor's questions, or not."""
+
+    def __init__(self) -> None:
+        self.findings: list[Finding] = []
+        self.away = False
+        self.looks = 0
+
+    async def examine(self) -> list[Finding]:
+        self.looks += 1
+        await trio.lowlevel.checkpoint()
+        if self.away:
+            raise StoreAway("nobody there")
+        return self.findings
+
+
+class Store:
+    """Takes note of what is applied."""
+
+    def __init__(self) -> None:
+        self.applied: list[tuple[object, ...]] = []
+
+    async def apply(self, journal_id: str, start: int, end: int, records: object, /) -> None:
+        self.applied.append((journal_id, start, end, records))
+
+
+@pytest.fixture
+def server() -> Server:
+    return Server()
+
+
+async def test_jobs_go_into_a_good_store_only(server: Server) -> None:
+    watch, store = Watch(server.examine, accept_loss=False), Store()
+    apply: Apply[object] = watch.guard(store.apply)
+    await apply("j", 0, 1, ["job"])
+    await apply("j", 1, 2, ["job"])
+    assert server.looks == 1, "it was looked at before anything was brought there, and not for every call"
+    server.findings = [ODD, BAD]
+    await watch.look()
+    for _ in range(2):
+        with pytest.raises(StoreUnsafe, match=r"allkeys-lru: it deletes jobs\. To mend it: CONFIG SET"):
+            await apply("j", 2, 3, ["job"])
+    server.findings = [ODD]
+    await watch.look()
+    assert watch.reason is None
+    await apply("j", 2, 3, ["job"])
+    assert [row[1] for row in store.applied] == [0, 1, 2]
+
+
+async def test_a_store_that_was_away_is_looked_at_before_it_gets_jobs(server: Server) -> None:
+    watch, store = Watch(server.examine, accept_loss=False), Store()
+    apply: Apply[object] = watch.guard(store.apply)
+    await apply("j", 0, 1, [])
+    server.away = True
+    with pytest.raises(StoreAway):
+        await watch.look()
+    with pytest.raises(StoreAway):
+        await apply("j", 1, 2, [])
+    server.away, server.findings = False, [BAD]
+    with pytest.raises(StoreUnsafe):
+        await apply("j", 1, 2, [])
+    assert len(store.applied) == 1
+
+
+async def test_a_daemon_does_not_start_on_a_store_that_loses_jobs(server: Server) -> None:
+    server.findings = [ODD]
+    await Watch(server.examine, accept_loss=False).start()
+    server.findings = [ODD, BAD]
+    with pytest.raises(StoreUnsafe, match=r"(?s)allkeys-lru.*--i-accept-loss") as refused:
+        await Watch(server.examine, accept_loss=False).start()
+    assert ODD.what not in str(refused.value)
+
+
+async def test_a_store_that_is_away_does_not_keep_a_daemon_from_starting(server: Server) -> None:
+    server.away = True
+    with capture_logs() as logs:
+        await Watch(server.examine, accept_loss=False).start()
+    assert [line["event"] for line in logs] == ["watch.store_away"]
+
+
+async def test_loss_that_is_accepted_stops_nothing_and_is_told(server: Server) -> None:
+    server.findings = [BAD, ODD]
+    watch, store = Watch(server.examine, accept_loss=True), Store()
+    with capture_logs() as logs:
+        await watch.start()
+    assert watch.reason is None
+    assert watch.accepted == [f"accepted: {BAD}"]
+    assert [(line["code"], line["log_level"]) for line in logs] == [("evicting", "error"), ("version", "warning")]
+    await watch.guard(store.apply)("j", 0, 1, [])
+    assert len(store.applied) == 1
+
+
+async def test_it_is_looked_at_again_and_again(server: Server, autojump_clock: trio.testing.MockClock) -> None:
+    watch = Watch(server.examine, accept_loss=False)
+    with capture_logs() as logs:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch.run)
+            await trio.sleep(LOOK_S / 2)
+            seen = [watch.reason]
+            server.findings = [BAD]
+            await trio.sleep(LOOK_S)
+            seen.append(watch.reason)
+            server.away = True
+            await trio.sleep(LOOK_S)
+            seen.append(watch.reason)
+            server.away, server.findings = False, []
+            await trio.sleep(LOOK_S)
+            seen.append(watch.reason)
+            nursery.cancel_scope.cancel()
+    assert [reason is None for reason in seen] == [True, False, False, True], "what is away is not mended"
+    told = [(line["event"], line.get("code")) for line in logs if line["log_level"] != "debug"]
+    assert told == [("watch.finding", "evicting"), ("watch.mended", "evicting")]
+    assert server.looks == 4
+
+
+async def test_what_has_no_server_is_always_well() -> None:
+    watch, store = watch_nothing(), Store()
+    await watch.start()
+    await watch.guard(store.apply)("j", 0, 1, [])
+    assert watch.reason is None
+    assert len(store.applied) == 1
