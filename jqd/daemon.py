@@ -91,9 +91,13 @@ class Daemon:
         )
         self.scheduler = Scheduler()
         self._build_loops(source)
-        self.control = Control(
-            journal=journal,
-            store=store,
+        self.control = self._build_control()
+        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
+
+    def _build_control(self) -> Control:
+        return Control(
+            journal=self.journal,
+            store=self.store,
             runner=self.runner,
             workers=self.workers,
             membership=self.membership,
@@ -106,10 +110,9 @@ class Daemon:
                 *(lane.pace for lane in self.lanes.values()),
             ],
             endings=self.endings,
-            clock=clock,
+            clock=self.clock,
             joblog=self.joblog,
         )
-        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
 
     def _build_loops(self, source: random.Random) -> None:
         journal, store, clock = self.journal, self.store, self.clock

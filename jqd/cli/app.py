@@ -30,6 +30,7 @@ app.command(
 )
 app.command("jqd.cli.server:dev", help="Run a whole queue here: a daemon, its own store and an example worker.")
 app.command("jqd.cli.server:worker", help="Serve the jobs of a Python module over HTTP.")
+app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
 app.command(jobs.push)
 app.command(jobs.get)
 app.command(jobs.cancel)

@@ -85,7 +85,7 @@ class Watch:
         """`apply`, but only into a store that keeps what it takes. Raises StoreUnsafe, or StoreAway, before it."""
 
         async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
-            if not self._known:
+            if not self._known or self.reason is not None:  # whoever waits for it to be mended looks more often
                 await self.look()
             if self.reason is not None:
                 raise StoreUnsafe(self.reason)

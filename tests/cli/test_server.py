@@ -82,12 +82,22 @@ def test_a_daemon_is_told_what_flags_environment_and_file_say(
     monkeypatch.setenv("JQD_LEASE__LEASE_S", "20s")
     file = tmp_path / "jqd.toml"
     file.write_text('[lease]\nlease_s = 30\nmargin_s = "1s"\n')
-    flags = ["--data-dir", str(tmp_path / "d"), "--store", "redis://127.0.0.1:9", "--drain", "1m", "--insecure"]
+    flags = [
+        "--data-dir",
+        str(tmp_path / "d"),
+        "--store",
+        "redis://127.0.0.1:9",
+        "--drain",
+        "1m",
+        "--insecure",
+        "--i-accept-loss",
+    ]
     assert run(["serve", "--config", str(file), "--bind", "0.0.0.0:1", *flags]) == Exit.DONE
     assert capsys.readouterr().out == "jqd is ready at http://127.0.0.1:7\n"
     config = told[0]
     assert (config.lease.lease_s, config.lease.margin_s, config.drain_s) == (20, 1, 60)
     assert (config.http.bind, config.store.url) == ("0.0.0.0:1", "redis://127.0.0.1:9")
+    assert config.store.i_accept_loss
     assert config.journal.directory == tmp_path / "d" / "journal"
     assert (tmp_path / "d").stat().st_mode & 0o777 == 0o700
 

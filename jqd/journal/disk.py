@@ -1,0 +1,99 @@
+"""Looks at the disk that a journal lies on, and says what of it would lose jobs.
+
+It writes and syncs a small file of its own, which is gone afterwards; a journal that is there is not touched.
+"""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from jqd.finding import Finding, Severity
+
+FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
+MOUNTS = Path("/proc/self/mountinfo")
+
+# What is kept there does not outlive what people expect it to outlive.
+PASSING = {
+    "tmpfs": "it is memory: a restart of the machine forgets all jobs",
+    "ramfs": "it is memory: a restart of the machine forgets all jobs",
+    "overlay": "it is the writable layer of a container and goes with it",
+    "aufs": "it is the writable layer of a container and goes with it",
+}
+REMOTE = frozenset(
+    {"nfs", "nfs4", "cifs", "smb3", "9p", "ceph", "glusterfs", "fuse.sshfs", "fuse.s3fs", "fuse.glusterfs"}
+)
+
+
+def examine_disk(directory: Path, *, mounts: Path = MOUNTS) -> list[Finding]:
+    """What there is to say of the place where the journal lies, or will lie once it is made."""
+    place = directory.absolute()
+    while not place.exists():
+        place = place.parent
+    return [*_writes(place, directory), *_room(place), *_kind(place, mounts)]
+
+
+def _writes(place: Path, directory: Path) -> Iterator[Finding]:
+    try:
+        with tempfile.TemporaryFile(dir=place, prefix=".doctor-") as file:
+            file.write(b"jqd")
+            file.flush()
+            os.fdatasync(file.fileno())
+    except OSError as error:
+        yield Finding(
+            "disk_unwritable",
+            Severity.REFUSE,
+            f"nothing can be written and synced in {place}",
+            f"the system says: {error.strerror}",
+            f"give this user (id {os.geteuid()}) a directory of its own on a healthy disk: --data-dir"
+            + ("" if place == directory.absolute() else f" ({directory} does not exist yet)"),
+        )
+
+
+def _room(place: Path) -> Iterator[Finding]:
+    state = os.statvfs(place)
+    free = state.f_bavail * state.f_frsize
+    if free < FREE_BYTES:
+        yield Finding(
+            "disk_nearly_full",
+            Severity.WARN,
+            f"{place} has {free >> 20} MiB left",
+            "when the disk is full pushes are refused (507) until there is room again",
+            f"make room, at least {FREE_BYTES >> 20} MiB, or keep less of the journal (journal.retention_s)",
+        )
+
+
+def _kind(place: Path, mounts: Path) -> Iterator[Finding]:
+    kind = _file_system(place, mounts)
+    if kind in PASSING:
+        yield Finding(
+            "disk_passing",
+            Severity.WARN,
+            f"{place} lies on {kind}",
+            PASSING[kind],
+            "name a directory on a disk with --data-dir; for a container, one that is mounted from outside",
+        )
+    elif kind in REMOTE:
+        yield Finding(
+            "disk_remote",
+            Severity.WARN,
+            f"{place} lies on {kind}",
+            "a sync goes over the network: it is slow, it stands still when the server does, and whether it is kept "
+            "there is that server's word; locks between machines may not hold",
+            "name a directory on a local disk with --data-dir",
+        )
+
+
+def _file_system(place: Path, mounts: Path) -> str:
+    """What kind of file system holds `place`; empty where the system does not say (it is no Linux)."""
+    try:
+        device = os.stat(place).st_dev
+        lines = mounts.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        before, _, after = line.partition(" - ")
+        if before.split()[2:3] == [wanted]:
+            return after.split(" ")[0]
+    return ""

@@ -1,0 +1,128 @@
+"""`jqd doctor`, and how `jqd serve` begins and goes on with a store that would lose jobs."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import httpx2
+import pytest
+import redis
+
+from jqd.cli import run
+from jqd.cli.exits import Exit
+from tests.live.harness import Daemon, short_directory
+from tests.valkey import Valkey, valkey
+
+SOON_S = 30.0  # for a loop that tries again within three seconds, on a loaded machine
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Valkey]:
+    """A server of our own: its settings are changed."""
+    with valkey() as one:
+        yield one
+
+
+@pytest.fixture
+def evicting(server: Valkey) -> Iterator[str]:
+    """The URL of that server while it deletes what it likes."""
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        yield server.url
+        client.config_set("maxmemory-policy", "noeviction")
+
+
+def test_a_good_store_and_disk_are_well(server: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--store", server.url, "--data-dir", str(tmp_path), "-o", "json"]) == Exit.DONE
+    told = capsys.readouterr()
+    assert [row["severity"] for row in json.loads(told.out)] in ([], ["warn"]), "the disk of the tests may be tmpfs"
+    assert "would start here" in told.err
+
+
+@pytest.mark.parametrize("output", ["table", "json", "jsonl"])
+def test_a_store_that_loses_jobs_is_named_with_its_mend(
+    output: str, evicting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["doctor", "--store", evicting, "--data-dir", str(tmp_path), "-o", output]) == Exit.FAILED
+    told = capsys.readouterr()
+    assert "CONFIG SET maxmemory-policy noeviction" in told.out
+    assert "would start" not in told.err
+    if output != "table":
+        rows = json.loads(told.out) if output == "json" else [json.loads(line) for line in told.out.splitlines()]
+        (row,) = [row for row in rows if row["severity"] == "refuse"]
+        assert set(row) == {"code", "severity", "what", "why", "mend"}
+        assert row["code"] == "evicting"
+
+
+def test_a_store_that_is_away_is_no_verdict(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    away = f"unix://{tmp_path}/nobody.sock"
+    assert run(["doctor", "--store", away, "--data-dir", str(tmp_path)]) == Exit.UNREACHABLE
+    assert "does not answer" in capsys.readouterr().err
+
+
+def test_a_daemons_own_store_is_looked_at_while_it_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], server: Valkey
+) -> None:
+    assert run(["doctor", "--data-dir", str(tmp_path)]) == Exit.DONE
+    assert "only the disk was looked at" in capsys.readouterr().err
+    with short_directory() as base:
+        (base / "store").mkdir()
+        (base / "store" / "valkey.sock").symlink_to(server.socket)
+        assert run(["doctor", "--data-dir", str(base)]) == Exit.DONE
+    assert "only the disk" not in capsys.readouterr().err
+
+
+def test_a_url_nobody_understands_is_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["doctor", "--store", "mysql://x", "--data-dir", str(tmp_path)]) == Exit.USAGE
+    assert "store.url" in capsys.readouterr().err
+    assert run(["doctor", "--config", str(tmp_path / "absent")]) == Exit.USAGE
+
+
+def test_serve_refuses_a_store_that_loses_jobs(
+    evicting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "d"
+    assert run(["serve", "--store", evicting, "--data-dir", str(data), "--bind", "127.0.0.1:0"]) == Exit.FAILED
+    told = capsys.readouterr()
+    for part in ("allkeys-lru", "CONFIG SET maxmemory-policy noeviction", "--i-accept-loss", "jqd doctor"):
+        assert part in told.err
+    assert "ready" not in told.out
+    assert list(data.iterdir()) == [], "nothing was begun"
+
+
+def test_loss_that_is_accepted_is_told_by_health(evicting: str) -> None:
+    with short_directory() as base, Daemon(base / "d", "--store", evicting, "--i-accept-loss") as daemon:
+        wait_for(lambda: "accepted: maxmemory-policy is allkeys-lru" in daemon.get("/readyz").text, "it is told")
+
+
+def test_a_setting_that_goes_bad_turns_health_red_and_jobs_wait_in_the_journal() -> None:
+    """The daemon starts while the store is away, which it may; the store comes back with a bad setting."""
+    with short_directory() as base, valkey("--maxmemory-policy", "allkeys-lru") as server:
+        server.stop()
+        with Daemon(base / "d", "--store", server.url) as daemon:
+            pushed = httpx2.post(daemon.url + "/v1/jobs", json={"name": "x"})
+            assert pushed.status_code == 201
+            server.start()
+            with redis.Redis.from_url(server.url) as client:
+                reason = wait_reason(daemon, "allkeys-lru")
+                assert "CONFIG SET maxmemory-policy noeviction" in reason
+                assert daemon.get("/readyz").status_code == 200, "pushes are taken"
+                assert client.hlen("{jqd:0}:jobs") == 0
+                client.config_set("maxmemory-policy", "noeviction")
+                wait_for(lambda: client.hlen("{jqd:0}:jobs") == 1, "the job is in the store")
+            assert "allkeys-lru" not in daemon.get("/readyz").text
+
+
+def wait_for(holds: Callable[[], object], what: str) -> None:
+    """Watch a process of its own."""
+    deadline = time.monotonic() + SOON_S
+    while not holds():
+        assert time.monotonic() < deadline, f"it never came that {what}"
+        time.sleep(0.05)
+
+
+def wait_reason(daemon: Daemon, part: str) -> str:
+    """Why no jobs are run, once it is for that reason."""
+    wait_for(lambda: part in daemon.get("/readyz/run").text, f"it says {part}")
+    return str(daemon.get("/readyz/run").json()["reason"])
