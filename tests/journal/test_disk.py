@@ -1,69 +1,303 @@
-"""What the doctor says of the disk a journal lies on."""
+"""The real disk: private, locked, and refusing as kernels do."""
 
+import errno
 import os
+import shutil
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from jqd.finding import Finding, refusals
-from jqd.journal import disk
-from jqd.journal.disk import PASSING, REMOTE, examine_disk
+from jqd.clock import ManualClock, SystemClock
+from jqd.errors import JournalLocked, JournalRefused
+from jqd.journal import JournalConfig, OsFiles, open_journal
+from tests.journal.conftest import push, read_lane, until
 
 
-def codes(findings: list[Finding]) -> list[str]:
-    return [finding.code for finding in findings]
+def config(tmp_path: Path, **settings: object) -> JournalConfig:
+    return JournalConfig(directory=tmp_path / "a" / "journal", **{"retry_s": 0.001, **settings})  # type: ignore[arg-type]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+async def test_a_directory_is_made_private_and_read_back_in_a_later_life(tmp_path: Path) -> None:
+    settings = config(tmp_path, segment_bytes=100)
+    before = descriptors()
+    async with open_journal(settings, clock=SystemClock()) as journal:
+        await push(journal, b"one" * 30, b"two" * 30, b"three")
+        assert await read_lane(journal) == [b"one" * 30, b"two" * 30, b"three"]
+        assert settings.directory.stat().st_mode & 0o777 == 0o700
+        assert all(path.stat().st_mode & 0o777 == 0o600 for path in settings.directory.iterdir())
+    assert descriptors() == before
+    async with open_journal(settings, clock=SystemClock()) as journal:
+        assert await read_lane(journal) == [b"one" * 30, b"two" * 30, b"three"]
+        assert journal.stats().damaged == []
+
+
+async def test_a_second_daemon_is_told_who_lives_there(tmp_path: Path) -> None:
+    async with open_journal(config(tmp_path), clock=ManualClock()):
+        before = descriptors()
+        with pytest.raises(JournalLocked, match=rf"in use by another daemon \(process {os.getpid()}\)"):
+            async with open_journal(config(tmp_path), clock=ManualClock()):
+                pass
+        assert descriptors() == before
+    async with open_journal(config(tmp_path), clock=ManualClock()):
+        pass
+
+
+async def test_a_torn_tail_and_damage_on_a_real_disk(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        await push(journal, b"a", b"b", b"c")
+    (path,) = settings.directory.glob("*.jqd")
+    with path.open("r+b") as file:
+        file.seek(8_192 + 45 + 20)
+        file.write(b"\xff")
+        file.seek(0, os.SEEK_END)
+        file.write(b"torn")
+    for _ in range(2):
+        async with open_journal(settings, clock=ManualClock()) as journal:
+            assert await read_lane(journal) == [b"a", b"c"]
+            assert path.with_suffix(".damaged").samefile(path)
+            assert path.with_suffix(".damaged").name in " ".join(journal.stats().damaged)
+    assert [each.read_bytes() for each in settings.directory.glob("*.torn")] == [b"torn"]
+
+
+async def test_a_deleted_directory_is_noticed_before_the_next_ack(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        await push(journal, b"a")
+        shutil.rmtree(settings.directory)
+        with pytest.raises(JournalRefused, match="deleted or replaced"):
+            await push(journal, b"b")
+        await until(lambda: "lock file" in (journal.refusing or ""))
+        shutil.rmtree(settings.directory.parent)
+        settings.directory.parent.write_text("a file where the directory was")
+        assert "lock file" in (journal.refusing or "")
+
+
+async def test_a_replaced_directory_is_noticed_before_the_next_ack(tmp_path: Path) -> None:
+    settings = config(tmp_path)
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        await push(journal, b"a")
+        settings.directory.rename(settings.directory.with_name("moved"))
+        shutil.copytree(settings.directory.with_name("moved"), settings.directory)
+        with pytest.raises(JournalRefused, match="deleted or replaced"):
+            await push(journal, b"b")
+
+
+async def test_a_directory_that_cannot_be_made_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a").write_text("in the way")
+    before = descriptors()
+    with pytest.raises(JournalRefused, match="cannot be opened"):
+        async with open_journal(config(tmp_path), clock=ManualClock()):
+            pass
+    assert descriptors() == before
+
+
+async def test_a_lock_that_is_no_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a" / "journal").mkdir(parents=True)
+    (tmp_path / "a" / "journal" / "lock").symlink_to("/dev/null")
+    with pytest.raises(JournalRefused, match="cannot be opened"):
+        async with open_journal(config(tmp_path), clock=ManualClock()):
+            pass
+
+
+def test_a_lock_that_fails_leaves_no_descriptor_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import fcntl
+
+    def broken(fd: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", broken)
+    before = descriptors()
+    with pytest.raises(OSError, match="locks"):
+        OsFiles().lock(tmp_path / "lock")
+    assert descriptors() == before
+
+
+def test_the_last_descriptor_opens_a_file_and_the_next_one_closed_takes_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = OsFiles()
+    before = descriptors()
+    files.open_directory(tmp_path)
+    held = descriptors() - before
+    real_open, left = os.open, [0]
+
+    def scarce(path: Path, flags: int, mode: int = 0o777) -> int:
+        if descriptors() - before >= held + left[0]:
+            raise OSError(errno.ENFILE, os.strerror(errno.ENFILE))
+        return real_open(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", scarce)
+    for _ in range(3):
+        fd = files.create(tmp_path / "x")  # there is none left but the spare
+        with pytest.raises(OSError, match="Too many open files"):
+            files.create(tmp_path / "y")
+        files.write(fd, [b"abcdef"])
+        files.sync(fd)
+        files.close(fd)
+        assert descriptors() - before == held
+        assert files.size(tmp_path / "x") == 6  # made anew each time
+    left[0] = 1
+    fd = files.open(tmp_path / "x", write=True)
+    files.overwrite(fd, b"XY", 2)
+    files.truncate(fd, 5)
+    assert files.read(fd, 100, 1) == b"bXYe"
+    files.close(fd)
+    files.release()
+    assert descriptors() == before
+
+
+def test_a_short_write_in_the_midst_of_a_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
+    with pytest.raises(OSError, match="short write"):
+        OsFiles().overwrite(0, b"xy", 0)
+
+
+def run_alone(program: str, *arguments: object) -> str:
+    """In a process of its own, whose limits may be lowered."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()[-1]
+
+
+COMMON = """
+import os, resource, sys, trio
+from pathlib import Path
+from jqd.clock import SystemClock
+from jqd.errors import JournalRefused
+from jqd.journal import JournalConfig, open_journal
+from jqd.log import configure
+from jqd.record import Lane
+configure(level="error")
+directory = Path(sys.argv[1])
+
+async def push(journal, body):
+    await journal.wsync(journal.write(Lane.JOBS, 1, body))
+"""
+
+
+async def test_a_file_size_limit_is_a_short_write_and_then_a_refusal_and_never_an_ack(tmp_path: Path) -> None:
+    out = run_alone(
+        COMMON
+        + """
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+
+async def main():
+    kept = 0
+    async with open_journal(JournalConfig(directory=directory, retry_s=0.01), clock=SystemClock()) as journal:
+        refused = 0
+        for _ in range(40):
+            try:
+                await push(journal, os.urandom(9_000))
+                kept += 1
+            except JournalRefused as error:
+                assert "EFBIG" in str(error), error
+                refused += 1
+                while journal.refusing:
+                    await trio.sleep(0.005)
+        assert refused == 3, refused
+    print(kept)
+
+trio.run(main)
+""",
+        tmp_path,
+    )
+    async with open_journal(JournalConfig(directory=tmp_path), clock=ManualClock()) as journal:
+        assert len(await read_lane(journal)) == int(out) == 37
+        assert journal.stats().damaged == []
+
+
+async def test_rotation_goes_on_when_the_process_has_no_descriptor_left(tmp_path: Path) -> None:
+    run_alone(
+        COMMON
+        + """
+async def main():
+    async with open_journal(JournalConfig(directory=directory, segment_bytes=100), clock=SystemClock()) as journal:
+        await push(journal, b"first")
+        hoard = []
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+        try:
+            while True:
+                hoard.append(os.open("/", os.O_RDONLY))
+        except OSError:
+            pass
+        for n in range(20):
+            await push(journal, b"x" * 100)
+            token = journal.read_reserve(Lane.JOBS, 100)
+            journal.read_cancel(token)
+        assert journal.stats().segments > 15
+        assert journal.stats().refusals == 0
+        try:
+            os.open("/", os.O_RDONLY)
+        except OSError as error:
+            assert error.errno == 24
+        else:
+            raise AssertionError("there were descriptors left")
+    print("ok")
+
+trio.run(main)
+""",
+        tmp_path,
+    )
+    async with open_journal(JournalConfig(directory=tmp_path), clock=ManualClock()) as journal:
+        assert await read_lane(journal) == [b"first"] + [b"x" * 100] * 20
 
 
 @pytest.fixture
-def mounts(tmp_path: Path) -> Path:
-    """A table of mounts in which the tests' own disk is an ext4."""
-    file = tmp_path / "mountinfo"
-    write_kind(file, "ext4")
-    return file
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "small"
+    place.mkdir()
+    if mount("-t", "tmpfs", "-o", "size=12m", "tmpfs", place):
+        pytest.skip("this test mounts a small tmpfs, which needs root")
+    yield place
+    subprocess.run(["umount", str(place)], check=True, timeout=10)
 
 
-def write_kind(file: Path, kind: str) -> None:
-    device = os.stat(file.parent).st_dev
-    ours = f"36 35 {os.major(device)}:{os.minor(device)} / /mnt rw,noatime shared:1 - {kind} /dev/sda1 rw"
-    file.write_text(f"22 1 0:999 / /other rw - tmpfs none rw\n{ours}\n")
+def mount(*arguments: object) -> int:
+    done = subprocess.run(["mount", *map(str, arguments)], capture_output=True, timeout=10, check=False)
+    return done.returncode
 
 
-def test_a_good_disk_is_well_and_nothing_is_left_on_it(tmp_path: Path, mounts: Path) -> None:
-    assert examine_disk(tmp_path, mounts=mounts) == []
-    assert examine_disk(tmp_path / "not" / "made" / "yet", mounts=mounts) == []
-    assert list(tmp_path.iterdir()) == [mounts]
+async def test_a_full_disk_refuses_then_resumes_when_there_is_room(small_disk: Path) -> None:
+    settings = JournalConfig(directory=small_disk / "journal", retry_s=0.001)
+    kept = 0
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        with pytest.raises(JournalRefused) as refused:  # noqa: PT012
+            for _ in range(20):
+                await push(journal, bytes([kept]) * 1_000_000)
+                kept += 1
+        assert refused.value.full
+        assert kept > 5
+        await until(lambda: "a new segment" in (journal.refusing or ""))
+        assert journal.refusing_full
+        assert len(await read_lane(journal)) == kept
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        assert len(await read_lane(journal)) == kept  # a start on a full disk still reads
+    assert mount("-o", "remount,size=40m", small_disk) == 0
+    async with open_journal(settings, clock=ManualClock()) as journal:
+        await push(journal, b"there is room")
+        assert len(await read_lane(journal)) == kept + 1
 
 
-@pytest.mark.parametrize("kind", sorted([*PASSING, *REMOTE]))
-def test_a_disk_that_forgets_or_is_far_away_is_told(kind: str, tmp_path: Path, mounts: Path) -> None:
-    write_kind(mounts, kind)
-    (finding,) = examine_disk(tmp_path, mounts=mounts)
-    assert finding.code == ("disk_passing" if kind in PASSING else "disk_remote")
-    assert finding.what.endswith(kind)
-    assert not refusals([finding])
-
-
-def test_where_the_system_tells_no_kinds_there_is_nothing_to_say(tmp_path: Path) -> None:
-    assert examine_disk(tmp_path, mounts=tmp_path / "absent") == []
-    (tmp_path / "empty").write_text("no such device here\n")
-    assert examine_disk(tmp_path, mounts=tmp_path / "empty") == []
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_a_disk_that_takes_nothing_is_refused(
-    there: bool, tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(fd: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr("os.fdatasync", fail)
-    (finding,) = examine_disk(tmp_path if there else tmp_path / "d", mounts=mounts)
-    assert refusals([finding])
-    assert finding.code == "disk_unwritable"
-    assert "Input/output error" in finding.why
-    assert ("does not exist yet" in finding.mend) is not there
-
-
-def test_a_disk_with_little_room_is_told(tmp_path: Path, mounts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "FREE_BYTES", 1 << 60)
-    assert codes(examine_disk(tmp_path, mounts=mounts)) == ["disk_nearly_full"]
+async def test_space_is_given_back_on_a_real_disk(tmp_path: Path) -> None:
+    config = JournalConfig(directory=tmp_path, segment_bytes=50)
+    async with open_journal(config, clock=ManualClock()) as journal:
+        await push(journal, *[b"x" * 56] * 3)
+        assert journal.trim(journal.end) == 200
+    assert sorted(OsFiles().names(tmp_path)) == [f"{200:020d}.jqd", "lock"]
+    async with open_journal(config, clock=ManualClock()) as journal:
+        assert (journal.start, journal.end, journal.stats().damaged) == (200, 300, [])
