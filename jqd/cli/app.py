@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import cyclopts
 
 from jqd import __version__
-from jqd.cli import jobs
+from jqd.cli import jobs, manage
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.errors import JqdError
 
@@ -33,8 +33,11 @@ app.command("jqd.cli.server:worker", help="Serve the jobs of a Python module ove
 app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
 app.command(jobs.push)
 app.command(jobs.get)
-app.command(jobs.cancel)
 app.command(jobs.status)
+for command in (manage.jobs, manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
+    app.command(command)
+app.command(manage.types)
+app.command(manage.daemons)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
 journal.command("jqd.cli.journal:ls", help="List the segments.")
 journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")

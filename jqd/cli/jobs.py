@@ -1,45 +1,23 @@
-"""Commands that ask a daemon: push, get, cancel, status."""
+"""Commands that ask a daemon: push, get, status."""
 
 import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from jqd.cli.argument import argument as read_argument
+from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import push_lines
 from jqd.cli.render import Output, show
-from jqd.client import URL_DEFAULT, Cancel, Client, JobInfo, TimedOut
-from jqd.errors import ConfigError, JqdError
+from jqd.client import Client, JobInfo, TimedOut
+from jqd.errors import JqdError
 
-# Not config's: importing the daemon's configuration takes several times as long as a push.
-DURATION_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Common:
-    """Options of every command that talks to a daemon."""
-
-    output: Annotated[Output, Parameter(alias="-o")] = "table"
-    """table, json or jsonl."""
-    url: Annotated[str | None, Parameter(env_var="JQD_URL")] = None
-    """URL of the daemon. Default http://127.0.0.1:7420."""
-    token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
-    """Bearer token."""
-
-    def client(self) -> Client:
-        """A client for that daemon. Raises Usage for a URL that is none."""
-        try:
-            return Client(self.url or URL_DEFAULT, token=self.token or None)
-        except ConfigError as error:
-            raise Usage(str(error)) from error
 
 
 def push(
@@ -96,11 +74,11 @@ def push(
     options: dict[str, Any] = {
         "priority": priority,
         "run_at": _run_at(run_at),
-        "delay": _duration(in_, "--in"),
+        "delay": duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
         "max_retry": max_retry,
-        "timeout": _duration(timeout, "--timeout"),
+        "timeout": duration(timeout, "--timeout"),
         "keep_result": keep_result if keep_result is not None else (True if wait else None),
     }
     options = {key: value for key, value in options.items() if value is not None}
@@ -128,26 +106,11 @@ def get(job_id: str, /, *, wait: str = "0", common: Common | None = None) -> int
         Time to wait for its end: 90, 30s, 5m; ends with 5 when it has not ended by then.
     """
     common = common or Common()
-    wait_s = _duration(wait, "--wait")
+    wait_s = duration(wait, "--wait")
     with common.client() as client:
-        info = client.get(_id(job_id), wait=wait_s or None)
+        info = client.get(checked_id(job_id), wait=wait_s or None)
     show(info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
-
-
-def cancel(job_id: str, /, *, common: Common | None = None) -> int:
-    """Cancel a job that has not ended.
-
-    Parameters
-    ----------
-    job_id
-        The job's id.
-    """
-    common = common or Common()
-    with common.client() as client:
-        done = client.cancel(_id(job_id))
-    show({"job_id": job_id, "cancel": done.value}, common.output)
-    return Exit.FAILED if done is Cancel.TOO_LATE else Exit.DONE
 
 
 def status(*, common: Common | None = None) -> int:
@@ -187,21 +150,6 @@ def _ended(info: JobInfo) -> Exit:
     return Exit.DONE if info.succeeded else Exit.FAILED
 
 
-def _duration(text: str | None, flag: str) -> float | None:
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text, re.ASCII)
-    if match is None or match[2] not in DURATION_S:
-        raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d")
-    return float(match[1]) * DURATION_S[match[2]]
-
-
 def _run_at(text: str | None) -> str | float | None:
     """Unix seconds are told from ISO 8601 by their length: 20300131 is a date. What it means the daemon says."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text
-
-
-def _id(job_id: str) -> str:
-    if not job_id:
-        raise Usage("the id of the job is empty")
-    return job_id

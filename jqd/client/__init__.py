@@ -16,12 +16,14 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.info import Ack, Cancel, JobInfo
+from jqd.client.manage import Changed
 
 __all__ = [
     "TIMEOUT_S_DEFAULT",
     "URL_DEFAULT",
     "Ack",
     "Cancel",
+    "Changed",
     "Client",
     "Conflict",
     "Forbidden",

@@ -10,14 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import quote
 
 import httpx2
 import msgspec
 
 from jqd.client.errors import Conflict, ItemError, JobFailed, JqdClientError, PartlyPushed, TimedOut
-from jqd.client.http import Answer, Http, item_errors
+from jqd.client.http import Http, encode, item_errors, job_path, odd, query
 from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map
+from jqd.client.manage import Manage
 from jqd.clock import Clock, SystemClock
 
 URL_DEFAULT = "http://127.0.0.1:7420"
@@ -29,7 +29,7 @@ WAITERS_MAX = 16  # requests of one `wait` at once
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
-class Client:
+class Client(Manage):
     """Talks to one daemon.
 
     `timeout_s`: for one answer, on top of what a call asks the daemon to wait. `token`: sent as a bearer token.
@@ -100,11 +100,11 @@ class Client:
             tags=tags,
         )
         answer = self._http.call(
-            "POST", "/v1/jobs", body=_encode(told), params=_query(ack=ack), repeatable=job_id is not None
+            "POST", "/v1/jobs", body=encode(told), params=query(ack=ack), repeatable=job_id is not None
         )
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
-            raise _odd("a push", answer)
+            raise odd("a push", answer)
         return given
 
     def push_many(
@@ -116,13 +116,13 @@ class Client:
         `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why.
         """
         listed = list(jobs)
-        encoded = [_encode(job_map(**job)) for job in listed]
+        encoded = [encode(job_map(**job)) for job in listed]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
         for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):
             repeatable = all(job.get("job_id") is not None for job in listed[start:stop])
             try:
-                ids, refused = self._push_list(encoded[start:stop], repeatable, _query(ack=ack, atomic=atomic or None))
+                ids, refused = self._push_list(encoded[start:stop], repeatable, query(ack=ack, atomic=atomic or None))
             except JqdClientError as error:
                 if not any(job_ids):
                     raise
@@ -142,14 +142,14 @@ class Client:
     def _push_list(
         self, encoded: Sequence[bytes], repeatable: bool, params: dict[str, str]
     ) -> tuple[list[str | None], list[ItemError]]:
-        body = _encode([msgspec.Raw(job) for job in encoded])
+        body = encode([msgspec.Raw(job) for job in encoded])
         answer = self._http.call("POST", "/v1/jobs", body=body, params=params, repeatable=repeatable)
         told = answer.body if isinstance(answer.body, dict) else {}
         job_ids = told.get("job_ids")
         if not isinstance(job_ids, list) or len(job_ids) != len(encoded):
-            raise _odd("a push of many jobs", answer)
+            raise odd("a push of many jobs", answer)
         if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
-            raise _odd("a push of many jobs", answer)
+            raise odd("a push of many jobs", answer)
         return job_ids, item_errors(told.get("errors"))
 
     # ------------------------------------------------------------ look and wait
@@ -161,7 +161,7 @@ class Client:
             asked_s = self._clock.mono_s()
             wait_s = min(max(until_s - asked_s, 0.0), WAIT_S_MAX)
             answer = self._http.call(
-                "GET", _path(job_id), params=_query(wait=f"{wait_s:.3f}" if wait_s else None), wait_s=wait_s
+                "GET", job_path(job_id), params=query(wait=f"{wait_s:.3f}" if wait_s else None), wait_s=wait_s
             )
             try:
                 info = job_info(answer.body)
@@ -188,9 +188,9 @@ class Client:
             raise JobFailed(f"job {job_id} ({info.name}) {_ending(info)}", info=info)
         if info.result is not None and not consume:
             return info.result
-        answer = self._http.call("GET", f"{_path(job_id)}/result", params=_query(consume=consume or None))
+        answer = self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=consume or None))
         if not isinstance(answer.body, dict):
-            raise _odd("a question for a result", answer)
+            raise odd("a question for a result", answer)
         return answer.body.get("result")
 
     def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
@@ -226,7 +226,7 @@ class Client:
     def cancel(self, job_id: str) -> Cancel:
         """Cancel the job, if it has not ended. Raises NotFound."""
         try:
-            answer = self._http.call("DELETE", _path(job_id))
+            answer = self._http.call("DELETE", job_path(job_id))
         except Conflict:
             return Cancel.TOO_LATE
         return Cancel.RECORDED if answer.status == 202 else Cancel.CANCELLED
@@ -237,7 +237,7 @@ class Client:
         """The daemon's counters, as it tells them."""
         answer = self._http.call("GET", "/v1/stats")
         if not isinstance(answer.body, dict):
-            raise _odd("a question for stats", answer)
+            raise odd("a question for stats", answer)
         return answer.body
 
     def workers(self) -> list[dict[str, Any]]:
@@ -245,7 +245,7 @@ class Client:
         answer = self._http.call("GET", "/v1/workers")
         told = answer.body.get("workers") if isinstance(answer.body, dict) else answer.body
         if not isinstance(told, list):
-            raise _odd("a question for workers", answer)
+            raise odd("a question for workers", answer)
         return told
 
     def ready(self) -> dict[str, Any]:
@@ -253,21 +253,6 @@ class Client:
         answer = self._http.call("GET", "/readyz", accept=(503,))
         told = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
         return {"ready": answer.status == 200} | told
-
-
-def _encode(value: Any) -> bytes:
-    return msgspec.msgpack.encode(value)
-
-
-def _path(job_id: str) -> str:
-    if not job_id:
-        raise ValueError("a job's id is never empty")
-    return f"/v1/jobs/{quote(job_id, safe='')}"
-
-
-def _query(**given: Any) -> dict[str, str]:
-    """Only what was given; True as 1."""
-    return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 
 def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
@@ -297,7 +282,3 @@ def _ending(info: JobInfo) -> str:
         return "was cancelled"
     why = info.error if info.error is not None else info.message
     return f"{info.state}: {why}" if why else info.state
-
-
-def _odd(what: str, answer: Answer) -> JqdClientError:
-    return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import msgspec
@@ -204,6 +204,28 @@ def item_errors(told: Any) -> list[ItemError]:
             index = item.get("index") if isinstance(item, dict) else None
             errors.append(ItemError(detail=str(item), index=index if isinstance(index, int) else None))
     return errors
+
+
+def encode(value: Any) -> bytes:
+    """A body. Raises what msgspec raises for what MessagePack cannot carry."""
+    return msgspec.msgpack.encode(value)
+
+
+def job_path(job_id: str) -> str:
+    """Where a job is, by its id or its pusher's own."""
+    if not job_id:
+        raise ValueError("a job's id is never empty")
+    return f"/v1/jobs/{quote(job_id, safe='')}"
+
+
+def query(**given: Any) -> dict[str, str]:
+    """Only what was given; True as 1."""
+    return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
+
+
+def odd(what: str, answer: Answer) -> JqdClientError:
+    """The error for a 2xx that no daemon of ours would give."""
+    return JqdClientError(f"{what} was answered with something else; is it a jqd daemon?", status=answer.status)
 
 
 def _after(header: str | None) -> float | None:

@@ -30,6 +30,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None stands for what has not happened."""
 
     job_id: str
+    """Its pusher's own id, where one was given."""
     name: str
     state: str
     """`waiting`, `scheduled`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
@@ -42,6 +43,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     worker: str | None = None
     daemon: str | None = None
+    id: str | None = None
+    """The id that workers know it by, where `job_id` is the pusher's own."""
     error: Any = None
     """What the worker gave as the last attempt's error: any value."""
     message: str | None = None

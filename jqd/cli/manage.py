@@ -1,0 +1,227 @@
+"""Commands that look over many jobs and change what becomes of them."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from jqd.cli.common import Common, checked_id, duration
+from jqd.cli.exits import Exit, Usage, exit_of
+from jqd.cli.render import show
+from jqd.client import Cancel, Changed, Client, Conflict, NotFound
+
+LIST_JOBS = 50  # shown when no number is given: a screen or two
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def jobs(
+    *,
+    state: str | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    limit: int = LIST_JOBS,
+    common: Common | None = None,
+) -> int:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    state
+        waiting, scheduled, running, retrying, succeeded, failed or cancelled.
+    name
+        The jobtype.
+    tag
+        One of their tags.
+    limit
+        How many at most.
+    """
+    common = common or Common()
+    if limit < 1:
+        raise Usage(f"--limit {limit}: list one job or more")
+    with common.client() as client:
+        found = list(client.jobs(state=state, name=name, tag=tag, limit=limit))
+    if common.output == "table":
+        for info in found:
+            when = info.finished_at or info.started_at or info.eligible_at or info.created_at
+            at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
+            why = (info.message or "").strip().rpartition("\n")[2]
+            show(f"{info.job_id:<26}  {info.state:<9}  {at:<19}  {info.name}  {why}".rstrip(), common.output)
+    else:
+        show(found, common.output)
+    return Exit.DONE
+
+
+def cancel(
+    *job_ids: str,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    state: str | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Cancel jobs that have not ended: those named, or with --all those of which all the rest is so.
+
+    Parameters
+    ----------
+    job_ids
+        Ids of jobs.
+    all_
+        All jobs in that state, of that name, with that tag.
+    state
+        waiting, scheduled, running or retrying.
+    name
+        The jobtype.
+    tag
+        One of their tags.
+    dry_run
+        Only count them.
+    """
+    common = common or Common()
+    _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
+    with common.client() as client:
+        if all_:
+            return _told(client.cancel_many(state=state, name=name, tag=tag, dry_run=dry_run), common)
+
+        return _each(job_ids, "cancel", lambda job_id: _cancel(client, job_id), common)
+
+
+def retry(
+    *job_ids: str,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    state: str | None = None,
+    name: str | None = None,
+    tag: str | None = None,
+    dry_run: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Have jobs tried anew that failed or were cancelled: those named, or with --all those of which all the rest is so.
+
+    Parameters
+    ----------
+    job_ids
+        Ids of jobs.
+    all_
+        All jobs that failed; with --state cancelled those that were cancelled.
+    state
+        failed or cancelled.
+    name
+        The jobtype.
+    tag
+        One of their tags.
+    dry_run
+        Only count them.
+    """
+    common = common or Common()
+    _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
+    with common.client() as client:
+        if all_:
+            given = {"state": state or "failed", "name": name, "tag": tag}
+            return _told(client.retry_many(**given, dry_run=dry_run), common)
+        return _each(job_ids, "retry", lambda job_id: (client.retry(job_id).state, Exit.DONE), common)
+
+
+def run_now(*job_ids: str, common: Common | None = None) -> int:
+    """Have jobs run at once that wait for their date.
+
+    Parameters
+    ----------
+    job_ids
+        Ids of jobs.
+    """
+    common = common or Common()
+    _one_of(job_ids, False)
+    with common.client() as client:
+        return _each(job_ids, "run_now", lambda job_id: (client.run_now(job_id).state, Exit.DONE), common)
+
+
+def delete(*job_ids: str, common: Common | None = None) -> int:
+    """Delete jobs for good that have ended, dead ones too.
+
+    Parameters
+    ----------
+    job_ids
+        Ids of jobs.
+    """
+    common = common or Common()
+    _one_of(job_ids, False)
+    with common.client() as client:
+        return _each(job_ids, "delete", lambda job_id: _delete(client, job_id), common)
+
+
+def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
+    """Delete jobs that ended longer ago than that; never the dead, which are kept until somebody deals with them.
+
+    Parameters
+    ----------
+    older
+        30s, 5m, 2h, 7d.
+    dry_run
+        Only count them.
+    """
+    common = common or Common()
+    age_s = duration(older, "--older")
+    assert age_s is not None, "a duration that is given has a meaning"
+    with common.client() as client:
+        return _told(client.clean(timedelta(seconds=age_s), dry_run=dry_run), common)
+
+
+def types(*, common: Common | None = None) -> int:
+    """List the jobtypes that have jobs waiting or running."""
+    return _rows(common or Common(), lambda client: client.types())
+
+
+def daemons(*, common: Common | None = None) -> int:
+    """List the daemons that share one store."""
+    return _rows(common or Common(), lambda client: client.daemons())
+
+
+def _rows(common: Common, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
+    with common.client() as client:
+        rows = ask(client)
+    show(rows, common.output)
+    return Exit.DONE
+
+
+def _one_of(job_ids: tuple[str, ...], all_: bool, **given: Any) -> None:
+    """Raises Usage unless either jobs are named or all of some kind are meant."""
+    filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if job_ids and (all_ or filters):
+        raise Usage(f"name jobs, or give {' '.join(['--all', *filters[:1]])}: not both")
+    if not job_ids and not all_:
+        hint = f"; {filters[0]} goes with --all" if filters else ""
+        raise Usage(f"which jobs? Give their ids{hint}")
+
+
+def _each(job_ids: tuple[str, ...], what: str, act: Callable[[str], tuple[str, Exit]], common: Common) -> int:
+    """The same for each job named; of several, one that is not there or cannot be changed stops none of the others."""
+    rows: list[dict[str, str]] = []
+    codes: list[Exit] = []
+    for job_id in map(checked_id, job_ids):
+        try:
+            told, code = act(job_id)
+        except (NotFound, Conflict) as error:
+            if len(job_ids) == 1:
+                raise
+            told, code = str(error), exit_of(error)
+        rows.append({"job_id": job_id, what: told})
+        codes.append(code)
+    show(rows[0] if len(rows) == 1 else rows, common.output)
+    return max(codes)
+
+
+def _cancel(client: Client, job_id: str) -> tuple[str, Exit]:
+    done = client.cancel(job_id)
+    return str(done.value), Exit.FAILED if done is Cancel.TOO_LATE else Exit.DONE
+
+
+def _delete(client: Client, job_id: str) -> tuple[str, Exit]:
+    client.delete(job_id)
+    return "deleted", Exit.DONE
+
+
+def _told(changed: Changed, common: Common) -> int:
+    show(changed._asdict(), common.output)
+    return Exit.DONE

@@ -1,0 +1,156 @@
+"""The part of the client that looks over many jobs and changes what becomes of them."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from jqd.client.errors import JqdClientError
+from jqd.client.http import Answer, Http, encode, job_path, odd, query
+from jqd.client.info import JobInfo, job_info, job_map
+
+PAGE_JOBS = 500  # asked for in one request
+BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
+UNSET: Any = object()  # an argument that was not given: None is one that may be
+
+
+class Changed(NamedTuple):
+    """What a call about many jobs did."""
+
+    matched: int
+    """Jobs that it was about."""
+    changed: int
+    """Those among them that it changed: none in a dry run, and not those that somebody else changed meanwhile."""
+
+
+class Manage:
+    """What `Client` knows besides pushing and waiting."""
+
+    _http: Http
+
+    def jobs(
+        self, *, state: str | None = None, name: str | None = None, tag: str | None = None, limit: int | None = None
+    ) -> Iterator[JobInfo]:
+        """Jobs in that state, of that name, with that tag; newest first, at most `limit`. Asks page by page.
+
+        They are told in brief: `get` tells error, result and history too. Raises Invalid for a state that is none.
+        """
+        cursor, left = "", limit
+        while left is None or left > 0:
+            size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
+            params = query(state=state, name=name, tag=tag, limit=size, cursor=cursor or None)
+            answer = self._http.call("GET", "/v1/jobs", params=params)
+            told = _map("a question for jobs", answer)
+            infos = [_info(job, answer) for job in told.get("jobs", [])]
+            yield from infos
+            cursor = told.get("cursor") or ""
+            if not cursor:
+                return
+            left = None if left is None else left - len(infos)
+
+    def retry(self, job_id: str) -> JobInfo:
+        """Have a job tried anew that failed or was cancelled. Raises NotFound, Conflict."""
+        return self._act("POST", f"{job_path(job_id)}/retry")
+
+    def run_now(self, job_id: str) -> JobInfo:
+        """Have a job run at once that waits for its date. Raises NotFound, Conflict."""
+        return self._act("POST", f"{job_path(job_id)}/run-now")
+
+    def change(
+        self,
+        job_id: str,
+        *,
+        priority: int | None = None,
+        run_at: datetime | float | str | None = None,
+        delay: float | timedelta | None = None,
+        argument: Any = UNSET,
+    ) -> JobInfo:
+        """Change a job that waits; what is left out stays. Raises NotFound, Invalid, Conflict when it does not wait."""
+        told = job_map("", priority=priority, run_at=run_at, delay=delay)
+        del told["name"]
+        if argument is not UNSET:
+            told["argument"] = argument
+        return self._act("PATCH", job_path(job_id), encode(told))
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
+        self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)
+
+    def cancel_many(
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        """Cancel all jobs that have not ended and of which all that is given is so. At least one thing is given."""
+        return self._many("cancel", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
+
+    def retry_many(
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        """Have all jobs tried anew that failed, or with their `state` were cancelled, and of which all this is so."""
+        return self._many("retry", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
+
+    def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
+        """Delete what ended before that date, or longer ago than that time; never what is dead."""
+        if isinstance(before, timedelta):
+            before = datetime.now(UTC) - before
+        if isinstance(before, datetime):
+            if before.tzinfo is None:
+                raise ValueError(f"before {before} has no time zone; write datetime.now(UTC) - …")
+            before = before.timestamp()
+        return self._many("clean", before=before, dry_run=dry_run)
+
+    def types(self) -> list[dict[str, Any]]:
+        """The jobtypes that have jobs waiting or running, as the daemon tells them."""
+        return self._rows("types")
+
+    def daemons(self) -> list[dict[str, Any]]:
+        """The daemons that share this one's store, as it last heard of them."""
+        return self._rows("daemons")
+
+    def _act(self, method: str, path: str, body: bytes | None = None) -> JobInfo:
+        answer = self._http.call(method, path, body=body, repeatable=method == "PATCH")
+        return _info(answer.body, answer)
+
+    def _many(self, what: str, **fields: Any) -> Changed:
+        """Ask again until the daemon says that it was all."""
+        matched = changed = 0
+        cursor = ""
+        told = {key: value for key, value in fields.items() if value not in (None, False)}
+        while True:
+            body = encode(told | ({"cursor": cursor} if cursor else {}))
+            answer = self._http.call("POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S)
+            said = _map(f"a wish to {what} many jobs", answer)
+            matched, changed = matched + said["matched"], changed + said["changed"]
+            cursor = said.get("cursor") or ""
+            if not cursor:
+                return Changed(matched, changed)
+
+    def _rows(self, what: str) -> list[dict[str, Any]]:
+        answer = self._http.call("GET", f"/v1/{what}")
+        rows = _map(f"a question for {what}", answer).get(what)
+        if not isinstance(rows, list):
+            raise odd(f"a question for {what}", answer)
+        return rows
+
+
+def _map(what: str, answer: Answer) -> dict[str, Any]:
+    if not isinstance(answer.body, dict):
+        raise odd(what, answer)
+    return answer.body
+
+
+def _info(told: Any, answer: Answer) -> JobInfo:
+    try:
+        return job_info(told)
+    except ValueError as error:
+        raise JqdClientError(f"a job is told in a way that is not understood: {error}", status=answer.status) from error

@@ -1,0 +1,222 @@
+"""Commands over many jobs: what they ask, what they print, how they end."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+
+from jqd.cli import run
+from jqd.client import Client, http
+
+ABSENT = "http://127.0.0.1:9"  # the discard port: nothing listens there
+JOB: dict[str, Any] = {
+    "job_id": "order/7",
+    "id": "01MCC5RM000000000000070001",
+    "name": "mail",
+    "state": "failed",
+    "attempts": 3,
+    "created_at": "2027-01-15T08:00:00.000Z",
+    "finished_at": "2027-01-15T08:00:09.000Z",
+    "message": "Traceback …\nValueError: no such address",
+}
+
+
+class Script:
+    """A daemon whose answers are written down; it notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[str, str], list[tuple[int, Any]]] = {}
+        self.asked: list[tuple[str, str, Any]] = []
+
+    def on(self, method: str, path: str, status: int = 200, body: Any = None) -> None:
+        self.answers.setdefault((method, path), []).append((status, body))
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        body = msgspec.msgpack.decode(request.content) if request.content else dict(request.url.params)
+        path = request.url.raw_path.decode().partition("?")[0]
+        self.asked.append((request.method, path, body))
+        listed = self.answers.get((request.method, path), [(404, {"detail": "there is no such job"})])
+        status, told = listed.pop(0) if len(listed) > 1 else listed[0]
+        return httpx2.Response(
+            status, content=msgspec.msgpack.encode(told), headers={"content-type": "application/msgpack"}
+        )
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Iterator[Script]:
+    script = Script()
+    real = http.Http.__init__
+
+    def scripted(self: http.Http, url: str, **given: Any) -> None:
+        real(self, url, **{**given, "transport": httpx2.MockTransport(script)})
+
+    monkeypatch.setattr(http.Http, "__init__", scripted)
+    yield script
+    assert script.asked, "the daemon was not asked"
+
+
+def out(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out.strip()
+
+
+# ------------------------------------------------------------ lists
+
+
+def test_jobs_are_listed_a_line_each(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    waiting = {**JOB, "state": "waiting", "finished_at": None, "message": None}
+    script.on("GET", "/v1/jobs", 200, {"jobs": [JOB, waiting], "cursor": ""})
+    assert run(["jobs", "--state", "failed", "--name", "mail", "--tag", "red", "--limit", "7"]) == 0
+    first, second = out(capsys).splitlines()
+    assert first.split() == [
+        "order/7",
+        "failed",
+        "2027-01-15",
+        "08:00:09",
+        "mail",
+        "ValueError:",
+        *["no", "such", "address"],
+    ]
+    assert second.split() == ["order/7", "waiting", "2027-01-15", "08:00:00", "mail"]
+    assert script.asked == [("GET", "/v1/jobs", {"state": "failed", "name": "mail", "tag": "red", "limit": "7"})]
+
+
+@pytest.mark.parametrize("output", ["json", "jsonl"])
+def test_jobs_are_listed_for_programs(output: str, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", "/v1/jobs", 200, {"jobs": [JOB], "cursor": ""})
+    assert run(["jobs", "-o", output]) == 0
+    text = out(capsys)
+    (job,) = json.loads(text) if output == "json" else [json.loads(line) for line in text.splitlines()]
+    assert (job["job_id"], job["id"], job["attempts"]) == ("order/7", JOB["id"], 3)
+
+
+def test_no_job_is_no_line(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", "/v1/jobs", 200, {"jobs": [], "cursor": ""})
+    assert run(["jobs"]) == 0
+    assert out(capsys) == ""
+
+
+@pytest.mark.parametrize(
+    ("command", "row"),
+    [("types", {"name": "mail", "waiting": 3, "handler": None}), ("daemons", {"daemon": "d1", "this": True})],
+)
+def test_rows_are_shown(command: str, row: dict[str, Any], script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", f"/v1/{command}", 200, {command: [row]})
+    assert run([command, "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == [row]
+    assert run([command]) == 0
+    assert next(iter(row.values())) in out(capsys)
+
+
+# ------------------------------------------------------------ one after another
+
+
+@pytest.mark.parametrize("command", ["retry", "run-now"])
+def test_a_job_is_acted_on_by_its_own_id(command: str, script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("POST", f"/v1/jobs/order%2F7/{command}", 200, {**JOB, "state": "waiting"})
+    assert run([command, "order/7", "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == {"job_id": "order/7", command.replace("-", "_"): "waiting"}
+
+
+def test_a_job_is_deleted(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("DELETE", "/v1/jobs/a", 204)
+    assert run(["delete", "a", "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == {"job_id": "a", "delete": "deleted"}
+    assert script.asked == [("DELETE", "/v1/jobs/a", {"purge": "1"})]
+
+
+def test_of_several_the_bad_ones_stop_none(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("POST", "/v1/jobs/a/retry", 409, {"detail": "job a is running"})
+    script.on("POST", "/v1/jobs/c/retry", 200, {**JOB, "state": "waiting"})
+    assert run(["retry", "a", "b", "c", "-o", "jsonl"]) == 3
+    rows = [json.loads(line) for line in out(capsys).splitlines()]
+    assert [row["job_id"] for row in rows] == ["a", "b", "c"]
+    assert [row["retry"] for row in rows] == ["job a is running (409)", "there is no such job (404)", "waiting"]
+    assert run(["retry", "a", "c"]) == 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(404, 3), (409, 1)])
+def test_a_single_bad_one_is_an_error(
+    status: int, code: int, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.on("POST", "/v1/jobs/a/run-now", status, {"detail": "no"})
+    assert run(["run-now", "a"]) == code
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", f"jqd: no ({status})\n")
+
+
+def test_several_are_cancelled(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    for job_id, status in (("a", 204), ("b", 202), ("c", 409)):
+        script.on("DELETE", f"/v1/jobs/{job_id}", status, {"detail": "it has ended"})
+    assert run(["cancel", "a", "b", "-o", "jsonl"]) == 0
+    assert [json.loads(line)["cancel"] for line in out(capsys).splitlines()] == ["cancelled", "recorded"]
+    assert run(["cancel", "c", "-o", "json"]) == 1
+    assert json.loads(out(capsys)) == {"job_id": "c", "cancel": "too late"}
+
+
+# ------------------------------------------------------------ many at once
+
+
+@pytest.mark.parametrize(
+    ("words", "path", "asked"),
+    [
+        (["retry", "--all"], "retry", {"state": "failed"}),
+        (["retry", "--all", "--state", "cancelled", "--tag", "x"], "retry", {"state": "cancelled", "tag": "x"}),
+        (["cancel", "--all", "--name", "mail", "--dry-run"], "cancel", {"name": "mail", "dry_run": True}),
+    ],
+)
+def test_all_of_a_kind_are_changed_piece_by_piece(
+    words: list[str], path: str, asked: dict[str, Any], script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.on("POST", f"/v1/jobs/{path}", 200, {"matched": 10_000, "changed": 9_999, "cursor": "next"})
+    script.on("POST", f"/v1/jobs/{path}", 200, {"matched": 5, "changed": 5, "cursor": ""})
+    assert run([*words, "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == {"matched": 10_005, "changed": 10_004}
+    assert [body for _, _, body in script.asked] == [asked, {**asked, "cursor": "next"}]
+
+
+def test_what_is_old_is_cleaned_away(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.on("POST", "/v1/jobs/clean", 200, {"matched": 4, "changed": 4, "cursor": ""})
+    given: list[Any] = []
+    real = Client.clean
+
+    def noted(client: Client, age: Any, **more: Any) -> Any:
+        given.append(age)
+        return real(client, age, **more)
+
+    monkeypatch.setattr(Client, "clean", noted)
+    assert run(["clean", "--older", "7d", "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == {"matched": 4, "changed": 4}
+    assert given[0].days == 7
+    (asked,) = script.asked
+    assert asked[2].keys() == {"before"}
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["retry"], "which jobs?"),
+        (["cancel", "--name", "mail"], "--name goes with --all"),
+        (["cancel", "a", "--all"], "name jobs, or give --all: not both"),
+        (["retry", "a", "--state", "failed"], "name jobs, or give --all --state: not both"),
+        (["run-now"], "which jobs?"),
+        (["delete"], "which jobs?"),
+        (["delete", ""], "empty"),
+        (["clean", "--older", "soon"], "--older soon is no duration"),
+        (["jobs", "--limit", "0"], "--limit 0: list one job or more"),
+    ],
+)
+def test_what_cannot_be_meant_is_said(words: list[str], part: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--url", ABSENT]) == 2
+    told = capsys.readouterr()
+    assert part in told.err
+    assert told.out == ""
+
+
+def test_a_daemon_that_is_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["jobs", "--url", ABSENT]) == 4
+    assert "no daemon answers" in capsys.readouterr().err
