@@ -13,6 +13,32 @@ MAX_RETRY_MAX = 1_000_000
 TAGS_MAX, TAG_LENGTH_MAX = 32, 128
 
 
+class ChangeKind(enum.IntEnum):
+    """What a frame does to a job whose id or content the store had to agree to."""
+
+    NEW = 0
+    """The first push under the pusher's own id."""
+    REPLACE = 1
+    """Other content under that id: waiting it is exchanged, running it runs again, ended it begins anew."""
+    EDIT = 2
+    """Other content of a job that waits; one that has ended stays so, and so does one that was cancelled."""
+    RETRY = 3
+    """A job that has ended begins anew; its attempts are counted from one."""
+
+
+class Change(msgspec.Struct, frozen=True, gc=False):
+    """Which of several contents of a job this is."""
+
+    revision: int
+    """Given by the store, out of the same growing sequence as fences: the greatest wins, in any order of arrival."""
+    generation: int
+    """The revision of the latest change that was no edit. Outcomes of older fences, and cancels of older generations,
+    were meant for what the job was before."""
+    kind: ChangeKind
+    digest: str = ""
+    """Of the content, where the pusher chose the id: pushed again it is known again."""
+
+
 class Job(msgspec.Struct, frozen=True, gc=False):
     """One job as every room knows it. Immutable: what changes during its life lives in the store beside it."""
 
@@ -32,6 +58,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     name: str = ""
     """The pusher's own id for the job, or empty."""
     tags: tuple[str, ...] = ()
+    change: Change | None = None
+    """None: its content is the one it was pushed with, and its id was made here."""
 
 
 class State(enum.StrEnum):

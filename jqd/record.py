@@ -3,21 +3,22 @@
 One frame carries one request's whole batch. Pushed jobs go to disk as they came in: the envelope is decoded once, to
 refuse what is wrong, and an argument is never decoded nor encoded again.
 
-    jobs      [ {first, at, tenant}, [ {name, argument, …}, … ] ]     one map per job, as pushed
-    outcomes  [ [job_id, fence, fate, …], … ]                         see job.Outcome
-    cancels   [ job_id, … ]
+    jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
+    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome
+    cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
 """
 
 import enum
+import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from jqd.errors import JournalDamaged
-from jqd.job import NIL, Job, Outcome
-from jqd.jobid import IdRange
+from jqd.job import NIL, Change, ChangeKind, Job, Outcome
+from jqd.jobid import IdRange, parse_id
 
 
 class Lane(enum.IntEnum):
@@ -53,6 +54,9 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """When the batch was taken, ms since 1970: `delay` counts from here."""
     eligible: dict[int, int] = {}
     """Index in the batch → ms since 1970, for jobs with `run_at` or `delay`, resolved once at the edge."""
+    changes: dict[int, tuple[str, int, int, ChangeKind]] = {}
+    """Index in the batch → id, revision, generation and kind, for jobs that the store had to agree to. That id counts,
+    not the one of the sequence."""
 
 
 class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,7 +97,7 @@ def decode_jobs(body: bytes) -> list[Job]:
         raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
     head = read.head
     ids = _ids(head, len(read.jobs))
-    eligible = head.eligible
+    eligible, changes = head.eligible, head.changes
     return [
         Job(
             job_id,
@@ -107,6 +111,7 @@ def decode_jobs(body: bytes) -> list[Job]:
             eligible.get(index, 0) if eligible else 0,
             job.job_id or "",
             job.tags,
+            _change(head, index, job) if changes else None,
         )
         for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
     ]
@@ -126,14 +131,16 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
     read = _read_raw(body)
     head = read.head
     ids = _ids(head, len(read.jobs))
+    given = IdRange(head.first, len(read.jobs)).ids()
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
     for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
         indexes = [index for _, index in run]
         first = indexes[0]
         eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
+        changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
         jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
-        yield len(indexes), encode_jobs(Head(ids[first], head.at, eligible), jobs)
+        yield len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes), jobs)
 
 
 def _read_raw(body: bytes) -> _JobsRaw:
@@ -147,7 +154,37 @@ def _ids(head: Head, size: int) -> list[str]:
     ids = IdRange(head.first, size)
     if not ids.fits():
         raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
-    return ids.ids()
+    names = ids.ids()
+    for index, (job_id, *_) in head.changes.items():
+        if not 0 <= index < size or parse_id(job_id) is None:
+            raise JournalDamaged(f"a jobs frame with a good checksum changes a job that cannot be: {job_id[:32]!r}")
+        names[index] = job_id
+    return names
+
+
+def _change(head: Head, index: int, job: PushedJob) -> Change | None:
+    if index not in head.changes:
+        return None
+    _, revision, generation, kind = head.changes[index]
+    pushed = kind in (ChangeKind.NEW, ChangeKind.REPLACE)
+    return Change(revision, generation, kind, content_digest(job) if pushed else "")
+
+
+def content_digest(job: PushedJob) -> str:
+    """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be."""
+    content = _encoder.encode(structs.replace(job, replace=False))
+    return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def cancel_of(job_id: str, generation: int) -> str:
+    """The record of a cancel: it is meant for the job's content up to that generation, 0 for the first."""
+    return f"{job_id}@{generation}" if generation else job_id
+
+
+def split_cancel(record: str) -> tuple[str, int]:
+    """The id and the generation in such a record. Raises ValueError for one that `cancel_of` did not make."""
+    job_id, _, generation = record.partition("@")
+    return job_id, int(generation or 0)
 
 
 def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
@@ -164,12 +201,12 @@ def decode_outcomes(body: bytes) -> list[Outcome]:
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
-    """The body of a `cancels` frame."""
+    """The body of a `cancels` frame; each record as `cancel_of` writes it."""
     return _encoder.encode(job_ids)
 
 
 def decode_cancels(body: bytes) -> list[str]:
-    """The ids of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    """The records of a frame. Raises JournalDamaged as `decode_jobs` does."""
     try:
         return _cancels_decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:

@@ -21,10 +21,12 @@ from jqd.store.interface import JobView, Member, OnItsWay
 from jqd.store.keys import Keys
 
 ROW_VERSION = 1
-CANCELLED = b"C"  # in place of an outcome, when no attempt ended the job
+CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
+CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a daemon's hand
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
+_GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})")
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 
 
@@ -107,6 +109,33 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
         return _outcome_decoder.decode(_bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise _unreadable(keys[name], job_id, str(error)) from error
+
+
+def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
+    """How a job ended, as `outcome` has it, and whether a cancel ended it. Raises Unreadable."""
+    if row is None:
+        return None, False
+    if isinstance(row, bytes) and row[:1] == CANCELLED:
+        return (decode_outcome(keys, "outcome", job_id, row[1:]) if len(row) > 1 else None), True
+    if isinstance(row, bytes) and row[:1] == CRASHED:
+        return crashed(job_id, whole(keys, "outcome", row[1:])), False
+    return decode_outcome(keys, "outcome", job_id, row), False
+
+
+def crashed(job_id: str, deaths: int) -> Outcome:
+    """The end of a job that took daemons with it."""
+    message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
+    return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
+
+
+def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int]:
+    """Revision and generation of a job's content. Raises Unreadable."""
+    if row is None:
+        return 0, 0
+    found = _GENERATION.fullmatch(row) if isinstance(row, bytes) else None
+    if found is None:
+        raise _unreadable(keys["generation"], job_id, "it is not revision:generation")
+    return int(found[1]), int(found[2])
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
@@ -208,6 +237,7 @@ def job_view(
     cancelled: bool,
     cancel_asked: bool,
     result: bytes | None,
+    changed: tuple[int, int] = (0, 0),
 ) -> JobView:
     """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
     waits = State.RETRYING if failed else State.WAITING
@@ -238,6 +268,8 @@ def job_view(
         history=history,
         cancel_asked=cancel_asked,
         result=result,
+        revision=changed[0],
+        generation=changed[1],
     )
 
 

@@ -24,6 +24,7 @@ from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.interface import Look
 from jqd.store.jobs import JobMethods, StoreConfig
 from jqd.store.keys import Keys
+from jqd.store.looks import LookMethods
 from jqd.store.scripts import OtherServer, Scripts, translate
 from jqd.store.sysid import SysidMethods
 
@@ -114,7 +115,7 @@ class Connection:
         self._client.connection_pool.disconnect()
 
 
-class RedisStore(JobMethods, SysidMethods):
+class RedisStore(JobMethods, LookMethods, SysidMethods):
     """The store in Redis or Valkey. Open it with `open_store`."""
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
@@ -128,7 +129,8 @@ class RedisStore(JobMethods, SysidMethods):
         self._durability = Durability(self._waiting, SystemClock())
         self._config, self._keys, self._now_ms = config, keys, now_ms
         JobMethods.__init__(self, config, keys, self._bulk)
-        SysidMethods.__init__(self, keys, self._bulk, self._beat)
+        LookMethods.__init__(self, config, keys, self._bulk, self.journals)
+        SysidMethods.__init__(self, config, keys, self._bulk, self._beat)
 
     async def look(self, *, fresh: bool) -> Look:
         """See Store."""

@@ -6,6 +6,7 @@ although its answer was lost), StoreChanged (another store, or another life of i
 answer.
 """
 
+import enum
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -43,6 +44,8 @@ class WaitingType(NamedTuple):
     head_id: str
     """The job that is next: the oldest of that priority."""
     waiting: int
+    alone: bool = False
+    """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
 
 
 class Promoted(NamedTuple):
@@ -79,6 +82,63 @@ class Renewed(NamedTuple):
 
     members: dict[str, Member]
     settled: bool
+    cancels: list[str]
+    """Ids in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
+
+
+class Release(enum.StrEnum):
+    """What becomes of jobs that are given back without an outcome."""
+
+    UNGET = "unget"
+    """Ready at once, untried."""
+    RETRY = "retry"
+    """Eligible again after a delay, untried."""
+    ARCHIVE = "archive"
+    """Ended: it is kept to be looked at, and never runs."""
+
+
+class Verdict(enum.StrEnum):
+    """What a pusher's own id means for his job."""
+
+    NEW = "new"
+    REPLACE = "replace"
+    """It takes the place of the job that stands under that id."""
+    DUPLICATE = "duplicate"
+    """The same content was pushed before."""
+    CONFLICT = "conflict"
+    """Another content stands there, and must not be replaced."""
+
+
+class NameWanted(NamedTuple):
+    """A pusher's own id for a job that is about to be journaled."""
+
+    name: str
+    job_id: str
+    """To be used unless a job stands under that name already."""
+    digest: str
+    """Of its content, `record.content_digest`."""
+    replace: bool
+
+
+class NameGiven(NamedTuple):
+    """What the store says to that."""
+
+    verdict: Verdict
+    job_id: str
+    """The job that stands, or will stand, under that name."""
+    revision: int
+    """Of the content that may be journaled now; 0 when it must not be."""
+
+
+class TypeView(NamedTuple):
+    """A jobtype that has jobs waiting or running."""
+
+    jobtype: str
+    waiting: int
+    running: int
+    """Counted among the first thousand in each daemon's hand."""
+    oldest_ms: int
+    """When the job that is next was pushed; 0 when none waits."""
 
 
 class OnItsWay(NamedTuple):
@@ -116,6 +176,19 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     cancel_asked: bool
     result: bytes | None
     """One MessagePack value; None when it was not kept, or is dropped."""
+    revision: int = 0
+    """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""
+    generation: int = 0
+    """The revision of the latest change that was no mere edit. A cancel names it."""
+
+
+class Page(NamedTuple):
+    """Some jobs, newest first."""
+
+    jobs: list[JobView]
+    """Without their arguments and results."""
+    cursor: str
+    """Where to go on; "" when that was all."""
 
 
 class Store(Protocol):
@@ -147,13 +220,27 @@ class Store(Protocol):
         """One sentence: when what is applied counts as safe with this server."""
         ...
 
+    # ------------------------------------------------------------ what the store agrees to before it is journaled
+
+    async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again. Raises StoreChanged.
+
+        Names in one call must differ. Who pushes the same content again while nothing was applied gets it again.
+        """
+        ...
+
+    async def reserve_change(self) -> int:
+        """A number for a change of a job: later than any fence and any change so far. Raises StoreChanged."""
+        ...
+
     # ------------------------------------------------------------ journal → store
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """Add jobs and move this lane's position from `start` to `end`, in one step.
 
-        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is. Nothing
-        happens when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
+        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is, unless
+        `job.change` has a later revision: then its content is exchanged, as `ChangeKind` says. Nothing happens
+        when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
         """
         ...
 
@@ -166,7 +253,10 @@ class Store(Protocol):
         ...
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
-        """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen."""
+        """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.
+
+        `record.cancel_of` makes such an id: it says up to which generation of the job the cancel is meant.
+        """
         ...
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
@@ -187,13 +277,24 @@ class Store(Protocol):
         ...
 
     async def get_waiting_jobs(
-        self, owner: Owner, jobtype: str, limit: int, *, priority_min: int, priority_max: int, bytes_max: int
+        self,
+        owner: Owner,
+        jobtype: str,
+        limit: int,
+        *,
+        priority_min: int,
+        priority_max: int,
+        bytes_max: int,
+        in_company: bool = False,
     ) -> list[Held]:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
         Nothing is given while a living member is not through the recovery barrier of this life of the store.
         All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
         least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
+
+        A job that was in hand at two deaths is given by itself, to an empty hand, which gets nothing more for a while;
+        others are given those behind it. `in_company`: that job by itself, but to a hand that is not empty.
         """
         ...
 
@@ -209,8 +310,10 @@ class Store(Protocol):
         """
         ...
 
-    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
-        """Give jobs (id → fence) back untried: ready at once, no attempt counted. Raises StaleOwner.
+    async def release_jobs(
+        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
+    ) -> None:
+        """Dispose of jobs (id → fence) without an outcome; no attempt is counted. Raises StaleOwner.
 
         One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
         """
@@ -247,7 +350,8 @@ class Store(Protocol):
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
         """Burn a dead daemon's epoch and make up to `limit` of its jobs ready; returns how many.
 
-        0: none is left and its seat is gone, or its heartbeat is no longer the one in `member`: it lives.
+        0: none is left and its seat is gone, or its heartbeat is no longer the one in `member`: it lives. It counts as
+        a death of each job: one that was alone in hand at `crash_limit` of them goes to the dead set.
         """
         ...
 
@@ -274,4 +378,44 @@ class Store(Protocol):
 
     async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life."""
+        ...
+
+    async def resolve(self, name: str) -> str | None:
+        """The id that a pusher's own id stands for; None when none does. Raises StoreChanged as `get_job`."""
+        ...
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        """Up to `limit` jobs that fit, newest first: exactly, where they fit in one page and few lie in each place.
+
+        A page may be short and have a cursor: then many were looked at that did not fit. Raises ValueError for a
+        cursor that is none.
+        """
+        ...
+
+    async def list_types(self, limit: int) -> list[TypeView]:
+        """Jobtypes with jobs waiting or running, by name."""
+        ...
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        """Delete jobs that have ended, dead ones too, for good; returns those that were there."""
+        ...
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` jobs that ended before that date, dead ones and kept results excepted."""
+        ...
+
+    # ------------------------------------------------------------ handlers
+
+    async def set_handler(self, jobtype: str, handler: bytes) -> int:
+        """Define what runs a jobtype. Returns its version: each set is a new one; the oldest are deleted."""
+        ...
+
+    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
+        """Version and content of a handler; 0 asks for the newest. None when there is none, or not any more."""
+        ...
+
+    async def delete_handler(self, jobtype: str) -> bool:
+        """Undefine what runs a jobtype, all versions; whether there was one. A later set goes on counting."""
         ...

@@ -5,18 +5,19 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from jqd.errors import ConfigError
-from jqd.job import Fate, Held, Job, Outcome
+from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome
 from jqd.jobid import journal_number
 from jqd.log import get_logger
 from jqd.record import Lane
 from jqd.store import codec
 from jqd.store.interface import (
     CALL_JOBS_MAX,
-    JobView,
-    OnItsWay,
+    NameGiven,
+    NameWanted,
     Owner,
     Promoted,
-    StoreStats,
+    Release,
+    Verdict,
     WaitingType,
 )
 from jqd.store.keys import Keys, lane_field, last_field
@@ -24,6 +25,8 @@ from jqd.store.keys import Keys, lane_field, last_field
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
 PAGE_JOBS = 500  # jobs per call where a method works in steps by itself
 TYPES_PER_CALL = 500
+
+_POSITIVE = ("crash_limit", "alone_s", "name_reserve_s", "handler_versions")
 
 T = TypeVar("T")
 
@@ -41,10 +44,22 @@ class StoreConfig:
     result_ttl_s: float = 3_600.0  # an hour to fetch a kept result
     tombstone_keep_s: float = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
     history_max: int = 10  # failed attempts kept of one job
+    crash_limit: int = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
+    alone_s: float = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
+    name_reserve_s: float = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
+    handler_versions: int = 10  # kept of each handler
     i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
 
     def __post_init__(self) -> None:
-        for name in ("timeout_s", "connections_max", "ended_keep_s", "result_ttl_s", "tombstone_keep_s", "history_max"):
+        for name in (
+            "timeout_s",
+            "connections_max",
+            "ended_keep_s",
+            "result_ttl_s",
+            "tombstone_keep_s",
+            "history_max",
+            *_POSITIVE,
+        ):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"store.{name} must be above 0; got {getattr(self, name)}")
         if self.ended_keep_jobs < 0:
@@ -70,44 +85,73 @@ class Caller(Protocol):
 
 
 class JobMethods:
-    """Half of `RedisStore`."""
+    """What moves jobs: a third of `RedisStore`."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller) -> None:
         self._config = config
         self._keys = keys
         self._caller = caller
-        self._journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
+        self.journals: set[int] = set()  # numbers of journals we apply ourselves: known, whatever the store remembers
         self._log = get_logger("store")
 
     # ------------------------------------------------------------ journal → store
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """See Store."""
-        _bound(jobs)
+        bound(jobs)
         groups: dict[tuple[str, int, int], list[object]] = {}
+        flat: list[object] = []
+        changes = 0
         for job in jobs:
+            if job.change is not None:
+                changes += 1
+                flat += _change(job, job.change)
+                continue
             common = job.jobtype, job.priority, job.eligible_at_ms
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
-        flat: list[object] = []
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
-        last = (last_field(journal_number(journal_id)), codec.newest_id(job.id for job in jobs))
-        await self._caller.call("apply_jobs", *self._lane(journal_id, Lane.JOBS, start, end), *last, *flat)
+        # The id of a change may be of another journal: it says nothing of how far this one came.
+        number = journal_number(journal_id)
+        newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
+        last = (last_field(number), newest)
+        await self._caller.call("apply_jobs", *self._lane(journal_id, Lane.JOBS, start, end), *last, changes, *flat)
+
+    async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """See Store."""
+        bound(wanted)
+        flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
+        answer = await self._caller.call(
+            "reserve_names", self._caller.identity, milliseconds(self._config.name_reserve_s), *flat
+        )
+        fields = codec.list_of(self._keys, "names", answer)
+        return [
+            NameGiven(
+                Verdict(codec.text(self._keys, "names", verdict)),
+                codec.text(self._keys, "names", job_id),
+                codec.whole(self._keys, "fence", revision),
+            )
+            for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
+        ]
+
+    async def reserve_change(self) -> int:
+        """See Store."""
+        return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         """See Store."""
-        _bound(outcomes)
+        bound(outcomes)
         flat: list[object] = []
         for one in outcomes:
             flat += (int(one.fate), one.job_id, one.fence, codec.encode_outcome(one), _extra(one))
-        limits = (_ms(self._config.result_ttl_s), self._config.history_max)
+        limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call("apply_outcomes", *lane, *limits, *flat)
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
         """See Store."""
-        _bound(job_ids)
+        bound(job_ids)
         await self._caller.call("apply_cancels", *self._lane(journal_id, Lane.CANCELS, start, end), *job_ids)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
@@ -137,20 +181,29 @@ class JobMethods:
         for part in [()] if jobtypes is None else _pages(jobtypes, TYPES_PER_CALL):
             answer = await self._caller.call("get_waiting_jobtypes", limit, *part)
             flat = codec.list_of(self._keys, "types", answer)
-            for jobtype, priority, head_id, waiting in zip(flat[::4], flat[1::4], flat[2::4], flat[3::4], strict=True):
+            for jobtype, priority, head_id, waiting, alone in zip(*(flat[at::5] for at in range(5)), strict=True):
                 found.append(
                     WaitingType(
                         codec.text(self._keys, "types", jobtype),
                         codec.whole(self._keys, "ready", priority),
                         codec.text(self._keys, "ready", head_id),
                         codec.whole(self._keys, "ready", waiting),
+                        alone == 1,
                     )
                 )
         found.sort(key=lambda row: (row.priority, row.head_id))
         return found[:limit]
 
     async def get_waiting_jobs(
-        self, owner: Owner, jobtype: str, limit: int, *, priority_min: int, priority_max: int, bytes_max: int
+        self,
+        owner: Owner,
+        jobtype: str,
+        limit: int,
+        *,
+        priority_min: int,
+        priority_max: int,
+        bytes_max: int,
+        in_company: bool = False,
     ) -> list[Held]:
         """See Store."""
         limit = min(limit, CALL_JOBS_MAX)
@@ -165,6 +218,8 @@ class JobMethods:
             priority_max,
             bytes_max,
             self._caller.identity,
+            milliseconds(self._config.alone_s),
+            int(in_company),
         )
         first, *flat = codec.list_of(self._keys, "ready", answer)
         fence = codec.whole(self._keys, "fence", first)
@@ -208,10 +263,13 @@ class JobMethods:
             await self._caller.call("bury", *owner, *unreadable)
         return held
 
-    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
+    async def release_jobs(
+        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
+    ) -> None:
         """See Store."""
         for part in _pages(list(held.items()), PAGE_JOBS):
-            await self._caller.call("release_jobs", *owner, *(value for pair in part for value in pair))
+            flat = (value for pair in part for value in pair)
+            await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)
 
     async def promote(self, limit: int) -> Promoted:
         """See Store."""
@@ -227,88 +285,27 @@ class JobMethods:
             case other:
                 raise codec.Unreadable(f"promote answered {len(other)} values instead of two")
 
-    # ------------------------------------------------------------ looking and cleaning
-
-    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """See Store."""
-        number = codec.journal_of(job_id)
-        answer = await self._caller.call(
-            "get_job", job_id, "" if number is None else last_field(number), self._caller.identity
-        )
-        fields = codec.list_of(self._keys, "jobs", answer)
-        if len(fields) != 9:
-            raise codec.Unreadable(f"get_job answered {len(fields)} values instead of nine")
-        place_, score, sysid, row, tries, outcome, result, asked, last_id = fields
-        place = codec.text(self._keys, "jobs", place_)
-        if place in ("unseen", "early"):
-            last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
-            if place == "early":  # somebody holds it: it exists, whatever the ids say
-                return OnItsWay(last or "")
-            return codec.on_its_way(job_id, "" if last is None and number in self._journals else last)
-        if place == "nowhere":
-            raise codec.Unreadable(
-                f"the key {self._keys['jobs']} holds job {job_id!r}, but no set of {self._keys['ready']}:…, "
-                "later, held, ended or dead does: keys were deleted by hand"
-            )
-        failed, history = codec.decode_tries(self._keys, job_id, tries)
-        ended = None
-        if outcome is not None and outcome != codec.CANCELLED:
-            ended = codec.decode_outcome(self._keys, "outcome", job_id, outcome)
-        return codec.job_view(
-            codec.decode_job(self._keys, job_id, row),
-            place,
-            codec.whole(self._keys, place, score),
-            daemon="" if sysid is None else codec.text(self._keys, "members", sysid),
-            failed=failed,
-            history=history,
-            outcome=ended,
-            cancelled=outcome == codec.CANCELLED,
-            cancel_asked=asked is not None,
-            result=result if isinstance(result, bytes) else None,
-        )
-
-    async def drop_result(self, job_id: str) -> None:
-        """See Store."""
-        await self._caller.call("drop_result", job_id)
-
-    async def purge(self, limit: int) -> int:
-        """See Store."""
-        config = self._config
-        keep = (_ms(config.ended_keep_s), config.ended_keep_jobs, _ms(config.tombstone_keep_s))
-        return codec.whole(self._keys, "ended", await self._caller.call("purge", min(limit, CALL_JOBS_MAX), *keep))
-
-    async def stats(self) -> StoreStats:
-        """See Store."""
-        answer = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
-        total, later, running, ended, dead, types = (codec.whole(self._keys, "jobs", number) for number in answer)
-        memory = (await self._caller.info("memory")).get("used_memory", 0)
-        return StoreStats(
-            waiting=max(0, total - later - running - ended - dead),
-            scheduled=later,
-            running=running,
-            ended=ended,
-            dead=dead,
-            types=types,
-            used_memory=memory if isinstance(memory, int) else 0,
-        )
-
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
-        """See Store."""
-        _bound(job_ids)
-        if not job_ids:
-            return []
-        answer = codec.list_of(
-            self._keys, "jobs", await self._caller.call("unfinished", self._caller.identity, *job_ids)
-        )
-        return [codec.text(self._keys, "jobs", job_id) for job_id in answer]
-
     def _lane(self, journal_id: str, lane: Lane, start: int, end: int) -> tuple[str, int, int]:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"
         self._note_journal(journal_id)
         return lane_field(journal_id, lane), start, end
 
     def _note_journal(self, journal_id: str) -> None:
-        self._journals.add(journal_number(journal_id))
+        self.journals.add(journal_number(journal_id))
+
+
+def _change(job: Job, change: Change) -> tuple[object, ...]:
+    numbers = int(change.kind is ChangeKind.RETRY), change.revision, change.generation
+    return (
+        *numbers,
+        job.name,
+        change.digest,
+        job.id,
+        job.jobtype,
+        job.priority,
+        job.eligible_at_ms,
+        codec.encode_job(job),
+    )
 
 
 def _extra(outcome: Outcome) -> bytes | str:
@@ -318,7 +315,8 @@ def _extra(outcome: Outcome) -> bytes | str:
     return outcome.result if outcome.fate is Fate.SUCCEEDED and outcome.keep_result else b""
 
 
-def _bound(records: Sequence[object]) -> None:
+def bound(records: Sequence[object]) -> None:
+    """Raise ValueError for more records than one call may take."""
     if len(records) > CALL_JOBS_MAX:
         raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
 
@@ -327,5 +325,6 @@ def _pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _ms(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
+    """As scripts count."""
     return round(seconds * 1000)

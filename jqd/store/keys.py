@@ -28,6 +28,11 @@ KINDS = {
     "members": "hash",
     "life": "hash",
     "early": "hash",
+    "names": "hash",
+    "generation": "hash",
+    "asked": "hash",
+    "deaths": "hash",
+    "handlers": "hash",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held"})

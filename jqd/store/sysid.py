@@ -4,16 +4,17 @@ import re
 
 from jqd.store import codec
 from jqd.store.interface import CALL_JOBS_MAX, Member, Owner, Renewed
-from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
+from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller, StoreConfig
 from jqd.store.keys import Keys
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
 
 class SysidMethods:
-    """The other half of `RedisStore`. Heartbeats go over a connection of their own."""
+    """What daemons do to each other: a third of `RedisStore`. Heartbeats go over a connection of their own."""
 
-    def __init__(self, keys: Keys, caller: Caller, heart: Caller) -> None:
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
+        self._crash_limit = config.crash_limit
         self._keys = keys
         self._caller = caller
         self._heart = heart
@@ -25,9 +26,11 @@ class SysidMethods:
         answer = await self._caller.call(
             "reserve_sysid", sysid, int(previous_epoch_dead), self._caller.identity, int(through)
         )
-        owner = Owner(sysid, codec.whole(self._keys, "members", answer))
+        epoch, unburnt = codec.list_of(self._keys, "members", answer)
+        owner = Owner(sysid, codec.whole(self._keys, "members", epoch))
+        crash_limit = self._crash_limit if unburnt == 1 else 0  # whoever sat there died without leaving
         # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back.
-        while await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX):
+        while await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX, crash_limit):
             pass
         return owner
 
@@ -35,8 +38,9 @@ class SysidMethods:
         """See Store."""
         identity = self._heart.identity
         answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle))
-        settled, *flat = codec.list_of(self._keys, "members", answer)
-        return Renewed(codec.decode_members(self._keys, flat, identity), settled == 1)
+        settled, asked, *flat = codec.list_of(self._keys, "members", answer)
+        cancels = [codec.text(self._keys, "asked", job_id) for job_id in codec.list_of(self._keys, "asked", asked)]
+        return Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
 
     async def release_sysid(self, owner: Owner) -> None:
         """See Store."""
@@ -45,7 +49,9 @@ class SysidMethods:
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
         """See Store."""
-        return await self._left("reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX)
+        return await self._left(
+            "reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX, self._crash_limit
+        )
 
     async def _left(self, name: str, *arguments: object) -> int:
         return codec.whole(self._keys, "held", await self._caller.call(name, *arguments))

@@ -11,7 +11,7 @@ from jqd.clock import Clock
 from jqd.errors import StaleOwner, StoreAway, StoreChanged, SysidTaken
 from jqd.job import Job, Outcome
 from jqd.record import Lane
-from jqd.store import Look, Member, Owner, Renewed, StoreConfig
+from jqd.store import Look, Member, Owner, Release, Renewed, StoreConfig, codec
 
 
 @dataclass(slots=True)
@@ -42,13 +42,25 @@ class Seat:
 
 
 @dataclass
+class Name:
+    """Whose a pusher's own id is."""
+
+    revision: int
+    job_id: str
+    until_ms: int
+    """0: confirmed."""
+    digest: str
+
+
+@dataclass
 class Data:
     """All that the server holds."""
 
     entries: dict[str, Entry] = field(default_factory=dict)
     tries: dict[str, Tries] = field(default_factory=dict)
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
-    """None: cancelled."""
+    """How jobs ended; None: without an attempt."""
+    cancelled: set[str] = field(default_factory=set)
     results: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     notes: dict[tuple[str, str], int] = field(default_factory=dict)
     """Letter (as in lua/include/move.lua) and id → when."""
@@ -57,6 +69,17 @@ class Data:
     positions: dict[tuple[str, Lane], int] = field(default_factory=dict)
     last: dict[int, str] = field(default_factory=dict)
     members: dict[str, Seat] = field(default_factory=dict)
+    names: dict[str, Name] = field(default_factory=dict)
+    generations: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Id → revision, generation."""
+    cancelled_to: dict[str, int] = field(default_factory=dict)
+    asked: dict[str, str] = field(default_factory=dict)
+    """Id → sysid that is to be told of a cancel."""
+    deaths: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Id → deaths it was in hand at, those it was alone at."""
+    alone: dict[str, tuple[int, str]] = field(default_factory=dict)
+    """Sysid → until when it runs which job alone."""
+    handlers: dict[str, tuple[int, dict[int, bytes]]] = field(default_factory=dict)
     fence: int = 0
     life: str = ""
     run: int = 0
@@ -181,7 +204,7 @@ class FakeMembers:
         epoch = self._next_fence()
         counter = max((seat.counter if seat else 0) + 1, self._now_ms() * 1000)
         self._data.members[sysid] = Seat(counter, epoch, self._identity if through else "")
-        self._give_back(sysid, None)
+        self._give_back(sysid, None, died=bool(seat and seat.epoch))
         return Owner(sysid, epoch)
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
@@ -198,7 +221,10 @@ class FakeMembers:
             sysid: Member(seat.counter, seat.epoch, seat.through == self._identity)
             for sysid, seat in self._data.members.items()
         }
-        return Renewed(members, self._data.settled == self._identity)
+        cancels = [job_id for job_id, holder in self._data.asked.items() if holder == owner.sysid]
+        for job_id in cancels:
+            del self._data.asked[job_id]
+        return Renewed(members, self._data.settled == self._identity, cancels)
 
     async def release_sysid(self, owner: Owner) -> None:
         """See Store."""
@@ -218,7 +244,7 @@ class FakeMembers:
         if seat is None or (seat.epoch != 0 and (seat.counter, seat.epoch) != (member.counter, member.epoch)):
             return 0
         seat.epoch, seat.through = 0, ""
-        moved = self._give_back(sysid, limit)
+        moved = self._give_back(sysid, limit, died=True)
         if not moved:
             del self._data.members[sysid]
         return moved
@@ -254,7 +280,9 @@ class FakeMembers:
         entry.place, entry.score, entry.sysid = "held", fence, owner.sysid
         return True
 
-    async def release_jobs(self, owner: Owner, held: Mapping[str, int]) -> None:
+    async def release_jobs(
+        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
+    ) -> None:
         """See Store."""
         if not held:
             return
@@ -263,30 +291,49 @@ class FakeMembers:
         for job_id, fence in held.items():
             entry = self._data.entries.get(job_id)
             if entry and entry.place == "held" and entry.sysid == owner.sysid and entry.score == fence:
-                self._put_back(entry, None)
+                if how is Release.ARCHIVE:
+                    self._data.notes["c", job_id] = self._now_ms()
+                due_ms = self._now_ms() + delay_ms if how is Release.RETRY and delay_ms else None
+                self._put_back(entry, due_ms)
             if self._data.early.get(job_id) == (owner.sysid, fence):
                 del self._data.early[job_id]
 
-    def _put_back(self, entry: Entry, due_ms: int | None) -> None:
+    def _put_back(self, entry: Entry, due_ms: int | None, last: Outcome | None = None) -> None:
         """Out of a hand, not ended: cancelled when that was asked for, else ready or later."""
         entry.sysid = ""
         if self._data.notes.pop(("c", entry.job.id), None) is not None:
-            self._data.outcomes[entry.job.id] = None
+            self._data.outcomes[entry.job.id] = last
+            self._data.cancelled.add(entry.job.id)
             entry.place, entry.score = "ended", self._now_ms()
         elif due_ms is not None:
             entry.place, entry.score = "later", due_ms
         else:
             entry.place, entry.score = "ready", entry.job.priority
 
-    def _give_back(self, sysid: str, limit: int | None) -> int:
+    def _give_back(self, sysid: str, limit: int | None, *, died: bool = False) -> int:
         """The first of that hand by fence and id; one that has not come yet just drops."""
         hand = [(e.score, job_id) for job_id, e in self._data.entries.items() if e.place == "held" and e.sysid == sysid]
         hand += [(fence, job_id) for job_id, (holder, fence) in self._data.early.items() if holder == sysid]
         gone = sorted(hand)[:limit]
         for _, job_id in gone:
+            self._data.asked.pop(job_id, None)
             if self._data.early.pop(job_id, None) is None:
-                self._put_back(self._data.entries[job_id], None)
+                entry = self._data.entries[job_id]
+                if not died or not self._killed(entry, alone=len(hand) == 1):
+                    self._put_back(entry, None)
+        self._data.alone.pop(sysid, None)
         return len(gone)
+
+    def _killed(self, entry: Entry, *, alone: bool) -> bool:
+        """Count a death; whether it was one too many."""
+        job_id = entry.job.id
+        deaths, before = self._data.deaths.get(job_id, (0, 0))
+        self._data.deaths[job_id] = deaths + 1, before + alone
+        if before + alone < self._config.crash_limit or ("c", job_id) in self._data.notes:
+            return False
+        self._data.outcomes[job_id] = codec.crashed(job_id, before + alone)
+        entry.place, entry.score, entry.sysid = "dead", self._now_ms(), ""
+        return True
 
     # ------------------------------------------------------------ shared
 

@@ -11,12 +11,13 @@ import msgspec
 from jqd.errors import PositionMismatch
 from jqd.job import NIL, Fate, Held, Job, Outcome
 from jqd.jobid import journal_number
-from jqd.record import Lane
+from jqd.record import Lane, split_cancel
 from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, WaitingType, codec
-from jqd.testing.members import Entry, FakeMembers, Tries
+from jqd.testing.looks import FakeLooks
+from jqd.testing.members import Entry, Tries
 
 
-class FakeStore(FakeMembers):
+class FakeStore(FakeLooks):
     """One client of a store. `jqd.store.Store` says what each method promises."""
 
     # ------------------------------------------------------------ journal → store
@@ -26,10 +27,14 @@ class FakeStore(FakeMembers):
         if not self._advance(journal_id, Lane.JOBS, start, end, len(jobs)):
             return
         for job in jobs:
-            if job.id not in self._data.entries:
+            if job.change is None and job.id not in self._data.entries:
                 self._data.entries[job.id] = self._placed(job)
+        for job in jobs:
+            if job.change is not None:
+                self._apply_change(job, job.change)
         number = journal_number(journal_id)
-        self._data.last[number] = max(self._data.last.get(number, ""), codec.newest_id(job.id for job in jobs))
+        ours = (job.id for job in jobs if job.change is None or codec.journal_of(job.id) == number)
+        self._data.last[number] = max(self._data.last.get(number, ""), codec.newest_id(ours))
 
     def _placed(self, job: Job) -> Entry:
         if (early := self._data.early.pop(job.id, None)) is not None:
@@ -43,6 +48,7 @@ class FakeStore(FakeMembers):
             return Entry(job, "dead", notes["d"])
         if notes["c"] is not None:
             self._data.outcomes[job.id] = None
+            self._data.cancelled.add(job.id)
             return Entry(job, "ended", self._now_ms())
         return Entry(job, "later", due_ms) if due_ms > self._now_ms() else Entry(job, "ready", job.priority)
 
@@ -64,12 +70,17 @@ class FakeStore(FakeMembers):
                 self._data.early.pop(one.job_id, None)
             return noted
         if entry.place == "held" and entry.score == one.fence:
+            if self._began(one.job_id) > one.fence:
+                due_ms = entry.job.eligible_at_ms
+                self._put_back(entry, due_ms if due_ms > self._now_ms() else None)
+                return False
             if one.fate is Fate.RETRY:
                 self._fail(one)
-                self._put_back(entry, self._now_ms() + one.delay_ms if one.delay_ms else None)
+                last = msgspec.structs.replace(one, result=NIL)
+                self._put_back(entry, self._now_ms() + one.delay_ms if one.delay_ms else None, last)
             else:
                 self._finish(one, entry)
-        elif entry.place in ("ended", "dead") or not self._counts(one, entry):
+        elif entry.place in ("ended", "dead") or not self._counts(one, entry) or self._began(one.job_id) >= one.fence:
             return False
         elif one.fate is Fate.RETRY:
             self._fail(one)
@@ -83,8 +94,12 @@ class FakeStore(FakeMembers):
         return one.fate is Fate.SUCCEEDED or (self._is_forgotten(one.fence) and not later)
 
     def _finish(self, one: Outcome, entry: Entry) -> None:
-        entry.place, entry.score, entry.sysid = "dead" if one.fate is Fate.DEAD else "ended", self._keep(one), ""
-        self._data.notes.pop(("c", one.job_id), None)
+        asked = self._data.notes.pop(("c", one.job_id), None) is not None
+        cancelled = asked and one.fate is not Fate.SUCCEEDED
+        place = "dead" if one.fate is Fate.DEAD and not cancelled else "ended"
+        entry.place, entry.score, entry.sysid = place, self._keep(one), ""
+        if cancelled:
+            self._data.cancelled.add(one.job_id)
 
     def _keep(self, one: Outcome) -> int:
         place = self._now_ms()  # among the ended: with a kept result, as if it ended when that is dropped
@@ -113,13 +128,22 @@ class FakeStore(FakeMembers):
         await self._answer()
         if not self._advance(journal_id, Lane.CANCELS, start, end, len(job_ids)):
             return
-        for job_id in job_ids:
-            entry = self._data.entries.get(job_id)
-            if entry is None or entry.place == "held":
-                self._data.notes["c", job_id] = self._now_ms()
-            elif entry.place in ("ready", "later"):
-                self._data.outcomes[job_id] = None
-                entry.place, entry.score = "ended", self._now_ms()
+        for record in job_ids:
+            self._cancel(*split_cancel(record))
+
+    def _cancel(self, job_id: str, generation: int) -> None:
+        if self._began(job_id) > generation:
+            return
+        if generation > self._data.cancelled_to.get(job_id, 0):
+            self._data.cancelled_to[job_id] = generation
+        entry = self._data.entries.get(job_id)
+        holder = self._data.early[job_id][0] if job_id in self._data.early else entry.sysid if entry else ""
+        if holder:
+            self._data.asked[job_id] = holder
+        if entry is None or entry.place == "held":
+            self._data.notes["c", job_id] = self._now_ms()
+        elif entry.place in ("ready", "later"):
+            self._end_cancelled(entry)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         await self._answer()
@@ -150,26 +174,39 @@ class FakeStore(FakeMembers):
             if entry.place == "ready" and (jobtypes is None or entry.job.jobtype in jobtypes):
                 found.setdefault(entry.job.jobtype, []).append((entry.score, entry.job.id))
         best = sorted((min(jobs), jobtype, len(jobs)) for jobtype, jobs in found.items())
-        return [WaitingType(jobtype, head[0], head[1], waiting) for head, jobtype, waiting in best][: max(0, limit)]
+        rows = [
+            WaitingType(jobtype, head[0], head[1], waiting, self._is_suspect(head[1]))
+            for head, jobtype, waiting in best
+        ]
+        return rows[: max(0, limit)]
 
     async def get_waiting_jobs(
-        self, owner: Owner, jobtype: str, limit: int, *, priority_min: int, priority_max: int, bytes_max: int
+        self,
+        owner: Owner,
+        jobtype: str,
+        limit: int,
+        *,
+        priority_min: int,
+        priority_max: int,
+        bytes_max: int,
+        in_company: bool = False,
     ) -> list[Held]:
         await self._answer()
         if limit < 1:
             return []
         self._own(owner)
-        if not self._is_life() or not self._all_through():
+        if not self._is_life() or not self._all_through() or self._runs_alone(owner.sysid):
             return []
         ready = sorted(
             (entry for entry in self._data.entries.values() if entry.place == "ready" and entry.job.jobtype == jobtype),
             key=lambda entry: (entry.score, entry.job.id),
         )
-        ready = [entry for entry in ready if priority_min <= entry.score <= priority_max]
+        ready = [entry for entry in ready if priority_min <= entry.score <= priority_max][:limit]
+        ready = self._apart(owner.sysid, ready, in_company)
         taken: list[Held] = []
         size = 0
         fence = self._next_fence() if ready else 0
-        for entry in ready[:limit]:
+        for entry in ready:
             size += len(codec.encode_job(entry.job))
             if taken and size > bytes_max:
                 break
@@ -216,9 +253,10 @@ class FakeStore(FakeMembers):
             failed=tries.count,
             history=list(tries.kept),
             outcome=self._data.outcomes.get(job_id),
-            cancelled=job_id in self._data.outcomes and self._data.outcomes[job_id] is None,
+            cancelled=job_id in self._data.cancelled,
             cancel_asked=("c", job_id) in self._data.notes,
             result=self._data.results[job_id][0] if job_id in self._data.results else None,
+            changed=self._data.generations.get(job_id, (0, 0)),
         )
 
     async def drop_result(self, job_id: str) -> None:
@@ -240,10 +278,7 @@ class FakeStore(FakeMembers):
         over = len(ended) - self._config.ended_keep_jobs
         old = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
         gone = [job_id for job_id in old if job_id not in self._data.results]
-        for job_id in gone:
-            del self._data.entries[job_id]
-            for rows in (self._data.tries, self._data.outcomes, self._data.results):
-                rows.pop(job_id, None)
+        self._delete(gone)
         return len(gone)
 
     def _purge_notes(self, limit: int, old_ms: float) -> int:
@@ -253,6 +288,11 @@ class FakeStore(FakeMembers):
             del self._data.notes[letter, job_id]
             if letter == "r":
                 self._data.tries.pop(job_id, None)
+            elif letter == "c":
+                self._data.cancelled_to.pop(job_id, None)
+            elif letter == "n":
+                if self._data.names[job_id].until_ms:
+                    del self._data.names[job_id]
             elif letter in "sd":
                 self._data.outcomes.pop(job_id, None)
                 self._data.results.pop(job_id, None)

@@ -1,24 +1,34 @@
 #!lua flags=allow-oom
 -- Cancels jobs from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, then ids
+-- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
 -- Returns  number of jobs that ended by it
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
---@include fail keys now position holder move
+--@include fail keys now position holder move early change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
 
-expect('jobs', 'types', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied')
+expect('jobs', 'types', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'generation', 'asked', 'early')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0
 end
 
-local function cancel(id)
-  if redis.call('HEXISTS', K.jobs, id) == 0 or holder(id) then
+local function cancel(record)
+  local id, to = record:match('^(.-)@(%d+)$')
+  id, to = id or record, tonumber(to) or 0
+  if began(id) > to then
+    return 0
+  end
+  note_cancel(id, to)
+  local sysid = holder(id)
+  if redis.call('HEXISTS', K.jobs, id) == 0 or sysid then
     redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
+    if sysid then
+      redis.call('HSET', K.asked, id, sysid)
+    end
     return 0
   elseif has_ended(id) then
     return 0

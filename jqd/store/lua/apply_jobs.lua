@@ -1,25 +1,38 @@
 #!lua
 -- Adds jobs from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id, then per group of jobs that have them in common:
+-- ARGV     now_ms, position field, from, to, last field, last id, number of changes, per change: 1 when attempts
+--          are counted anew, revision, generation, name, digest, id, jobtype, priority, eligible_at_ms, row; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row)
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now position holder move early
+--@include fail keys now position holder move early change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local FIRST, GROUP, FIELDS = 7, 4, 2
+local CHANGES, FIRST, CHANGE, GROUP, FIELDS = 7, 8, 10, 4, 2
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early')
-if has_early then
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
+local change_count = number(ARGV[CHANGES], 'changes')
+if has_early or change_count > 0 then
   expect_held_keys()
 end
 if not at_position(field, from, to) then
   return 0
 end
-local groups, at, arguments = {}, FIRST, #ARGV
+local changes, groups, at, arguments = {}, {}, FIRST, #ARGV
+for position = 1, change_count do
+  local one = {
+    anew = ARGV[at] == '1', revision = number(ARGV[at + 1], 'revision'), generation = number(ARGV[at + 2], 'generation'),
+    name = ARGV[at + 3], digest = ARGV[at + 4], id = ARGV[at + 5], jobtype = ARGV[at + 6], priority = ARGV[at + 7],
+    eligible_at_ms = number(ARGV[at + 8], 'eligible_at_ms'), row = ARGV[at + 9],
+  }
+  number(one.priority, 'priority')
+  expect_kind(ready_key(one.jobtype), 'ready')
+  changes[position] = one
+  at = at + CHANGE
+end
 while at <= arguments do
   local group = {
     jobtype = ARGV[at], priority = ARGV[at + 1], eligible_at_ms = number(ARGV[at + 2], 'eligible_at_ms'),
@@ -114,6 +127,9 @@ for _, group in ipairs(groups) do
     redis.call('HSET', K.jobs, unpack(rows))
     added = added + filled / 2
   end
+end
+for _, one in ipairs(changes) do
+  added = added + apply_change(one, now_ms)
 end
 if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
   redis.call('HSET', K.applied, last_field, last_id)

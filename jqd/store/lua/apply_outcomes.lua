@@ -6,14 +6,14 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now position holder move early tries forgotten
+--@include fail keys now position holder move early tries forgotten change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}
@@ -67,11 +67,17 @@ local function keep_result(one)
   return now_ms + result_ttl_ms
 end
 
+-- A job whose cancel was asked ends as cancelled, unless it succeeded all the same.
+local function asked(one)
+  return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id)
+end
+
 local function finish(one, sysid)
-  local set = one.fate == DEAD and dead or ended
+  local cancelled = asked(one)
+  local set = one.fate == DEAD and not cancelled and dead or ended
   local place = keep_result(one)
   table.insert(packed, one.id)
-  table.insert(packed, one.packed)
+  table.insert(packed, (cancelled and CANCELLED or '') .. one.packed)
   table.insert(set, place)
   table.insert(set, one.id)
   if has_notes then
@@ -86,8 +92,8 @@ end
 
 local function retry(one, sysid)
   add_try(one.id, one.attempt, one.packed, history_max)
-  if has_notes and redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
-    end_cancelled(one.id, now_ms)
+  if asked(one) then
+    end_cancelled(one.id, now_ms, one.packed)
   elseif one.delay_ms > 0 then
     redis.call('ZADD', K.later, now_ms + one.delay_ms, one.id)
   else
@@ -131,6 +137,22 @@ local function note_early(one, sysid)
   return new
 end
 
+-- Its content was exchanged while it ran: what the older one brought does not count, and the new one waits.
+local function run_again(one, sysid)
+  local jobtype, priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
+  if not jobtype then
+    redis.call('ZADD', K.dead, now_ms, one.id)
+  elseif has_notes and redis.call('ZSCORE', K.tomb, 'c' .. one.id) then
+    end_cancelled(one.id, now_ms)
+  elseif eligible_at_ms > now_ms then
+    redis.call('ZADD', K.later, eligible_at_ms, one.id)
+  else
+    expect_kind(ready_key(jobtype), 'ready')
+    add_ready(jobtype, priority, one.id)
+  end
+  redis.call('ZREM', held_key(sysid), one.id)
+end
+
 local is_forgotten = forgotten()
 -- A success of an older attempt did run. Any outcome counts of a claim that the store has forgotten, unless it knows a
 -- later one.
@@ -149,7 +171,10 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and hold.fence == one.fence then
-    if one.fate == RETRY then
+    if has_changes and began(one.id) > one.fence then
+      run_again(one, hold.sysid)
+      table.insert(stale, one.id)
+    elseif one.fate == RETRY then
       retry(one, hold.sysid)
     else
       finish(one, hold.sysid)
@@ -159,7 +184,7 @@ for _, one in ipairs(outcomes) do
     if not note(one) then
       table.insert(stale, one.id)
     end
-  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) then
+  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) < one.fence then
     if one.fate == RETRY then
       add_try(one.id, one.attempt, one.packed, history_max)
     else

@@ -2,29 +2,46 @@
 -- Leases jobs of one jobtype: smallest priority first, then oldest.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
---          caller knows it: nothing is given while a living member is not through the barrier of that life
+--          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
+--          long a job runs alone that was in hand when daemons died; 1 to take such a job although the hand is not empty
 -- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + limit · log waiting), and the bytes
---@include fail keys now members life move
-local _, now_us = clock(ARGV[1])
+--@include fail keys now members life move deaths
+local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
-local identity = ARGV[9]
+local identity, alone_ms, in_company = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11] == '1'
 
-expect('jobs', 'types', 'tries', 'fence', 'members', 'life')
+expect('jobs', 'types', 'tries', 'fence', 'members', 'life', 'deaths')
 local held, ready = held_key(sysid), ready_key(jobtype)
 expect_kind(held, 'held')
 expect_kind(ready, 'ready')
 own(sysid, epoch)
 
-if not is_life(identity) or not all_through(identity) then
+if not is_life(identity) or not all_through(identity) or runs_alone(sysid, now_ms) then
   return {'0'}
 end
 local ids = redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit)
 if #ids == 0 then
   mend_type(jobtype)
+  return {'0'}
+end
+-- A suspect is taken by itself, by an empty hand; a hand that is not empty takes those behind it meanwhile.
+local alone = has_deaths and is_suspect(ids[1]) and (in_company or redis.call('ZCARD', held) == 0)
+if alone then
+  ids = {ids[1]}
+elseif has_deaths then
+  local innocent = {}
+  for _, id in ipairs(ids) do
+    if not is_suspect(id) then
+      table.insert(innocent, id)
+    end
+  end
+  ids = innocent
+end
+if #ids == 0 then
   return {'0'}
 end
 local rows = rows_within(ids, bytes_max)
@@ -47,6 +64,9 @@ for position, row in ipairs(rows) do
 end
 if #holds > 0 then
   redis.call('ZADD', held, unpack(holds))
+  if alone and not in_company then
+    alone_until(sysid, ids[1], now_ms + alone_ms)
+  end
 end
 redis.call('ZREM', ready, unpack(taken))
 mend_type(jobtype)

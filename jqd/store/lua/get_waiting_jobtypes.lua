@@ -2,14 +2,15 @@
 -- Which jobtypes have jobs ready.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, then the jobtypes to look at; without any, the best `limit` of all
--- Returns  flat: jobtype, best priority, id of its oldest job, number waiting; in no order when jobtypes are given
+-- Returns  flat: jobtype, best priority, id of its oldest job, number waiting, 1 when that job may only run alone; in no
+--          order when jobtypes are given
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit) or O(jobtypes given)
---@include fail keys
+--@include fail keys deaths
 local limit = number(ARGV[2], 'limit')
 local FIRST = 3
 
-expect('types')
+expect('types', 'deaths')
 local jobtypes = {}
 if #ARGV >= FIRST then
   jobtypes = {unpack(ARGV, FIRST)}
@@ -26,6 +27,7 @@ for _, jobtype in ipairs(jobtypes) do
     table.insert(found, head[2])
     table.insert(found, head[1])
     table.insert(found, redis.call('ZCARD', key))
+    table.insert(found, is_suspect(head[1]) and 1 or 0)
   end
 end
 return found

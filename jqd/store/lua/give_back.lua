@@ -1,16 +1,15 @@
 #!lua flags=allow-oom
 -- Makes jobs ready that earlier epochs of this owner hold: their fences are lower than its epoch.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, sysid, epoch, limit, bytes_max
+-- ARGV     now_ms, sysid, epoch, limit, bytes_max, crash_limit: 0 when nobody died
 -- Returns  number of jobs that left the hand; 0 when none is left
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now members move early giveback
+--@include fail keys now members move early deaths giveback
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
+local limit, bytes_max, crash_limit = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max'), number(ARGV[6], 'crash_limit')
 
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
-expect_kind(held_key(sysid), 'held')
+expect_hand(sysid)
 own(sysid, epoch)
-return give_back(sysid, digits(epoch), limit, bytes_max, now_ms)
+return give_back(sysid, digits(epoch), limit, bytes_max, now_ms, crash_limit)

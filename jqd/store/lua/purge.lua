@@ -5,13 +5,14 @@
 -- Returns  number of rows deleted
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log rows)
---@include fail keys now early
+--@include fail keys now holder move early change delete
 local now_ms = clock(ARGV[1])
 local limit = number(ARGV[2], 'limit')
 local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(ARGV[4], 'ended_keep_jobs')
 local tombstone_keep_ms = number(ARGV[5], 'tombstone_keep_ms')
 
-expect('jobs', 'tries', 'ended', 'outcome', 'result', 'results', 'tomb', 'early')
+expect_deletable()
+expect('tomb', 'early')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -26,18 +27,6 @@ local function drop_results()
   return #ids
 end
 
--- A kept result was promised for its time; its job stays with it, however many ended since.
-local function without_result(ids)
-  local free = {}
-  for _, id in ipairs(ids) do
-    if redis.call('HEXISTS', K.result, id) == 0 then
-      table.insert(free, id)
-    end
-  end
-  return free
-end
-
--- The set that lists them last: were this cut short, the next call would find them again.
 local function drop_ended()
   local ids = due(K.ended, now_ms - ended_keep_ms)
   local over = math.min(redis.call('ZCARD', K.ended) - ended_keep_jobs, limit)
@@ -45,13 +34,7 @@ local function drop_ended()
     ids = redis.call('ZRANGE', K.ended, 0, over - 1)
   end
   ids = without_result(ids)
-  if #ids > 0 then
-    for _, name in ipairs({'jobs', 'tries', 'outcome', 'result'}) do
-      redis.call('HDEL', K[name], unpack(ids))
-    end
-    redis.call('ZREM', K.results, unpack(ids))
-    redis.call('ZREM', K.ended, unpack(ids))
-  end
+  delete_jobs(ids)
   return #ids
 end
 
@@ -59,14 +42,23 @@ local function drop_notes()
   local dropped = 0
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
     local letter, id = note:sub(1, 1), note:sub(2)
-    if redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
+    if letter == 'n' then
+      -- A name that was reserved, and no job came: whoever took it died before his journal had it.
+      if not (redis.call('HGET', K.names, id) or ' 0 '):find('^%d+ %S+ 0 ') then
+        redis.call('HDEL', K.names, id)
+      end
+      redis.call('ZREM', K.tomb, note)
+      dropped = dropped + 1
+    elseif redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
       -- The cancel of a job still in somebody's hand: long work keeps its note.
       redis.call('ZADD', K.tomb, now_ms, note)
     else
       -- Each kind of note has rows of its own; another note of the same job may still need the others.
       if letter == 'r' then
         redis.call('HDEL', K.tries, id)
-      elseif letter ~= 'c' then
+      elseif letter == 'c' then
+        redis.call('HDEL', K.generation, 'c' .. id)
+      else
         redis.call('HDEL', K.outcome, id)
         redis.call('HDEL', K.result, id)
         redis.call('ZREM', K.results, id)

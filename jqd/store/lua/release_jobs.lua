@@ -1,20 +1,24 @@
 #!lua flags=allow-oom
--- Gives jobs back untried: ready at once, or cancelled when that was asked for. One that has
--- not come yet just drops: it is ready when it comes.
+-- Disposes of jobs in hand without an outcome: ready at once (unget), ready later (retry), ended (archive); cancelled in any
+-- case when that was asked for. One that has not come yet just drops: it is ready when it comes.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, sysid, epoch, then per job: id, fence
+-- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
 --@include fail keys now members move early
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local FIRST, FIELDS = 4, 2
+local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
+local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later')
 expect_kind(held, 'held')
 own(sysid, epoch)
+if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then
+  fail('JQD_ARGUMENT', 'how')
+end
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'jobs')
 end
@@ -23,7 +27,14 @@ local released = 0
 for at = FIRST, #ARGV, FIELDS do
   local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
   if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
-    return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    local here = redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id)
+    if here and how == 'archive' then
+      end_cancelled(id, now_ms)
+    elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      redis.call('ZADD', K.later, now_ms + delay_ms, id)
+    else
+      return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    end
     redis.call('ZREM', held, id)
     drop_early(id)
     released = released + 1

@@ -5,13 +5,12 @@
 -- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
 -- Errors   JQD_STALE_OWNER when a newer epoch sits there, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now members move early giveback
+--@include fail keys now members move early deaths giveback
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
 
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early')
-expect_kind(held_key(sysid), 'held')
+expect_hand(sysid)
 local counter, present = member(sysid)
 if not counter then
   return 0
@@ -19,7 +18,7 @@ elseif present ~= epoch and present ~= 0 then
   fail('JQD_STALE_OWNER', digits(present))
 end
 set_member(sysid, counter, 0, '')
-local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms)
+local moved = give_back(sysid, '+inf', limit, bytes_max, now_ms, 0)
 if moved == 0 then
   redis.call('HDEL', K.members, sysid)
 end

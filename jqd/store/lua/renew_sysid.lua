@@ -3,15 +3,17 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
 --          life, 1 to note that all are, if so
--- Returns  1 when this life is settled, then flat: sysid, "counter:epoch:identity"
+-- Returns  1 when this life is settled, ids in our hand whose cancel was asked since the last renewal, then flat: sysid,
+--          "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members)
+-- Cost     O(members + cancels asked)
 --@include fail keys now members life
 local _, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity, through, settle = ARGV[4], ARGV[5] == '1', ARGV[6] == '1'
+local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
-expect('members', 'life')
+expect('members', 'life', 'asked')
 -- First: an owner that an emptied store does not know was not burnt by anybody.
 expect_life(identity)
 own(sysid, epoch)
@@ -20,5 +22,15 @@ set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or 
 if settle and all_through(identity) then
   redis.call('HSET', K.life, 'settled', identity)
 end
+local asked = {}
+if redis.call('EXISTS', K.asked) == 1 then
+  local rows = redis.call('HGETALL', K.asked)
+  for at = 1, #rows, 2 do
+    if rows[at + 1] == sysid and #asked < ASKED_MAX then
+      table.insert(asked, rows[at])
+      redis.call('HDEL', K.asked, rows[at])
+    end
+  end
+end
 local settled = redis.call('HGET', K.life, 'settled') == identity
-return {settled and 1 or 0, unpack(redis.call('HGETALL', K.members))}
+return {settled and 1 or 0, asked, unpack(redis.call('HGETALL', K.members))}

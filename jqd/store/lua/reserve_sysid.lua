@@ -3,7 +3,7 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
 --          the caller knows it, 1 when it is through the barrier of that life: else nobody is settled any more
--- Returns  epoch
+-- Returns  epoch, 1 when an earlier one was not burnt: whoever sat there died without leaving
 -- Errors   JQD_STORE_CHANGED, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 --@include fail keys now members life
@@ -22,4 +22,4 @@ if not through then
   redis.call('HDEL', K.life, 'settled')
 end
 set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
-return digits(epoch)
+return {digits(epoch), present and present ~= 0 and 1 or 0}

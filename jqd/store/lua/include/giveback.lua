@@ -1,14 +1,38 @@
--- Emptying a hand. Needs keys, move, early.
--- Gives give_back(sysid, below, limit, bytes_max, now_ms): returns jobs claimed under fences lower than `below`, at most
--- `limit`, and how many left the hand. Each job is added before it is removed; one that has not come yet just drops.
-local function give_back(sysid, below, limit, bytes_max, now_ms)
+-- Emptying a hand. Needs keys, move, early, deaths.
+-- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
+-- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
+-- is removed; one that has not come yet just drops. crash_limit 0: nobody died; else this counts as a death of each, and
+-- one that was alone in hand at so many goes to the dead set.
+local function expect_hand(sysid)
+  expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
+  expect_kind(held_key(sysid), 'held')
+end
+
+local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
+  local alone = redis.call('ZCARD', held) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows = rows_within(ids, bytes_max)
   for position, row in ipairs(rows) do
-    return_job(ids[position], row, now_ms)
-    redis.call('ZREM', held, ids[position])
-    drop_early(ids[position])
+    local id, jobtype = ids[position], row and header(row)
+    if jobtype then
+      expect_kind(ready_key(jobtype), 'ready')
+    end
+    local crashes = crash_limit > 0 and row and not has_ended(id) and count_death(id, alone) or 0
+    if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      redis.call('ZADD', K.dead, now_ms, id)
+      redis.call('HSET', K.outcome, id, CRASHED .. crashes)
+    else
+      return_job(id, row, now_ms)
+    end
+    redis.call('ZREM', held, id)
+    drop_early(id)
+  end
+  if #rows > 0 then
+    redis.call('HDEL', K.asked, unpack(ids, 1, #rows))
+  end
+  if has_deaths then
+    redis.call('HDEL', K.deaths, '@' .. sysid)
   end
   return #rows
 end

@@ -5,7 +5,7 @@ local K, KIND = {}, {}
 for position, entry in ipairs({
   'jobs hash', 'ready zset', 'types zset', 'later zset', 'held zset', 'fence string', 'tries hash', 'ended zset',
   'dead zset', 'outcome hash', 'result hash', 'results zset', 'tomb zset', 'applied hash', 'members hash',
-  'life hash', 'early hash',
+  'life hash', 'early hash', 'names hash', 'generation hash', 'asked hash', 'deaths hash', 'handlers hash',
 }) do
   local name, kind = entry:match('^(%S+) (%S+)$')
   K[name], KIND[name] = KEYS[position], kind

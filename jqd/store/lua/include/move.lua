@@ -2,15 +2,29 @@
 -- Needs keys, fail.
 -- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
 -- r outcome that retries it.
-local CANCELLED = 'C'  -- in `outcome`, where no attempt ended the job
+local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
+local CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
+local ELIGIBLE, NAME = 8, 9  -- places in a row's header
 
--- jobtype and priority from a row's header, nil when it cannot be read. Copies nothing but the header.
+-- jobtype, priority and eligible_at_ms from a row's header, nil when it cannot be read. Copies nothing but the header.
 local function header(row)
   local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
   if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
-    return fields[2], fields[3]
+    return fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0
   end
   return nil
+end
+
+-- A row without its argument: nil stands in its place.
+local function header_of(row)
+  local good, behind = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  return good and behind > 0 and row:sub(1, behind) .. '\192' or row
+end
+
+-- The pusher's own id of a job, "" when it has none.
+local function job_name(row)
+  local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
+  return good and type(fields) == 'table' and type(fields[NAME]) == 'string' and fields[NAME] or ''
 end
 
 -- The first of `ids` whose rows stay below bytes_max together, one at least. Returns their rows in the same order,
@@ -52,9 +66,9 @@ local function has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end
 
-local function end_cancelled(id, now_ms)
+local function end_cancelled(id, now_ms, packed)
   redis.call('ZADD', K.ended, now_ms, id)
-  redis.call('HSET', K.outcome, id, CANCELLED)
+  redis.call('HSET', K.outcome, id, CANCELLED .. (packed or ''))
   redis.call('ZREM', K.tomb, 'c' .. id)
 end
 

@@ -1,0 +1,292 @@
+"""The store's methods that look and clean: one job, many jobs, jobtypes, handlers (docs/STORE.md)."""
+
+import base64
+from collections.abc import Sequence
+
+import msgspec
+
+from jqd.job import State
+from jqd.jobid import parse_id
+from jqd.store import codec
+from jqd.store.interface import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.store.jobs import BYTES_MAX, Caller, StoreConfig, bound, milliseconds
+from jqd.store.keys import Keys, last_field
+
+VIEWS = 100  # jobs asked for in one call when their arguments are left out
+LIST_LIMIT_MAX = 1_000  # jobs of one page
+LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
+LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
+LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
+HAND_JOBS = 1_000  # looked at in each hand to count what runs of a jobtype
+
+# In which places the jobs of a state lie.
+PLACES = {
+    State.WAITING: ("ready",),
+    State.SCHEDULED: ("later",),
+    State.RETRYING: ("later", "ready"),
+    State.RUNNING: ("held",),
+    State.SUCCEEDED: ("ended",),
+    State.CANCELLED: ("ended",),
+    State.FAILED: ("dead", "ended"),
+    None: ("held", "ready", "later", "ended", "dead"),
+}
+
+_cursors = msgspec.msgpack.Decoder(dict[str, tuple[float, str]])
+
+
+class _Source:
+    """One place that is walked from its newest job back: `rows` are read and not given yet."""
+
+    def __init__(self, place: str, suffix: str, before: tuple[float, str]) -> None:
+        self.place, self.suffix, self.before = place, suffix, before
+        self.rows: list[tuple[str, float]] = []
+        self.done = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}:{self.suffix}"
+
+
+class LookMethods:
+    """What looks and cleans: a third of `RedisStore`."""
+
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, journals: set[int]) -> None:
+        """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
+        self._config = config
+        self._keys = keys
+        self._caller = caller
+        self._journals = journals
+
+    # ------------------------------------------------------------ jobs
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        """See Store."""
+        (view,) = await self._views([job_id], brief=False)
+        return view
+
+    async def resolve(self, name: str) -> str | None:
+        """See Store."""
+        answer = await self._caller.call("resolve", self._caller.identity, name)
+        return None if answer is None else codec.text(self._keys, "names", answer)
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        """See Store."""
+        walked = _decode_cursor(cursor)
+        found: list[JobView] = []
+        left = LIST_SCAN
+        sources = await self._sources(state, jobtype)
+        for at in range(0, len(sources), LIST_SOURCES):
+            group = [
+                _Source(*place, walked.get(":".join(place), (0.0, ""))) for place in sources[at : at + LIST_SOURCES]
+            ]
+            while len(found) < limit and left > 0:
+                rows = await self._newest(group, min(VIEWS, limit - len(found), left))
+                if not rows:
+                    break
+                left -= len(rows)
+                for source, (job_id, score) in rows:
+                    walked[source.name] = score, job_id
+                views = await self._views([job_id for _, (job_id, _) in rows], brief=True)
+                found += [v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag)]
+            else:
+                return Page(_newest_first(found), _encode_cursor(walked))
+        return Page(_newest_first(found), "")
+
+    async def _sources(self, state: State | None, jobtype: str | None) -> list[tuple[str, str]]:
+        sources: list[tuple[str, str]] = []
+        for place in PLACES[state]:
+            if place == "held":
+                members = await self._caller.call("list_members")
+                sources += (
+                    ("held", codec.text(self._keys, "members", m))
+                    for m in codec.list_of(self._keys, "members", members)
+                )
+            elif place == "ready" and jobtype is None:
+                answer = codec.list_of(self._keys, "types", await self._caller.call("list_ready", LIST_TYPES))
+                sources += (("ready", name) for name in sorted(codec.text(self._keys, "types", t) for t in answer))
+            else:
+                sources.append((place, (jobtype or "") if place == "ready" else ""))
+        return sources
+
+    async def _newest(self, group: Sequence[_Source], count: int) -> list[tuple[_Source, tuple[str, float]]]:
+        """The next `count` ids of all sources together, by age: of each its last comes first."""
+        taken: list[tuple[_Source, tuple[str, float]]] = []
+        while len(taken) < count:
+            await self._fill([source for source in group if not source.rows and not source.done], count)
+            ready = [source for source in group if source.rows]
+            if not ready:
+                break
+            # Until one of them runs dry, the newest head of all comes next.
+            while len(taken) < count and all(source.rows or source.done for source in group):
+                ready = [source for source in ready if source.rows]
+                if not ready:
+                    break
+                newest = max(ready, key=lambda source: source.rows[0][0])
+                row = newest.rows.pop(0)
+                newest.before = row[1], row[0]
+                taken.append((newest, row))
+        return taken
+
+    async def _fill(self, empty: Sequence[_Source], count: int) -> None:
+        if not empty:
+            return
+        flat = (v for s in empty for v in (s.place, s.suffix, f"{s.before[0]:.0f}", s.before[1]))
+        pages = codec.list_of(self._keys, "ended", await self._caller.call("list_ids", count, *flat))
+        for source, page in zip(empty, pages, strict=True):
+            row = codec.list_of(self._keys, source.place, page)
+            source.rows = [
+                (codec.text(self._keys, source.place, job_id), float(codec.whole(self._keys, source.place, score)))
+                for job_id, score in zip(row[::2], row[1::2], strict=True)
+            ]
+            source.done = len(source.rows) < count
+
+    async def _views(self, job_ids: Sequence[str], *, brief: bool) -> list[JobView | OnItsWay | None]:
+        flat: list[object] = []
+        for job_id in job_ids:
+            number = codec.journal_of(job_id)
+            flat += (job_id, "" if number is None else last_field(number))
+        answer = await self._caller.call("get_jobs", self._caller.identity, int(brief), *flat)
+        rows = codec.list_of(self._keys, "jobs", answer)
+        return [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
+
+    def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
+        fields = codec.list_of(self._keys, "jobs", answer)
+        if len(fields) != 10:
+            raise codec.Unreadable(f"get_jobs answered {len(fields)} values instead of ten")
+        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation = fields
+        place = codec.text(self._keys, "jobs", place_)
+        if place in ("unseen", "early"):
+            last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
+            if place == "early":  # somebody holds it: it exists, whatever the ids say
+                return OnItsWay(last or "")
+            known = codec.journal_of(job_id) in self._journals
+            return codec.on_its_way(job_id, "" if last is None and known else last)
+        if place == "nowhere":
+            raise codec.Unreadable(
+                f"the key {self._keys['jobs']} holds job {job_id!r}, but no set of {self._keys['ready']}:…, "
+                "later, held, ended or dead does: keys were deleted by hand"
+            )
+        failed, history = codec.decode_tries(self._keys, job_id, tries)
+        ended, cancelled = codec.decode_end(self._keys, job_id, outcome)
+        return codec.job_view(
+            codec.decode_job(self._keys, job_id, row),
+            place,
+            codec.whole(self._keys, place, score),
+            daemon="" if sysid is None else codec.text(self._keys, "members", sysid),
+            failed=failed,
+            history=history,
+            outcome=ended,
+            cancelled=cancelled,
+            cancel_asked=asked is not None,
+            result=result if isinstance(result, bytes) else None,
+            changed=codec.decode_generation(self._keys, job_id, generation),
+        )
+
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """See Store."""
+        bound(job_ids)
+        if not job_ids:
+            return []
+        answer = await self._caller.call("unfinished", self._caller.identity, *job_ids)
+        return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
+
+    # ------------------------------------------------------------ numbers
+
+    async def list_types(self, limit: int) -> list[TypeView]:
+        """See Store."""
+        flat = codec.list_of(self._keys, "types", await self._caller.call("list_types", limit, HAND_JOBS, BYTES_MAX))
+        views = []
+        for jobtype, waiting, running, head in zip(*(flat[at::4] for at in range(4)), strict=True):
+            parts = parse_id(codec.text(self._keys, "ready", head))
+            views.append(
+                TypeView(
+                    codec.text(self._keys, "types", jobtype),
+                    codec.whole(self._keys, "ready", waiting),
+                    codec.whole(self._keys, "held", running),
+                    0 if parts is None else parts.at_ms,
+                )
+            )
+        return sorted(views)
+
+    async def stats(self) -> StoreStats:
+        """See Store."""
+        answer = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
+        total, later, running, ended, dead, types = (codec.whole(self._keys, "jobs", number) for number in answer)
+        memory = (await self._caller.info("memory")).get("used_memory", 0)
+        return StoreStats(
+            waiting=max(0, total - later - running - ended - dead),
+            scheduled=later,
+            running=running,
+            ended=ended,
+            dead=dead,
+            types=types,
+            used_memory=memory if isinstance(memory, int) else 0,
+        )
+
+    # ------------------------------------------------------------ cleaning
+
+    async def drop_result(self, job_id: str) -> None:
+        """See Store."""
+        await self._caller.call("drop_result", job_id)
+
+    async def purge(self, limit: int) -> int:
+        """See Store."""
+        config = self._config
+        keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
+        return codec.whole(self._keys, "ended", await self._caller.call("purge", min(limit, CALL_JOBS_MAX), *keep))
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        """See Store."""
+        bound(job_ids)
+        if not job_ids:
+            return []
+        answer = codec.list_of(self._keys, "dead", await self._caller.call("delete_dead", *job_ids))
+        return [codec.text(self._keys, "dead", job_id) for job_id in answer]
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """See Store."""
+        answer = await self._caller.call("clean_ended", before_ms, min(limit, CALL_JOBS_MAX))
+        return codec.whole(self._keys, "ended", answer)
+
+    # ------------------------------------------------------------ handlers
+
+    async def set_handler(self, jobtype: str, handler: bytes) -> int:
+        """See Store."""
+        answer = await self._caller.call("set_handler", jobtype, handler, self._config.handler_versions)
+        return codec.whole(self._keys, "handlers", answer)
+
+    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
+        """See Store."""
+        match codec.list_of(self._keys, "handlers", await self._caller.call("get_handler", jobtype, version)):
+            case [number, bytes(packed)]:
+                return codec.whole(self._keys, "handlers", number), packed
+            case _:
+                return None
+
+    async def delete_handler(self, jobtype: str) -> bool:
+        """See Store."""
+        return await self._caller.call("delete_handler", jobtype, self._config.handler_versions) == 1
+
+
+def _newest_first(views: list[JobView]) -> list[JobView]:
+    return sorted(views, key=lambda view: view.id, reverse=True)
+
+
+def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None) -> bool:
+    good_state = state is None or view.state is state
+    return good_state and (jobtype is None or view.jobtype == jobtype) and (tag is None or tag in view.tags)
+
+
+def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(walked)).decode()
+
+
+def _decode_cursor(cursor: str) -> dict[str, tuple[float, str]]:
+    if not cursor:
+        return {}
+    try:
+        return _cursors.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error

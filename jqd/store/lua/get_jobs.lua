@@ -1,0 +1,56 @@
+#!lua flags=no-writes
+-- All about some jobs.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
+--          now; 1 to leave arguments and results out; then per job: id, last field of the journal that made it, or nothing
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen), its score, sysid that holds it, row,
+--          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
+--          `generation`; nil for what is not there
+-- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
+-- Cost     O(jobs · (members + log jobs)), and their bytes
+--@include fail keys holder move early life
+local brief = ARGV[3] == '1'
+local FIRST, FIELDS = 4, 2
+
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation')
+expect_held_keys()
+expect_life(ARGV[2])
+
+local function place(id, row)
+  if not row then
+    return early_holder(id) and 'early' or 'unseen', '0', false
+  end
+  for _, name in ipairs({'ended', 'dead', 'later'}) do
+    local score = redis.call('ZSCORE', K[name], id)
+    if score then
+      return name, score, false
+    end
+  end
+  local sysid, fence = holder(id)
+  if sysid then
+    return 'held', string.format('%.0f', fence), sysid
+  end
+  local jobtype = header(row)
+  if jobtype then
+    expect_kind(ready_key(jobtype), 'ready')
+    local score = redis.call('ZSCORE', ready_key(jobtype), id)
+    if score then
+      return 'ready', score, false
+    end
+  end
+  return 'nowhere', '0', false
+end
+
+local views = {}
+for at = FIRST, #ARGV, FIELDS do
+  local id = ARGV[at]
+  local row = redis.call('HGET', K.jobs, id)
+  local name, score, sysid = place(id, row)
+  table.insert(views, {
+    name, score, sysid, row and brief and header_of(row) or row, redis.call('HGET', K.tries, id),
+    redis.call('HGET', K.outcome, id), not brief and redis.call('HGET', K.result, id),
+    redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, ARGV[at + 1]),
+    redis.call('HGET', K.generation, id),
+  })
+end
+return views

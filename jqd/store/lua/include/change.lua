@@ -1,0 +1,185 @@
+-- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
+-- Needs keys, fail, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
+-- and of the latest that was no mere edit. Field "c<id>": up to which generation it was cancelled.
+-- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
+-- cancelled_to(id); note_cancel(id, to); drop_changes(ids); apply_change(one, now_ms).
+local has_changes = redis.call('EXISTS', K.generation) == 1
+
+local function changed(id)
+  local row = has_changes and redis.call('HGET', K.generation, id)
+  if not row then
+    return 0, 0
+  end
+  local revision, generation = row:match('^(%d+):(%d+)$')
+  return tonumber(revision) or 0, tonumber(generation) or 0
+end
+
+local function began(id)
+  local _, generation = changed(id)
+  return generation
+end
+
+local function cancelled_to(id)
+  return tonumber(has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
+end
+
+local function note_cancel(id, to)
+  if to > cancelled_to(id) then
+    redis.call('HSET', K.generation, 'c' .. id, string.format('%.0f', to))
+    has_changes = true
+  end
+end
+
+-- Of jobs that are deleted: their names are free again.
+local function drop_changes(ids)
+  if not has_changes then
+    return
+  end
+  for _, id in ipairs(ids) do
+    local row = redis.call('HGET', K.jobs, id)
+    local name = row and job_name(row)
+    if name and name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') == id then
+      redis.call('HDEL', K.names, name)
+    end
+    redis.call('HDEL', K.generation, id, 'c' .. id)
+  end
+end
+
+-- The fence in a packed outcome: its second value. The rest is not looked at.
+local function outcome_fence(packed)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, fence = pcall(cmsgpack.unpack_limit, packed, 2, at)
+  return good and tonumber(fence) or 0
+end
+
+local function forget_end(id)
+  redis.call('HDEL', K.outcome, id)
+  redis.call('HDEL', K.result, id)
+  redis.call('ZREM', K.results, id)
+end
+
+-- Whether what ended the job was meant for this content, or for a later one.
+local function end_stands(one)
+  local packed = redis.call('HGET', K.outcome, one.id) or ''
+  if packed:sub(1, 1) == CANCELLED then
+    return cancelled_to(one.id) >= one.generation
+  end
+  return outcome_fence(packed) > one.generation
+end
+
+-- Where it waits now; what it left is for the caller.
+local function place_change(one, now_ms)
+  if one.eligible_at_ms > now_ms then
+    redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
+    return 'later'
+  end
+  add_ready(one.jobtype, one.priority, one.id)
+  return 'ready'
+end
+
+local function start_counting_anew(one)
+  local row = one.anew and redis.call('HGET', K.tries, one.id)
+  if row and #row >= 4 then
+    redis.call('HSET', K.tries, one.id, struct.pack('>I4', 0) .. row:sub(5))
+  end
+end
+
+-- A job that has not come yet: notes of it count when they were meant for this content.
+local function place_unseen(one, now_ms)
+  local id = one.id
+  local sysid = early_holder(id)
+  if sysid then
+    drop_early(id)
+    if redis.call('ZSCORE', held_key(sysid), id) then
+      return
+    end
+  end
+  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id)
+  local ended, killed, cancelled = notes[1], notes[2], notes[3]
+  if (ended or killed) and end_stands(one) then
+    redis.call('ZADD', ended and K.ended or K.dead, ended or killed, id)
+  elseif cancelled and cancelled_to(id) >= one.generation then
+    end_cancelled(id, now_ms)
+  else
+    place_change(one, now_ms)
+    if ended or killed then
+      forget_end(id)
+    end
+  end
+  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
+end
+
+-- A job that is here. In a hand only its row is exchanged: what an older attempt brings does not count any more.
+local function place_again(one, row, now_ms)
+  local id = one.id
+  local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
+  if cancelled_to(id) < one.generation then
+    redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
+  end
+  if set then
+    if not end_stands(one) then
+      place_change(one, now_ms)
+      start_counting_anew(one)
+      forget_end(id)
+      redis.call('ZREM', set, id)
+    end
+  elseif not holder(id) then
+    local jobtype = header(row)
+    local place = place_change(one, now_ms)
+    if place ~= 'later' then
+      redis.call('ZREM', K.later, id)
+    end
+    if jobtype and (place ~= 'ready' or jobtype ~= one.jobtype) then
+      drop_ready(jobtype, id)
+    elseif jobtype then
+      mend_type(jobtype)
+    end
+  end
+end
+
+-- Ends a job that waits, because its name went to another.
+local function supersede(id, now_ms)
+  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) and not holder(id) then
+    local jobtype = header(redis.call('HGET', K.jobs, id))
+    end_cancelled(id, now_ms)
+    redis.call('ZREM', K.later, id)
+    if jobtype then
+      drop_ready(jobtype, id)
+    end
+  end
+end
+
+-- Whether the name is this job's: it is whose the store gave it to last.
+local function take_name(one, now_ms)
+  local revision, id, _, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
+  if revision and tonumber(revision) > one.revision then
+    return id == one.id
+  elseif id and id ~= one.id then
+    supersede(id, now_ms)
+  end
+  digest = one.digest ~= '' and one.digest or digest or ''
+  redis.call('HSET', K.names, one.name, digits(one.revision) .. ' ' .. one.id .. ' 0 ' .. digest)
+  redis.call('ZREM', K.tomb, 'n' .. one.name)
+  return true
+end
+
+-- Returns 1 when the job was not here before.
+local function apply_change(one, now_ms)
+  local id = one.id
+  local row = redis.call('HGET', K.jobs, id)
+  local revision, generation = changed(id)
+  if row and revision >= one.revision then
+    return 0
+  end
+  if one.name ~= '' and not take_name(one, now_ms) then
+    end_cancelled(id, now_ms)
+  elseif row then
+    place_again(one, row, now_ms)
+  else
+    place_unseen(one, now_ms)
+  end
+  redis.call('HSET', K.jobs, id, one.row)
+  redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. digits(math.max(generation, one.generation)))
+  has_changes = true
+  return row and 0 or 1
+end

@@ -1,0 +1,31 @@
+-- Daemons' deaths that a job was in hand at. Needs keys. A row of `deaths` is "deaths:deaths alone in hand"; the field
+-- "@<sysid>" names a job that this daemon runs alone, and until when.
+-- Gives is_suspect(id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms); runs_alone(sysid, now_ms).
+local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
+local has_deaths = redis.call('EXISTS', K.deaths) == 1
+
+local function deaths_of(id)
+  local all, alone = (has_deaths and redis.call('HGET', K.deaths, id) or ''):match('^(%d+):(%d+)$')
+  return tonumber(all) or 0, tonumber(alone) or 0
+end
+
+local function is_suspect(id)
+  return has_deaths and (deaths_of(id)) >= SUSPECT
+end
+
+local function count_death(id, alone)
+  local all, before = deaths_of(id)
+  before = before + (alone and 1 or 0)
+  redis.call('HSET', K.deaths, id, (all + 1) .. ':' .. before)
+  has_deaths = true
+  return before
+end
+
+local function alone_until(sysid, id, until_ms)
+  redis.call('HSET', K.deaths, '@' .. sysid, string.format('%.0f', until_ms) .. ' ' .. id)
+end
+
+local function runs_alone(sysid, now_ms)
+  local until_ms, id = (has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^(%d+) (%S+)$')
+  return id ~= nil and tonumber(until_ms) > now_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
+end

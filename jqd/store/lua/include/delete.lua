@@ -1,0 +1,30 @@
+-- Deleting jobs with all that is known of them. Needs keys, move, early, holder, change.
+-- Gives expect_deletable(), before the first write; without_result(ids); delete_jobs(ids).
+local function expect_deletable()
+  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths')
+end
+
+-- A kept result was promised for its time; its job stays with it, however many ended since.
+local function without_result(ids)
+  local free = {}
+  for _, id in ipairs(ids) do
+    if redis.call('HEXISTS', K.result, id) == 0 then
+      table.insert(free, id)
+    end
+  end
+  return free
+end
+
+-- The sets that list them last: were this cut short, the next call would find them again.
+local function delete_jobs(ids)
+  if #ids == 0 then
+    return
+  end
+  drop_changes(ids)
+  for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'jobs'}) do
+    redis.call('HDEL', K[name], unpack(ids))
+  end
+  redis.call('ZREM', K.results, unpack(ids))
+  redis.call('ZREM', K.dead, unpack(ids))
+  redis.call('ZREM', K.ended, unpack(ids))
+end

@@ -1,0 +1,54 @@
+#!lua
+-- Gives pushers' own ids to jobs that are about to be journaled. Unconfirmed (no such job came), a name is free again
+-- after a while, and at once for whoever pushes the same content.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
+-- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
+-- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Cost     O(names)
+--@include fail keys now members life move
+local now_ms, now_us = clock(ARGV[1])
+local ttl_ms = number(ARGV[3], 'ttl_ms')
+local FIRST, FIELDS = 4, 4
+
+expect('names', 'fence', 'life', 'tomb', 'outcome')
+expect_life(ARGV[2])
+if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+  fail('JQD_ARGUMENT', 'names')
+end
+
+local function verdict(row, digest, replace)
+  local _, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
+  if not id then
+    return 'new', nil
+  end
+  local confirmed = until_ms == '0'
+  -- Who cancelled a job and pushes it again wants it to run.
+  local cancelled = (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) == CANCELLED
+  if replace or confirmed and cancelled then
+    return 'replace', id
+  elseif known == digest then
+    return confirmed and 'duplicate' or 'new', id
+  end
+  return (confirmed or tonumber(until_ms) > now_ms) and 'conflict' or 'new', id
+end
+
+local answer = {}
+for at = FIRST, #ARGV, FIELDS do
+  local name, digest = ARGV[at], ARGV[at + 2]
+  local what, id = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3] == '1')
+  id = id or ARGV[at + 1]
+  local revision = '0'
+  if what == 'new' or what == 'replace' then
+    -- What is replaced stands until the new one comes: a journal that dies now takes nothing along.
+    revision = digits(next_fence(now_us))
+    if what == 'new' then
+      redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
+      redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
+    end
+  end
+  table.insert(answer, what)
+  table.insert(answer, id)
+  table.insert(answer, revision)
+end
+return answer

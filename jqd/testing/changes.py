@@ -1,0 +1,157 @@
+"""Part of the fake store: names, and contents of jobs that the store agreed to."""
+
+from collections.abc import Sequence
+
+from jqd.job import Change, ChangeKind, Job
+from jqd.store import NameGiven, NameWanted, Verdict
+from jqd.testing.members import Entry, FakeMembers, Name
+
+
+class FakeChanges(FakeMembers):
+    """What `lua/include/change.lua` does, in dicts."""
+
+    async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """See Store."""
+        await self._answer()
+        self._expect_life()
+        return [self._name(one) for one in wanted]
+
+    def _name(self, one: NameWanted) -> NameGiven:
+        row = self._data.names.get(one.name)
+        verdict = self._verdict(row, one)
+        job_id = row.job_id if row else one.job_id
+        if verdict in (Verdict.DUPLICATE, Verdict.CONFLICT):
+            return NameGiven(verdict, job_id, 0)
+        revision = self._next_fence()
+        if verdict is Verdict.NEW:
+            until_ms = self._now_ms() + round(self._config.name_reserve_s * 1000)
+            self._data.names[one.name] = Name(revision, job_id, until_ms, one.digest)
+            self._data.notes["n", one.name] = self._now_ms()
+        return NameGiven(verdict, job_id, revision)
+
+    def _verdict(self, row: Name | None, one: NameWanted) -> Verdict:
+        if row is None:
+            return Verdict.NEW
+        if one.replace or (not row.until_ms and row.job_id in self._data.cancelled):
+            return Verdict.REPLACE
+        if row.digest == one.digest:
+            return Verdict.NEW if row.until_ms else Verdict.DUPLICATE
+        return Verdict.CONFLICT if not row.until_ms or row.until_ms > self._now_ms() else Verdict.NEW
+
+    async def reserve_change(self) -> int:
+        """See Store."""
+        await self._answer()
+        self._expect_life()
+        return self._next_fence()
+
+    async def resolve(self, name: str) -> str | None:
+        """See Store."""
+        await self._answer()
+        self._expect_life()
+        row = self._data.names.get(name)
+        return row.job_id if row else None
+
+    def _began(self, job_id: str) -> int:
+        """The generation of a job's content."""
+        return self._data.generations.get(job_id, (0, 0))[1]
+
+    def _apply_change(self, job: Job, change: Change) -> None:
+        entry = self._data.entries.get(job.id)
+        revision, generation = self._data.generations.get(job.id, (0, 0))
+        if entry is not None and revision >= change.revision:
+            return
+        if job.name and not self._take_name(job, change):
+            entry = entry or Entry(job, "ended", 0)
+            self._end_cancelled(entry)
+        elif entry is not None:
+            self._place_again(entry, job, change)
+        else:
+            entry = self._place_unseen(job, change)
+        entry.job = job
+        self._data.entries[job.id] = entry
+        self._data.generations[job.id] = change.revision, max(generation, change.generation)
+
+    def _take_name(self, job: Job, change: Change) -> bool:
+        row = self._data.names.get(job.name)
+        if row is not None and row.revision > change.revision:
+            return row.job_id == job.id
+        if row is not None and row.job_id != job.id:
+            other = self._data.entries.get(row.job_id)
+            if other is not None and other.place in ("ready", "later"):
+                self._end_cancelled(other)
+        digest = change.digest or (row.digest if row else "")
+        self._data.names[job.name] = Name(change.revision, job.id, 0, digest)
+        self._data.notes.pop(("n", job.name), None)
+        return True
+
+    def _place_again(self, entry: Entry, job: Job, change: Change) -> None:
+        if self._data.cancelled_to.get(job.id, 0) < change.generation:
+            self._data.notes.pop(("c", job.id), None)
+        if entry.place in ("ended", "dead"):
+            if not self._end_stands(job.id, change):
+                self._put(entry, job)
+                if change.kind is ChangeKind.RETRY and job.id in self._data.tries:
+                    self._data.tries[job.id].count = 0
+                self._forget_end(job.id)
+        elif entry.place != "held":
+            self._put(entry, job)
+
+    def _place_unseen(self, job: Job, change: Change) -> Entry:
+        early = self._data.early.pop(job.id, None)
+        if early is not None:
+            return Entry(job, "held", early[1], early[0])
+        notes = {letter: self._data.notes.pop((letter, job.id), None) for letter in "sdcr"}
+        ended = notes["s"] if notes["s"] is not None else notes["d"]
+        entry = Entry(job, "ready", job.priority)
+        if ended is not None and self._end_stands(job.id, change):
+            entry.place, entry.score = "ended" if notes["s"] is not None else "dead", ended
+        elif notes["c"] is not None and self._data.cancelled_to.get(job.id, 0) >= change.generation:
+            self._end_cancelled(entry)
+        else:
+            self._put(entry, job)
+            if ended is not None:
+                self._forget_end(job.id)
+        return entry
+
+    def _put(self, entry: Entry, job: Job) -> None:
+        due = job.eligible_at_ms > self._now_ms()
+        entry.place, entry.score = ("later", job.eligible_at_ms) if due else ("ready", job.priority)
+
+    def _end_stands(self, job_id: str, change: Change) -> bool:
+        """Whether what ended the job was meant for this content or a later one."""
+        if job_id in self._data.cancelled:
+            return self._data.cancelled_to.get(job_id, 0) >= change.generation
+        outcome = self._data.outcomes.get(job_id)
+        return outcome is not None and outcome.fence > change.generation
+
+    def _end_cancelled(self, entry: Entry) -> None:
+        job_id = entry.job.id
+        self._data.notes.pop(("c", job_id), None)
+        self._data.outcomes[job_id] = None
+        self._data.cancelled.add(job_id)
+        entry.place, entry.score, entry.sysid = "ended", self._now_ms(), ""
+
+    def _forget_end(self, job_id: str) -> None:
+        self._data.outcomes.pop(job_id, None)
+        self._data.cancelled.discard(job_id)
+        self._data.results.pop(job_id, None)
+
+    # ------------------------------------------------------------ jobs that were in hand at deaths
+
+    def _is_suspect(self, job_id: str) -> bool:
+        return self._data.deaths.get(job_id, (0, 0))[0] >= 2
+
+    def _runs_alone(self, sysid: str) -> bool:
+        until_ms, job_id = self._data.alone.get(sysid, (0, ""))
+        entry = self._data.entries.get(job_id)
+        return until_ms > self._now_ms() and entry is not None and entry.place == "held" and entry.sysid == sysid
+
+    def _apart(self, sysid: str, ready: list[Entry], in_company: bool) -> list[Entry]:
+        """A suspect by itself for an empty hand, else those that are none."""
+        empty = not any(entry.sysid == sysid for entry in self._data.entries.values())
+        empty = empty and all(holder != sysid for holder, _ in self._data.early.values())
+        if ready and self._is_suspect(ready[0].job.id) and (in_company or empty):
+            if not in_company:
+                self._data.alone[sysid] = self._now_ms() + round(self._config.alone_s * 1000), ready[0].job.id
+            return ready[:1]
+        return [entry for entry in ready if not self._is_suspect(entry.job.id)]
