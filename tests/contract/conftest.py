@@ -1,4 +1,4 @@
-"""Each test of a contract runs once on the fake and once on the real thing."""
+"""Each test of a contract runs on the fake, on the Valkey of the wheel, and on Redis 7.0 where it is installed."""
 
 from collections.abc import AsyncIterator
 
@@ -9,12 +9,14 @@ from jqd.clock import ManualClock
 from jqd.store import StoreConfig, open_store
 from jqd.testing.store import FakeStore
 from tests.contract.bench import StoreBench
-from tests.valkey import fresh_valkey, valkey_server
+from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server
 
-__all__ = ["fresh_valkey", "store_bench", "store_url", "valkey_server"]
+__all__ = ["fresh_redis", "fresh_valkey", "redis_server", "store_bench", "store_url", "valkey_server"]
 
 
 WALKS = 20  # of the suite's form
+REDIS_PART = 5  # one walk in so many is done on the oldest server too: what depends on it the other tests show
+SERVERS = {"valkey": "fresh_valkey", "redis": "fresh_redis"}
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,13 +26,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test for each seed. The option is known only when this directory was named on the command line."""
     if metafunc.function.__name__ == "test_fake_and_real_agree":
-        metafunc.parametrize("seed", range(metafunc.config.getoption("--store-walks", WALKS)))
+        seeds = range(metafunc.config.getoption("--store-walks", WALKS))
+        walks = [("valkey", seed) for seed in seeds] + [("redis", seed) for seed in seeds[::REDIS_PART]]
+        metafunc.parametrize(("real_server", "seed"), walks, indirect=["real_server"])
 
 
-@pytest.fixture(params=["fake", "valkey"])
-def store_url(request) -> str:
+@pytest.fixture
+def real_server(request: pytest.FixtureRequest) -> Valkey:
+    """The server of that name, emptied."""
+    server = request.getfixturevalue(SERVERS[request.param])
+    assert isinstance(server, Valkey)
+    return server
+
+
+@pytest.fixture(params=["fake", *SERVERS])
+def store_url(request: pytest.FixtureRequest) -> str:
     """Where the store of this test is; empty for the fake."""
-    return "" if request.param == "fake" else str(request.getfixturevalue("fresh_valkey").url)
+    return "" if request.param == "fake" else str(request.getfixturevalue(SERVERS[request.param]).url)
 
 
 @pytest.fixture

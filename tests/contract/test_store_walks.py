@@ -1,4 +1,4 @@
-"""Random walks done on the fake and on a real Valkey side by side: every answer must be the same.
+"""Random walks done on the fake and on a real server side by side: every answer must be the same.
 
 On the way the real store is looked at from outside: every job lies in exactly one place.
 Long form: pytest tests/contract -k agree --store-walks 1000 (half a second each).
@@ -20,6 +20,7 @@ from jqd.store import Look, Owner, Renewed, Store, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
+from tests.valkey import Valkey
 
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
 STEPS = 120
@@ -225,12 +226,12 @@ async def get_held(owner: Owner, store: Store) -> object:
     return await store.get_held(owner)
 
 
-async def test_fake_and_real_agree(fresh_valkey, seed: int) -> None:
+async def test_fake_and_real_agree(real_server: Valkey, seed: int) -> None:
     clock = ManualClock()
-    config = StoreConfig(url=fresh_valkey.url, history_max=2, ended_keep_jobs=12, result_ttl_s=9, tombstone_keep_s=30)
+    config = StoreConfig(url=real_server.url, history_max=2, ended_keep_jobs=12, result_ttl_s=9, tombstone_keep_s=30)
     async with open_store(config, now_ms=clock.wall_ms) as real:
         fake = FakeStore(clock, config)
-        with redis.Redis.from_url(fresh_valkey.url) as client:
+        with redis.Redis.from_url(real_server.url) as client:
 
             def wipe() -> None:
                 client.flushall()
