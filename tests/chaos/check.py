@@ -589,7 +589,8 @@ def figures(h: History) -> dict[str, float]:
     acked = [job for job in h.acked() if job.acked_t < math.inf]
     span_s = max((job.acked_t for job in acked), default=0.0) - min((job.invoked_t for job in acked), default=0.0)
     known = {job.n for job in acked}
-    waits = sorted(_take_overs(h))
+    waits = sorted(_take_overs(h, alone=False))
+    alone = list(_take_overs(h, alone=True))
     return {
         "acknowledged": len(acked),
         "acknowledged_per_s": round(len(acked) / span_s, 1) if span_s else 0.0,
@@ -602,11 +603,13 @@ def figures(h: History) -> dict[str, float]:
         "taken_over": len(waits),
         "take_over_p50_s": round(waits[len(waits) // 2], 2) if waits else 0.0,
         "take_over_max_s": round(waits[-1], 2) if waits else 0.0,
+        "taken_over_without_another_fault": len(alone),
+        "take_over_without_another_fault_max_s": round(max(alone, default=0.0), 2),
     }
 
 
-def _take_overs(h: History) -> Iterator[float]:
-    """From the death or pause of a daemon to the next claim of each job it held."""
+def _take_overs(h: History, *, alone: bool) -> Iterator[float]:
+    """From a daemon's death or pause to the next claim of each job it held; `alone`: when nothing else was wrong."""
     for fault in h.faults:
         if not fault.target.startswith("daemon") or fault.kind not in ("kill", "stop"):
             continue
@@ -617,7 +620,10 @@ def _take_overs(h: History) -> Iterator[float]:
             if not 0 < at < len(ordered):
                 continue
             held = ordered[at - 1]
-            if held.settled_t > fault.t0 and h.of_daemon(held.daemon)[0] == fault.target:
+            if held.settled_t <= fault.t0 or h.of_daemon(held.daemon)[0] != fault.target:
+                continue
+            others = (other for other in h.on(fault.t0 - AFTER_S, times[at], *h.touching) if other is not fault)
+            if not alone or next(others, None) is None:
                 yield times[at] - fault.t0
 
 

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import msgspec
@@ -86,20 +87,21 @@ class Cluster:
         for i in range(len(self.workers)):
             self.start_worker(i)
 
-    async def start_daemon(self, i: int) -> None:
-        """Returns when it takes pushes."""
+    async def start_daemon(self, i: int, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Returns when it takes pushes. `settings` go before the usual ones."""
         self._lives += 1
         log = self.history.directory / f"jobs-{i}-{self._lives}.jsonl"
-        env = {**SETTINGS, "JQD_LOG__JOB_LOG": str(log)}
+        env = {**SETTINGS, **settings, "JQD_LOG__JOB_LOG": str(log)}
         where = ("--store", self.edges[i].url)
         daemon = await in_thread(partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env))
         self.daemons[i], self._binds[i], self.urls[i] = daemon, daemon.bind, daemon.url
 
-    def start_worker(self, i: int) -> None:
-        """Does not wait: it registers by itself."""
+    def start_worker(self, i: int, urls: Sequence[str] = (), jobs: Sequence[str] = ()) -> None:
+        """Does not wait: it registers by itself, at all daemons and for the usual jobtypes unless told."""
         self._lives += 1
         args = ["--name", f"worker-{i}", "--book", str(self.history.directory / f"worker-{i}-{self._lives}.jsonl")]
-        args += [part for url in self.urls for part in ("--daemon", url)]
+        args += [part for url in urls or self.urls for part in ("--daemon", url)]
+        args += [part for job in jobs for part in ("--job", job)]
         with (self.base / f"worker-{i}.log").open("ab") as log:
             self.workers[i] = subprocess.Popen(
                 [sys.executable, "-m", "tests.chaos.worker", *args],
@@ -134,11 +136,20 @@ class Cluster:
 
     async def stop(self) -> list[int]:
         """SIGTERM to daemons, then to workers; their exit codes."""
-        codes = [await in_thread(daemon.stop) for daemon in self.daemons if daemon is not None]
-        for worker in self.workers:
-            if worker is not None:
-                worker.terminate()
-                codes.append(await in_thread(partial(worker.wait, 30)))
+        codes: list[int] = []
+
+        async def stop_one(wait: Callable[[], int]) -> None:
+            codes.append(await in_thread(wait))
+
+        async with trio.open_nursery() as nursery:
+            for daemon in self.daemons:
+                if daemon is not None:
+                    nursery.start_soon(stop_one, daemon.stop)
+        async with trio.open_nursery() as nursery:
+            for worker in self.workers:
+                if worker is not None:
+                    worker.terminate()
+                    nursery.start_soon(stop_one, partial(worker.wait, 30))
         return codes
 
     def end(self) -> None:

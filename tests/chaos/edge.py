@@ -1,10 +1,14 @@
 """The way from one daemon to the store, as a proxy that can be told to misbehave."""
 
 import random
+import re
 from pathlib import Path
 
 import trio
 
+from jqd.store.scripts import load_scripts
+
+SHA = re.compile(rb"\$40\r\n([0-9a-f]{40})\r\n")
 CHUNK_BYTES = 65_536
 DROP_SHARE = 0.2  # of replies, while replies are dropped
 
@@ -13,7 +17,8 @@ class Edge:
     """Passes bytes both ways. `mode`: what it does instead.
 
     pass; delay: each piece waits; drop: a reply is thrown away now and then and its connection breaks; hole: everything
-    is swallowed, and comes when the hole is mended; cut: connections break, and none is let in.
+    is swallowed, and comes when the hole is mended; mute: a hole for replies only; cut: connections break, and none is
+    let in.
     """
 
     def __init__(self, name: str, store: Path, source: random.Random) -> None:
@@ -25,6 +30,7 @@ class Edge:
         self._delay_s = 0.0
         self._mended = trio.Event()
         self._open: set[trio.CancelScope] = set()
+        self._muted_by: tuple[bytes, trio.Event] | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve until cancelled; `url` is set when it has started."""
@@ -36,11 +42,16 @@ class Edge:
     def misbehave(self, mode: str, delay_s: float = 0.0) -> None:
         """From now on."""
         self._mode, self._delay_s = mode, delay_s
-        if mode == "hole":
+        if mode in ("hole", "mute"):
             self._mended = trio.Event()
         if mode == "cut":
             for scope in self._open:
                 scope.cancel()
+
+    def mute_at(self, script: str) -> trio.Event:
+        """The next call of this script goes to the store, and no reply comes from then on. Set when it has gone."""
+        self._muted_by = load_scripts()[script].sha.encode(), trio.Event()
+        return self._muted_by[1]
 
     def mend(self) -> None:
         """Pass everything again; what was held up comes now."""
@@ -78,10 +89,14 @@ class Edge:
             while data := await source.receive_some(CHUNK_BYTES):
                 if self._mode == "delay":
                     await trio.sleep(self._delay_s)
-                elif self._mode == "hole":
+                elif self._mode == "hole" or (self._mode == "mute" and replies):
                     await self._mended.wait()
                 elif self._mode == "drop" and replies and self._source.random() < DROP_SHARE:
                     break
+                if not replies and self._muted_by is not None and self._muted_by[0] in SHA.findall(data):
+                    self.misbehave("mute")
+                    self._muted_by[1].set()
+                    self._muted_by = None
                 await sink.send_all(data)
         except trio.BrokenResourceError:
             scope.cancel()  # one side is gone, the other must see it

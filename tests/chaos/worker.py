@@ -85,9 +85,6 @@ async def work(argument: Any, context: Context) -> int:
     return int(argument["n"])
 
 
-for _name in NAMES:
-    app.job(name=_name)(work)
-
 _books: list[Book] = []
 
 
@@ -112,9 +109,12 @@ def main() -> None:
     parser.add_argument("--name", required=True)
     parser.add_argument("--book", type=Path, required=True)
     parser.add_argument("--daemon", action="append", required=True)
+    parser.add_argument("--job", action="append", help="a jobtype it takes; without it the usual three")
     parser.add_argument("--concurrency", type=int, default=32)
     told = parser.parse_args()
     _books.append(Book(told.book, told.name))
+    for name in told.job or NAMES:
+        app.job(name=name)(work)
     serving.__globals__["Service"] = Noting
     trio.run(
         partial(serving, app, name=told.name, daemons=told.daemon, concurrency=told.concurrency, ttl_s=6.0, batch=64)

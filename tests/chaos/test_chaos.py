@@ -1,0 +1,40 @@
+"""The short form of the chaos runs: the same faults and rules as `python -m tests.chaos`, for a minute."""
+
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.chaos.nemesis import KINDS, plan
+from tests.chaos.run import Settings, run
+
+SECONDS = 35.0  # of faults; with start, drain and the last look it is a minute
+
+
+@pytest.mark.timeout(240)
+def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_path: Path) -> None:
+    seed = random.randrange(1_000_000)
+    verdict, problems = run(Settings(seed, SECONDS), tmp_path)
+    told = f"{verdict.text()}\nagain: python -m tests.chaos --seed {seed} --seconds {SECONDS:g}; history in {tmp_path}"
+    assert not verdict.violations, told
+    assert not problems, told
+    # It was a run: there was traffic, there were faults, and some of them hurt.
+    figures = verdict.figures
+    assert figures["acknowledged"] > 2_000
+    assert figures["starts"] > figures["acknowledged"] * 0.9
+    assert figures["cancelled"] > 5
+    assert figures["faults"] >= 4
+
+
+def test_a_seed_gives_one_plan_and_every_kind_of_fault_has_its_turn() -> None:
+    strikes = plan(3, 300.0, 3, 2)
+    assert strikes == plan(3, 300.0, 3, 2)
+    assert strikes != plan(4, 300.0, 3, 2)
+    seen = Counter((strike.kind, strike.target.partition("-")[0]) for strike in strikes)
+    assert set(seen) == set(KINDS)
+    assert {s.target for s in strikes} == {f"{part}-{i}" for part in ("daemon", "edge") for i in range(3)} | {
+        "store",
+        "worker-0",
+        "worker-1",
+    }

@@ -1,0 +1,240 @@
+"""A daemon that stands still, dies or leaves with jobs in its hand and the answer to a claim on its way.
+
+Each patient has a worker of its own and one jobtype. It gets jobs to run; then a claim goes to the store, and before
+the answer arrives the daemon is struck. Meanwhile another daemon is given that worker, too. When the patient wakes up
+it must notice before it sends anything: the job of that claim is not started by it, and what others did stays as it is.
+"""
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import trio
+
+from jqd.job import State
+from jqd.store import JobView, RedisStore, open_store
+from tests.chaos.check import load
+from tests.chaos.cluster import Cluster, History, in_thread
+from tests.chaos.edge import Edge
+from tests.live.harness import Daemon, short_directory
+
+LEASE_S = 1.5
+TAKEN_OVER_S = LEASE_S + 2.0  # the promise: eligible again by then
+# Small against the lease: a pause of half a lease must not look like a whole one.
+LEASE = {"JQD_LEASE__LEASE_S": str(LEASE_S), "JQD_LEASE__RENEW_S": "0.3", "JQD_LEASE__MARGIN_S": "0.3"}
+MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
+POLL_S = 0.02
+WAIT_S = 20.0
+IN_HAND = 4
+LONG_MS = 400  # they end while their daemon stands still, and the answer waits for it
+
+
+@dataclass
+class Patient:
+    """One daemon, its way to the store, its worker (by the jobtype), and what was in its hand."""
+
+    daemon: Daemon
+    edge: Edge
+    jobtype: str
+    sysid: str
+    worker_url: str
+    running: list[str] = field(default_factory=list)
+    claimed: str = ""
+
+
+class Ward:
+    """A store, patients `0 … n-1`, and one daemon (the last) that is well."""
+
+    def __init__(
+        self, cluster: Cluster, http: httpx2.AsyncClient, store: RedisStore, patients: list[Patient], well_id: str
+    ) -> None:
+        self.cluster, self.http, self.store, self.patients, self.well_id = cluster, http, store, patients, well_id
+
+    @property
+    def well(self) -> Daemon:
+        """The daemon that takes over."""
+        daemon = self.cluster.daemons[-1]
+        assert daemon is not None
+        return daemon
+
+    def runs(self, job_id: str) -> list[dict[str, Any]]:
+        """Every start of a job, in order: when, by which worker, sent by which daemon."""
+        events = (e for e in load(self.cluster.history.directory) if e.get("e") == "exec_start" and e["job"] == job_id)
+        return sorted(events, key=lambda e: float(e["t"]))
+
+    async def push(self, patient: Patient, ms: int, count: int = 1) -> list[str]:
+        """Jobs for its own jobtype, pushed to it."""
+        argument = {"n": 0, "plan": "ok", "ms": ms}
+        jobs = [{"name": patient.jobtype, "argument": argument, "timeout": 60} for _ in range(count)]
+        answer = await self.http.post(f"{patient.daemon.url}/v1/jobs", content=_packed(jobs), headers=MSGPACK)
+        ids: list[str] = answer.raise_for_status().json()["job_ids"]
+        return ids
+
+    async def fill(self, patient: Patient, ms: int = LONG_MS) -> None:
+        """Jobs that its worker is at, and one whose claim was done while the answer is held up."""
+        for job_id in await self.push(patient, 0):  # the first call of a script looks different
+            await self.wait_ended([job_id])
+        patient.running = await self.push(patient, ms, IN_HAND)
+        while not all(self.runs(job_id) for job_id in patient.running):
+            await trio.sleep(POLL_S)
+        muted = patient.edge.mute_at("get_waiting_jobs")
+        (patient.claimed,) = await self.push(patient, 0)
+        await muted.wait()
+        while (view := await self.view(patient.claimed)) is None or view.state is not State.RUNNING:
+            await trio.sleep(POLL_S)
+
+    async def offer(self, patient: Patient) -> None:
+        """The daemon that is well gets the worker for this jobtype, too."""
+        url = self.well.url + "/v1/workers"
+        card = {"name": patient.jobtype, "url": patient.worker_url, "jobs": [patient.jobtype], "max_jobs": 32}
+        (await self.http.post(url, content=_packed(card), headers=MSGPACK)).raise_for_status()
+
+    async def view(self, job_id: str) -> JobView | None:
+        """The job as the store has it; None before it came there."""
+        view = await self.store.get_job(job_id)
+        return view if isinstance(view, JobView) else None
+
+    async def wait_ended(self, job_ids: list[str]) -> None:
+        """All succeed."""
+        for job_id in job_ids:
+            with trio.fail_after(WAIT_S):
+                while (view := await self.view(job_id)) is None or not view.state.is_final:
+                    await trio.sleep(POLL_S)
+            assert view.state is State.SUCCEEDED, f"{job_id}: {view}"
+
+    def reaped(self) -> str:
+        """What the daemon that is well says of those it declared dead."""
+        return "".join(line for line in self.well.log.read_text().splitlines() if "reap.jobs" in line)
+
+
+@asynccontextmanager
+async def ward(directory: Path, patients: int, settings: dict[str, str]) -> AsyncIterator[Ward]:
+    """Patients with a worker each, and a daemon that is well and has none yet."""
+    history = History(directory)
+    with short_directory() as base, _ended(Cluster(base, history, Random(0), patients + 1, patients)) as cluster:
+        async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
+            for edge in cluster.edges:
+                await nursery.start(edge.run)
+            await in_thread(cluster.server.start)
+            async with trio.open_nursery() as starting:
+                for i in range(patients + 1):
+                    starting.start_soon(cluster.start_daemon, i, settings)
+            for i in range(patients):
+                cluster.start_worker(i, [cluster.urls[i]], [f"hand-{i}"])
+            async with open_store(cluster.store) as store:
+                await store.look(fresh=False)
+                well_id = await _sysid(http, cluster.urls[-1])
+                yield Ward(cluster, http, store, [await _patient(cluster, http, i) for i in range(patients)], well_id)
+            nursery.cancel_scope.cancel()
+    history.close()
+
+
+async def _patient(cluster: Cluster, http: httpx2.AsyncClient, i: int) -> Patient:
+    daemon = cluster.daemons[i]
+    assert daemon is not None
+    with trio.fail_after(WAIT_S):
+        while not (listed := (await http.get(f"{daemon.url}/v1/workers", headers=MSGPACK)).json()["workers"]):
+            await trio.sleep(POLL_S)
+    return Patient(daemon, cluster.edges[i], f"hand-{i}", await _sysid(http, daemon.url), listed[0]["url"])
+
+
+async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
+    return str((await http.get(f"{url}/v1/stats", headers=MSGPACK)).json()["daemon"])
+
+
+@pytest.mark.timeout(150)
+async def test_a_daemon_that_stood_still_notices_before_it_sends_and_changes_nothing(tmp_path: Path) -> None:
+    leases = (0.5, 1.1, 3.0, 20.0)
+    async with ward(tmp_path, len(leases), LEASE) as all_:
+        async with trio.open_nursery() as nursery:
+            for patient, times in zip(all_.patients, leases, strict=True):
+                nursery.start_soon(_stand_still, all_, patient, times)
+        reaped = all_.reaped()
+        assert all_.patients[0].sysid not in reaped
+        assert all(patient.sysid in reaped for patient in all_.patients[2:])  # at 1.1 it may just come back in time
+        assert not any(await all_.cluster.stop())
+
+
+async def _stand_still(all_: Ward, patient: Patient, leases: float) -> None:
+    await all_.fill(patient)
+    os.kill(patient.daemon.child.pid, signal.SIGSTOP)
+    stopped_t = time.monotonic()
+    patient.edge.mend()  # the answer to the claim lies in its socket
+    await all_.offer(patient)
+    await trio.sleep(max(0.0, stopped_t + leases * LEASE_S - time.monotonic()))
+    jobs = [*patient.running, patient.claimed]
+    before = {job_id: await all_.view(job_id) for job_id in jobs}
+    woken_t = time.monotonic()
+    os.kill(patient.daemon.child.pid, signal.SIGCONT)
+    await all_.wait_ended(jobs)
+    assert len(all_.runs(patient.claimed)) == 1, f"{leases} leases: {all_.runs(patient.claimed)}"
+    for job_id in jobs:
+        if leases > 1:  # before that it may trust what it holds
+            _check_sent_after(all_, patient, job_id, woken_t)
+        if leases * LEASE_S > TAKEN_OVER_S:
+            taken = [run["t"] - stopped_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]
+            assert len(taken) == 1, f"{job_id} should run once elsewhere: {all_.runs(job_id)}"
+            assert taken[0] < TAKEN_OVER_S, f"{job_id} lay for {taken[0]:.2f} s"
+    for job_id, view in before.items():
+        if view is not None and view.state.is_final:
+            assert await all_.view(job_id) == view, f"{leases} leases: {job_id} had ended and was changed"
+    # It is of use again: what is pushed to it now runs.
+    await all_.wait_ended(await all_.push(patient, 0))
+
+
+def _check_sent_after(all_: Ward, patient: Patient, job_id: str, woken_t: float) -> None:
+    """What it sends after waking up it has claimed after waking up: fences are microseconds of the store's clock."""
+    late = [run for run in all_.runs(job_id) if run["daemon"] == patient.sysid and run["t"] > woken_t]
+    woken_us = (time.time() - time.monotonic() + woken_t) * 1e6
+    claims = [e for e in load(all_.cluster.history.directory) if e.get("event") == "started" and e["job_id"] == job_id]
+    fresh = [e for e in claims if e["daemon"] == patient.sysid and e["fence"] > woken_us]
+    assert len(late) <= len(fresh), f"{job_id} was sent after waking up at {woken_t:.3f}: {late}, claimed: {claims}"
+
+
+@pytest.mark.timeout(90)
+async def test_a_dead_daemon_is_relieved_within_its_lease_and_a_leaving_one_at_once(tmp_path: Path) -> None:
+    settings = LEASE | {"JQD_DRAIN_S": "5.5"}  # five of it are for settling and leaving
+    async with ward(tmp_path, 2, settings) as all_:
+        dead, leaving = all_.patients
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(all_.fill, dead)
+            nursery.start_soon(all_.fill, leaving, 60_000)
+        for patient in (dead, leaving):
+            await all_.offer(patient)
+        leaving.edge.mend()
+        struck_t = time.monotonic()
+        dead.daemon.child.kill()
+        leaving.daemon.child.send_signal(signal.SIGTERM)
+        await all_.wait_ended([*dead.running, dead.claimed, leaving.claimed])
+        with trio.fail_after(WAIT_S):
+            while not all(len(all_.runs(job_id)) == 2 for job_id in leaving.running):
+                await trio.sleep(POLL_S)
+        for job_id in (*dead.running, dead.claimed):
+            (taken,) = [run["t"] - struck_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]
+            assert taken < TAKEN_OVER_S, f"{job_id} lay for {taken:.2f} s"
+        assert len(all_.runs(dead.claimed)) == len(all_.runs(leaving.claimed)) == 1
+        # Handed back, not found out: nobody had to declare it dead.
+        assert dead.sysid in all_.reaped()
+        assert leaving.sysid not in all_.reaped()
+        assert await in_thread(leaving.daemon.stop) == 0
+
+
+def _packed(value: object) -> bytes:
+    return msgspec.msgpack.encode(value)
+
+
+@contextmanager
+def _ended(cluster: Cluster) -> Iterator[Cluster]:
+    try:
+        yield cluster
+    finally:
+        cluster.end()
