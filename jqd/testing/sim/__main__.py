@@ -1,0 +1,60 @@
+"""`python -m jqd.testing.sim`: run many seeds, or one with all that happened in it."""
+
+import argparse
+import sys
+from typing import Any
+
+import structlog
+import trio
+
+from jqd.testing.sim import Report, simulate
+from jqd.testing.sim.loop import PROCESS
+
+
+def main(argv: list[str] | None = None) -> int:
+    """1 when a promise was broken."""
+    parser = argparse.ArgumentParser(prog="python -m jqd.testing.sim", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
+    parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
+    parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
+    chosen = parser.parse_args(argv)
+    seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
+    broken = starts = 0
+    for seed in seeds:
+        report = simulate(seed, log=_say if chosen.trace else None)
+        starts += report.starts
+        if chosen.trace:
+            _print_events(report)
+        if report.violations:
+            broken += 1
+            _print(describe(seed, report))
+    _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
+    return 1 if broken else 0
+
+
+def describe(seed: int, report: Report) -> str:
+    """What was broken under which faults, and how to see it again."""
+    kinds = ", ".join(sorted(report.plan.kinds)) or "no faults"
+    lines = [f"seed {seed} ({report.plan.nodes} daemons; {kinds}):", *(f"  {what}" for what in report.violations)]
+    return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed} --trace"])
+
+
+def _say(logger: Any, name: str, event: Any) -> Any:
+    fields = " ".join(f"{key}={value}" for key, value in event.items() if key not in ("event", "component"))
+    _print(f"{trio.current_time():10.3f}  {PROCESS.get():6} {event['event']} {fields}")
+    raise structlog.DropEvent
+
+
+def _print_events(report: Report) -> None:
+    for at_s, *what in report.events:
+        _print(f"{at_s:10.3f}  {' '.join(map(str, what))}")
+    _print(f"events {len(report.events)}, digest {report.digest}")
+
+
+def _print(line: str) -> None:
+    sys.stdout.write(line + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,276 @@
+"""What goes wrong, kind by kind, and how it is mended in the end.
+
+kill      a process is killed, and its machine loses power: at once, or at a chosen point of its work
+pause     a process stands still for 0.5 … 8 leases: at once, or at a chosen point
+stop      an orderly stop, and a start after it
+lost      requests to the store and its answers are lost
+late      calls are done by the store after their caller gave up
+rollback  the store is started anew with an older image
+wipe      the store loses everything, with or without a new start
+restart   the store is started anew with all it had
+away      nobody reaches the store
+cut       one daemon does not reach the store
+slow      the store takes long to answer
+disk      a disk takes long, and some of its syncs fail
+full      a disk is full
+clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
+workers   a worker cannot be reached; others die, say nothing, or refuse (see `plan.py`)
+"""
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import trio
+
+from jqd.testing.sim.check import Away
+from jqd.testing.sim.node import Life, Node
+from jqd.testing.sim.plan import FAULTY_S, Fault
+from jqd.testing.sim.worker import HOSTS
+
+if TYPE_CHECKING:
+    from jqd.testing.sim.world import World
+
+IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are planned
+JUMP_MS = 3_600_000
+POINTS = (
+    "before renew_sysid",
+    "after renew_sysid",
+    "after get_waiting_jobs",
+    "before apply_outcomes",
+    "after apply_outcomes",
+    "before apply_jobs",
+    "after apply_jobs",
+    "before apply_cancels",
+    "after apply_cancels",
+    "before reserve_sysid",
+    "after reserve_sysid",
+    "before reassert",
+    "after reassert",
+    "before release_jobs",
+    "before reap",
+    "disk write",
+    "disk sync",
+    "disk rename",
+    "disk sync_directory",
+)
+"""Where a kill or a pause may be laid in wait."""
+
+
+class Nemesis:
+    """Does what the plan says."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._source = random.Random(f"nemesis {world.plan.seed}")
+        self._images: list[Any] = []
+        self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
+        self._aways: dict[str, Away] = {}  # by node
+        self._hour_ms = 0
+
+    async def run(self, nursery: trio.Nursery) -> None:
+        """Every fault at its time; returns when the last has begun."""
+        if "rollback" in self._world.plan.kinds:
+            nursery.start_soon(self._take_images)
+        for fault in self._world.plan.faults:
+            await trio.sleep_until(fault.at_s)
+            self._world.history.note("fault", fault.kind, fault.node, round(fault.span_s, 3), round(fault.part, 3))
+            nursery.start_soon(getattr(self, f"_{fault.kind}"), fault)
+
+    async def heal(self) -> None:
+        """Nothing is broken from now on; who is down starts."""
+        world = self._world
+        world.history.note("heal")
+        self._ambush.clear()
+        weather = world.weather
+        weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
+        world.workers.down.clear()
+        world.clock.wrong_ms = self._hour_ms
+        for node in world.nodes:
+            node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
+            life = node.life
+            if life is not None and life.link is not None:
+                life.link.cut = False
+            if life is not None and world.is_frozen(life):
+                world.thaw(life)
+            if (life is None or life.dead) and node.name in self._aways:
+                self._start(node)
+        for away in world.history.aways:
+            away.to_s = min(away.to_s, trio.current_time())
+
+    # ------------------------------------------------------------ processes
+
+    def moment(self, node: Node, name: str) -> bool:
+        """Whether the node was caught at this point."""
+        waiting = self._ambush.get(node.name)
+        if waiting is None or waiting[0] != name:
+            return False
+        del self._ambush[node.name]
+        fault = waiting[1]
+        self._world.history.note("caught", node.name, name, fault.kind)
+        if fault.kind == "kill":
+            self._kill_now(node, fault)
+        else:
+            self._pause_now(node, fault)
+        return True
+
+    def life_ended(self, node: Node, life: Life) -> None:
+        """A process that ended without being killed is started again, as a service manager would."""
+        if node.life is life:
+            node.life = None
+            if not life.dead:
+                self._world.spawn(self._start_after, node, 1.0)
+
+    def _is_up(self, node: Node) -> bool:
+        life = node.life
+        return life is not None and not life.dead and not self._world.is_frozen(life) and not life.stop.is_set()
+
+    async def _kill(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        if fault.part < 0.5:
+            self._ambush[node.name] = (self._source.choice(POINTS), fault)
+        elif self._is_up(node):
+            self._kill_now(node, fault)
+
+    def _kill_now(self, node: Node, fault: Fault) -> None:
+        self._begin_away(node, "killed")
+        self._world.history.note("kill", node.name)
+        node.kill()
+        self._world.spawn(self._start_after, node, fault.span_s * (3 if fault.part > 0.85 else 1))
+
+    async def _start_after(self, node: Node, after_s: float) -> None:
+        until_s = trio.current_time() + after_s
+        await trio.sleep_until(min(until_s, max(FAULTY_S, trio.current_time())))
+        self._start(node)
+
+    def _start(self, node: Node) -> None:
+        if node.life is None or node.life.dead:
+            self._end_away(node)
+            self._world.start(node)
+
+    async def _pause(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        if fault.part < 0.5:
+            self._ambush[node.name] = (self._source.choice(POINTS), fault)
+        elif self._is_up(node):
+            self._pause_now(node, fault)
+
+    def _pause_now(self, node: Node, fault: Fault) -> None:
+        life = node.life
+        assert life is not None
+        self._begin_away(node, "paused")
+        self._world.history.note("pause", life.label)
+        self._world.freeze(life)
+        self._world.spawn(self._thaw_after, node, life, fault.span_s)
+
+    async def _thaw_after(self, node: Node, life: Life, after_s: float) -> None:
+        until_s = trio.current_time() + after_s
+        await trio.sleep_until(min(until_s, max(FAULTY_S, trio.current_time())))
+        if not life.dead and self._world.is_frozen(life):
+            self._world.history.note("thaw", life.label)
+            self._world.thaw(life)
+            self._end_away(node)
+
+    async def _stop(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        life = node.life
+        if self._is_up(node) and life is not None:
+            self._world.history.note("stop", life.label)
+            life.stop.set()
+
+    def _begin_away(self, node: Node, why: str) -> None:
+        if node.name not in self._aways:
+            self._aways[node.name] = self._world.history.gone(node.name, why)
+
+    def _end_away(self, node: Node) -> None:
+        away = self._aways.pop(node.name, None)
+        if away is not None:
+            away.to_s = trio.current_time()
+
+    # ------------------------------------------------------------ the store
+
+    async def _take_images(self) -> None:
+        while True:
+            self._images.append(self._world.store.image())
+            await trio.sleep(IMAGE_S)
+
+    async def _rollback(self, fault: Fault) -> None:
+        if self._images:
+            self._world.history.losses.append(trio.current_time())
+            chosen = int(fault.part * len(self._images))
+            self._world.store.restart(self._images[chosen])
+            del self._images[chosen + 1 :]
+
+    async def _wipe(self, fault: Fault) -> None:
+        self._world.history.losses.append(trio.current_time())
+        self._images.clear()
+        self._world.store.wipe()
+        if fault.part < 0.5:
+            self._world.store.restart()
+
+    async def _restart(self, fault: Fault) -> None:
+        self._world.store.restart()
+
+    async def _away(self, fault: Fault) -> None:
+        weather, away = self._world.weather, self._world.history.gone("*", "the store is away")
+        weather.away = True
+        await trio.sleep(fault.span_s)
+        weather.away = False
+        away.to_s = trio.current_time()
+
+    async def _cut(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        life = node.life
+        if life is None or life.link is None:
+            return
+        away = self._world.history.gone(node.name, "cut off")
+        life.link.cut = True
+        await trio.sleep(fault.span_s)
+        life.link.cut = False
+        away.to_s = trio.current_time()
+
+    async def _lost(self, fault: Fault) -> None:
+        self._world.weather.lost = 0.05 + 0.4 * fault.part
+        await trio.sleep(fault.span_s * 2)
+        self._world.weather.lost = 0.0
+
+    async def _late(self, fault: Fault) -> None:
+        self._world.weather.late = 0.05 + 0.3 * fault.part
+        await trio.sleep(fault.span_s * 2)
+        self._world.weather.late = 0.0
+
+    async def _slow(self, fault: Fault) -> None:
+        self._world.weather.slow_s = 0.1 + 1.5 * fault.part
+        await trio.sleep(fault.span_s)
+        self._world.weather.slow_s = 0.0
+
+    async def _clock(self, fault: Fault) -> None:
+        world = self._world
+        clocks = [world.clock, *(node.clock for node in world.nodes)]
+        clock = clocks[int(fault.part * 2 * len(clocks)) % len(clocks)]
+        world.history.clock_jumps = True
+        clock.wrong_ms += self._source.choice((-1, 1)) * self._source.choice((500, 15_000, JUMP_MS))
+        if clock is world.clock:
+            self._hour_ms = JUMP_MS  # what it dated while it was ahead is due by then
+        await trio.sleep(fault.span_s * 2)
+        clock.wrong_ms = 0
+
+    # ------------------------------------------------------------ disks and workers
+
+    async def _disk(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        node.slow_disk_s = 3.0 * fault.part
+        node.failing_syncs = 0.5 if fault.part < 0.4 else 0.0
+        await trio.sleep(fault.span_s)
+        node.slow_disk_s = node.failing_syncs = 0.0
+
+    async def _full(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        node.full, node.disk.free = True, int(fault.part * 20_000)
+        await trio.sleep(fault.span_s)
+        node.full, node.disk.free = False, 1 << 40
+
+    async def _workers(self, fault: Fault) -> None:
+        host = HOSTS[int(fault.part * len(HOSTS))]
+        self._world.workers.down.add(host)
+        await trio.sleep(fault.span_s)
+        self._world.workers.down.discard(host)

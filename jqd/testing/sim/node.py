@@ -1,0 +1,196 @@
+"""One daemon of the world: its directory, its clock, and its lives, one after the other, each the real `Daemon`."""
+
+import contextlib
+import errno
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import trio
+
+from jqd import daemon as daemon_module
+from jqd.backoff import Backoff
+from jqd.clock import ManualClock
+from jqd.config import Config, HttpConfig
+from jqd.daemon import Daemon
+from jqd.errors import JournalError, JournalRefused
+from jqd.job import Outcome
+from jqd.journal import JournalConfig, open_journal
+from jqd.runner import RunnerConfig
+from jqd.runner.ledger import Entry
+from jqd.store import StoreConfig
+from jqd.testing.files import MemoryFiles
+from jqd.testing.sim.link import Link
+from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
+from jqd.testing.sim.plan import LEASE
+from jqd.testing.sim.worker import HOSTS, SLOTS
+
+MONO_S = 1_000.0  # a monotonic clock's zero means nothing
+AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
+STORE = StoreConfig(url="redis://simulated")
+
+
+class WorldClock(ManualClock):
+    """The world's time, with a wall clock that can be set wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(wall_ms=EPOCH_MS)
+        self.wrong_ms = 0
+
+    def wall_ms(self) -> int:
+        """See Clock."""
+        return EPOCH_MS + self.wrong_ms + round(trio.current_time() * 1000)
+
+    def mono_s(self) -> float:
+        """See Clock."""
+        return MONO_S + trio.current_time()
+
+
+class Life:
+    """One process of a daemon: from its start until it stops, or is killed."""
+
+    def __init__(self, label: str) -> None:
+        self.label = label
+        self.dead = False
+        self.daemon: Daemon | None = None
+        self.link: Link | None = None
+        self.requests: trio.Nursery | None = None
+        """Where requests of clients are served; None while nobody listens."""
+        self.stop = trio.Event()
+        self.scope = trio.CancelScope()
+
+
+class _Edge:
+    """In place of the HTTP application: requests come as calls."""
+
+    def __init__(self, parts: Any) -> None:
+        self.parts = parts
+
+
+async def _serve(app: Any, listener: Any, *, stopped: Callable[..., Any], task_status: trio.TaskStatus[None]) -> None:
+    task_status.started()
+    await stopped()
+
+
+@contextlib.contextmanager
+def without_edge() -> Iterator[None]:
+    """Daemons are built without sockets for the time of the block."""
+    module: Any = daemon_module
+    real = {name: getattr(module, name) for name in ("Api", "serve_http", "url_of")}
+    module.Api, module.serve_http, module.url_of = _Edge, _serve, lambda listener: "http://sim"
+    try:
+        yield
+    finally:
+        for name, value in real.items():
+            setattr(module, name, value)
+
+
+class Node:
+    """A daemon's place: what outlives its processes."""
+
+    def __init__(self, index: int, seed: int, world: Any) -> None:
+        self.name = f"d{index}"
+        self.clock = WorldClock()
+        self.disk = MemoryFiles()
+        self.life: Life | None = None
+        self.slow_disk_s = 0.0
+        self.failing_syncs = 0.0
+        self.full = False
+        self._source = random.Random(f"{self.name} {seed}")
+        self._lives = 0
+        self._world = world
+        self.config = Config(
+            data_dir=Path("/") / self.name,
+            drain_s=12.0,
+            http=HttpConfig(),
+            journal=JournalConfig(Path("/") / self.name / "journal"),
+            store=STORE,
+            runner=RunnerConfig(tick_s=0.25, backoff_cap_s=4.0),
+            lease=LEASE,
+            retry=Backoff(first_s=0.5, cap_s=4.0),
+        )
+
+    # ------------------------------------------------------------ its lives
+
+    async def live(self) -> None:
+        """One process, until it stops by itself, is told to, or is killed."""
+        self._lives += 1
+        life = self.life = Life(f"{self.name}.{self._lives}")
+        world = self._world
+        PROCESS.set(life.label)
+        disk = self.disk
+        SLOW.set(lambda: self._slow(life))
+        disk.fail = lambda call, number: self._fail(life, call)
+        disk.free = 0 if self.full else 1 << 40
+        world.history.note("boot", life.label)
+        try:
+            with life.scope:
+                await self._run(life, disk)
+        except* JournalError as group:
+            if not life.dead:
+                world.history.note("cannot open", life.label, str(group.exceptions[0]))
+        except* Exception as group:  # noqa: BLE001  whatever breaks a daemon is a finding, or the end of a dead one
+            if not life.dead:
+                world.broke(life, group)
+        life.requests = None
+        world.life_ended(self, life)
+
+    async def _run(self, life: Life, disk: MemoryFiles) -> None:
+        world = self._world
+        source = random.Random(f"{life.label} {world.plan.seed}")
+        async with open_journal(
+            self.config.journal, clock=self.clock, files=disk, random_bytes=source.randbytes
+        ) as journal:
+            life.link = world.link(self, life)
+            daemon = life.daemon = Daemon(self.config, journal, life.link, self.clock, source)
+            runner: Any = daemon.runner
+            runner._pool = world.workers.pool(
+                started=lambda job_id, number: world.started(life, job_id, number), dead=lambda: life.dead
+            )
+            _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
+            for host in HOSTS:
+                daemon.workers.register(
+                    name=host, url=f"http://{host}/run", max_jobs=SLOTS, worker_id=host, ttl_s=86_400.0
+                )
+            async with trio.open_nursery() as requests:
+                life.requests = requests
+                await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
+                requests.cancel_scope.cancel()
+
+    def kill(self) -> None:
+        """As by SIGKILL and a power cut at once: the process is gone, the disk keeps what it must, and perhaps more."""
+        life = self.life
+        assert life is not None
+        assert not life.dead
+        life.dead = True
+        if life.link is not None:
+            life.link.dead = True
+        self.disk = self.disk.crash(self._source)
+        self._world.thaw(life)
+        life.scope.cancel()
+
+    def _slow(self, life: Life) -> float:
+        if life.dead:
+            raise JournalRefused("this process is gone", full=False)  # so that whoever waits shielded ends, too
+        return self._source.uniform(0.0, self.slow_disk_s) if self.slow_disk_s else 0.0
+
+    def _fail(self, life: Life, call: str) -> int | None:
+        """What the disk does at a call: see `MemoryFiles.fail`."""
+        if life.dead:
+            return None
+        self._world.moment(self, f"disk {call}")
+        if call == "sync" and self.failing_syncs and self._source.random() < self.failing_syncs:
+            return errno.EIO
+        return None
+
+
+def _tell_endings(ledger: Any, tell: Callable[[Outcome], None]) -> None:
+    """Let the ledger of this runner tell of each attempt that ended."""
+    stop = ledger.stop
+
+    def told(entry: Entry, outcome: Outcome) -> None:
+        stop(entry, outcome)
+        tell(outcome)
+
+    ledger.stop = told

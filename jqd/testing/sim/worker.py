@@ -1,0 +1,166 @@
+"""Workers as the runner's connections see them: requests arrive, jobs run for a while, answers trickle back.
+
+Takes the place of the pool of HTTP connections, so everything of the runner above it is the real thing. A worker goes
+on with what it has when the daemon that sent it is gone, as real ones do.
+"""
+
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpcore2
+import msgspec
+import trio
+
+from jqd.testing.sim.plan import Work
+
+HOSTS = ("w1", "w2")
+SLOTS = 3  # jobs one worker has at once
+HEADERS = [(b"content-type", b"application/msgpack"), (b"transfer-encoding", b"chunked")]
+CONNECT_S = 1.5  # a connection that takes time takes at most so long
+SLOWLY = 0.1  # share of connections that take time
+FRESH = 0.5  # share of requests on a new connection
+
+_decoder = msgspec.msgpack.Decoder()
+_encoder = msgspec.msgpack.Encoder()
+Started = Callable[[str, int], None]
+
+
+class Workers:
+    """All workers of the world."""
+
+    def __init__(self, works: Mapping[int, Work], source: random.Random, spawn: Callable[..., None]) -> None:
+        self.down: set[str] = set()
+        """Hosts nobody reaches."""
+        self._works = works
+        self._source = source
+        self._spawn = spawn
+        self._begun: dict[int, int] = {}
+
+    def pool(self, *, started: Started, dead: Callable[[], bool]) -> "Pool":
+        """The connections of one life of a daemon. `started`: told of each job (id, number) when a worker has it."""
+        return Pool(self, self._source, started, dead)
+
+    def begin(self, jobs: list[dict[str, Any]], started: Started) -> "Exchange":
+        """A request came in whole."""
+        ends = []
+        for job in jobs:
+            number = job["argument"]
+            attempt = self._begun.get(number, 0)
+            attempts = self._works[number].attempts
+            ends.append(attempts[min(attempt, len(attempts) - 1)])
+        exchange = Exchange(status=200)
+        if any(how == "refuse" for how, _ in ends):
+            for job in jobs:
+                self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
+            exchange.status = 503
+            exchange.close()
+            return exchange
+        for job in jobs:
+            self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
+            started(job["job_id"], job["argument"])
+        self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)])
+        return exchange
+
+
+class Exchange:
+    """The way back of one request."""
+
+    def __init__(self, status: int) -> None:
+        self.status = status
+        self._send, self._receive = trio.open_memory_channel[bytes | None](1_000)
+
+    def say(self, outcome: Mapping[str, object]) -> None:
+        """One more outcome, if anybody listens yet."""
+        self._tell(_encoder.encode(outcome))
+
+    def die(self) -> None:
+        """The worker is gone in the midst of it."""
+        self._tell(None)
+        self._send.close()
+
+    def close(self) -> None:
+        """All was said."""
+        self._send.close()
+
+    def _tell(self, chunk: bytes | None) -> None:
+        if self._send.statistics().open_receive_channels:
+            self._send.send_nowait(chunk)
+
+    async def hear(self) -> AsyncGenerator[bytes, None]:
+        """What comes back. Raises ReadError when the worker died."""
+        async with self._receive:
+            async for chunk in self._receive:
+                if chunk is None:
+                    raise httpcore2.ReadError("the worker is gone")
+                yield chunk
+
+
+async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]]) -> None:
+    """One after the other, as a worker with one hand does."""
+    for job_id, how, after_s in jobs:
+        await trio.sleep(after_s)
+        match how:
+            case "ok":
+                exchange.say({"job_id": job_id, "type": "success"})
+            case "failed":
+                exchange.say({"job_id": job_id, "status": 400, "message": "it cannot succeed"})
+            case "error":
+                exchange.say({"job_id": job_id, "status": 500, "message": "it broke"})
+            case "die":
+                exchange.die()
+                return
+            case "silent":
+                return
+    exchange.close()
+
+
+class Response:
+    """As much of an HTTP response as the runner reads."""
+
+    stream = None
+
+    def __init__(self, exchange: Exchange, status: int) -> None:
+        self.status = status
+        self.headers = HEADERS
+        self._exchange = exchange
+
+    def aiter_stream(self) -> AsyncGenerator[bytes, None]:
+        """The body, piece by piece."""
+        return self._exchange.hear()
+
+
+class Pool:
+    """Stands in for the pool of connections (`httpcore2.AsyncConnectionPool`)."""
+
+    def __init__(self, workers: Workers, source: random.Random, started: Started, dead: Callable[[], bool]) -> None:
+        self._workers = workers
+        self._source = source
+        self._started = started
+        self._dead = dead
+
+    @asynccontextmanager
+    async def stream(
+        self, method: str, url: str, *, extensions: Mapping[str, Any], content: bytes = b"", headers: Any = ()
+    ) -> AsyncIterator[Response]:
+        """See httpcore2: one request, and its answer as it comes."""
+        host = url.split("/")[2]
+        trace = extensions.get("trace")
+        if self._source.random() < SLOWLY:
+            await trio.sleep(self._source.uniform(0.0, CONNECT_S))
+        if host in self._workers.down:
+            raise httpcore2.ConnectError("connection refused")
+        if trace is not None:
+            if self._source.random() < FRESH:
+                await trace("connection.connect_tcp.started", {})
+            await trace("http11.send_request_headers.started", {})
+        if self._dead():
+            await trio.sleep_forever()
+        if method == "DELETE":
+            exchange = Exchange(405)  # it takes no such calls
+            exchange.close()
+        else:
+            exchange = self._workers.begin(_decoder.decode(content)["jobs"], self._started)
+        await trio.lowlevel.checkpoint()
+        yield Response(exchange, exchange.status)

@@ -1,0 +1,281 @@
+"""A whole cluster in one loop: daemons, their disks and clocks, one store, workers, clients, and what harms them.
+
+build ──▶ faulty time: pushes, cancels and faults as planned ──▶ heal all ──▶ drain until quiet ──▶ check
+"""
+
+import random
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import trio
+
+from jqd.api.jobs import delete_job
+from jqd.api.message import Request
+from jqd.api.problems import as_problem
+from jqd.api.push import push
+from jqd.errors import JqdError
+from jqd.job import Outcome, State
+from jqd.loops import dispatch
+from jqd.store import JobView
+from jqd.testing.sim.check import Away, History
+from jqd.testing.sim.faults import Nemesis
+from jqd.testing.sim.link import Link, Weather
+from jqd.testing.sim.loop import RunQueue, start_in
+from jqd.testing.sim.node import STORE, Life, Node, WorldClock
+from jqd.testing.sim.plan import FAULTY_S, LEASE, Plan, Work
+from jqd.testing.sim.worker import Workers
+from jqd.testing.store import FakeStore
+
+LOOK_S = 0.5  # between looks whether all is quiet
+DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries
+QUIET_LOOKS = 2
+IDLE_S = 0.5  # the idle poll of dispatch: leases are shorter here than in service, and polls cost most of a run's time
+MSGPACK = {"content-type": "application/msgpack"}
+
+
+class World:
+    """One run of one plan."""
+
+    def __init__(self, plan: Plan, queue: RunQueue, outside: trio.Nursery) -> None:
+        self.plan = plan
+        self.history = History(plan)
+        self.history.watch(self._runs)
+        self._outside = outside
+        self.weather = Weather()
+        self.clock = WorldClock()
+        """Of the store's host."""
+        self.store = FakeStore(self.clock, STORE)
+        self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
+        self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
+        self.nemesis = Nemesis(self)
+        self._queue = queue
+        self._source = random.Random(f"net {plan.seed}")
+        self._starting: dict[str, Away] = {}
+
+    async def run(self) -> None:
+        """From the first start to the last check."""
+        idle_s, dispatch.IDLE_S = dispatch.IDLE_S, IDLE_S
+        try:
+            for node in self.nodes:
+                self.start(node)
+            async with trio.open_nursery() as clients:
+                for each in self.plan.pushes:
+                    clients.start_soon(self._push, each.at_s, each.node, each.numbers)
+                await self.nemesis.run(clients)
+                await trio.sleep_until(FAULTY_S)
+                clients.cancel_scope.cancel()
+            await self.nemesis.heal()
+            await self._drain()
+        finally:
+            dispatch.IDLE_S = idle_s
+            for node in self.nodes:
+                if node.life is not None and not node.life.dead:
+                    node.kill()
+
+    # ------------------------------------------------------------ processes
+
+    def spawn(self, call: Callable[..., Any], *args: Any) -> None:
+        """Start a task of the world itself, whoever asks for it."""
+        start_in("", self._outside, call, *args)
+
+    def start(self, node: Node) -> None:
+        """Begin its next life."""
+        self.spawn(node.live)
+
+    def freeze(self, life: Life) -> None:
+        """It stands still."""
+        self._queue.frozen.add(life.label)
+
+    def thaw(self, life: Life) -> None:
+        """It goes on."""
+        self._queue.frozen.discard(life.label)
+
+    def is_frozen(self, life: Life) -> bool:
+        """Whether it stands still."""
+        return life.label in self._queue.frozen
+
+    def link(self, node: Node, life: Life) -> Link:
+        """The way to the store for a new life."""
+        return Link(
+            self.store.another_client(),
+            source=self._source,
+            weather=self.weather,
+            spawn=self.spawn,
+            note=lambda *what: self.history.note("store", life.label, *what),
+            moment=lambda name: self.moment(node, name),
+        )
+
+    def moment(self, node: Node, name: str) -> bool:
+        """A node came to a point where something may befall it."""
+        return self.nemesis.moment(node, name)
+
+    def broke(self, life: Life, error: BaseException) -> None:
+        """A daemon ended by an error of its own."""
+        self.history.wrong(f"crash: {life.label} ended by itself: {_text_of(error)}")
+
+    def life_ended(self, node: Node, life: Life) -> None:
+        """A process is over, killed or not."""
+        self.history.note("over", life.label, "dead" if life.dead else "by itself")
+        self.nemesis.life_ended(node, life)
+
+    # ------------------------------------------------------------ what is told of jobs
+
+    def started(self, life: Life, job_id: str, number: int) -> None:
+        """A worker has it from that life."""
+        assert life.daemon is not None
+        runner: Any = life.daemon.runner
+        entry = runner._ledger.find(job_id)
+        self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
+
+    def ended(self, life: Life, outcome: Outcome) -> None:
+        """That life heard how an attempt ended."""
+        if life.dead:
+            return
+        for story in self.history.stories.values():
+            if story.job_id == outcome.job_id:
+                self.history.ended(life.label, story.number, outcome.fence, outcome.fate)
+
+    def _runs(self, job_id: str, but: str) -> Iterator[str]:
+        for node in self.nodes:
+            life = node.life
+            if life is None or life.dead or life.label == but or life.daemon is None:
+                continue
+            runner: Any = life.daemon.runner
+            parcel = runner._desk.parcels.get(job_id)
+            if parcel is not None and parcel.sent_at_s is not None and life.daemon.membership.trusts():
+                yield life.label
+
+    # ------------------------------------------------------------ clients
+
+    async def _push(self, at_s: float, index: int, numbers: tuple[int, ...]) -> None:
+        await trio.sleep_until(at_s)
+        node, works = self.nodes[index], [self.plan.works[number] for number in numbers]
+        bodies = [_body(number, work) for number, work in zip(numbers, works, strict=True)]
+        for number, work in zip(numbers, works, strict=True):
+            story = self.history.stories[number]
+            story.tried, story.due_s = True, trio.current_time() + work.delay_s
+        request = Request("POST", "/v1/jobs", b"", MSGPACK, msgspec.msgpack.encode(bodies))
+        status, body = await self._ask(node, push, request)
+        self.history.note("pushed", node.name, numbers, status)
+        if status != 201:
+            return
+        ids = msgspec.msgpack.decode(body)["job_ids"]
+        async with trio.open_nursery() as cancels:
+            for number, job_id, work in zip(numbers, ids, works, strict=True):
+                self.history.acked(number, job_id)
+                for after_s, through in work.cancels:
+                    cancels.start_soon(self._cancel, after_s, through, number, job_id)
+
+    async def _cancel(self, after_s: float, index: int, number: int, job_id: str) -> None:
+        await trio.sleep(after_s)
+        node, story = self.nodes[index], self.history.stories[number]
+        story.cancels.append((trio.current_time(), node.name))
+        request = Request("DELETE", f"/v1/jobs/{job_id}", b"", {}, b"")
+        status, _ = await self._ask(node, delete_job, request, job_id)
+        self.history.note("cancelled", node.name, number, status)
+        if status == 204:
+            story.cancelled.append((trio.current_time(), node.name))
+
+    async def _ask(self, node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
+        """What the daemon answers; 0: nothing, for it is not there, or goes away meanwhile."""
+        life = node.life
+        if life is None or life.dead or life.requests is None or life.stop.is_set():
+            return 0, b""
+        answered = trio.Event()
+        answer = [0, b""]
+
+        async def serve() -> None:
+            edge: Any = life.daemon.api  # type: ignore[union-attr]
+            try:
+                response = await handler(edge.parts, request, *args)
+            except JqdError as error:
+                status, body = as_problem(error).status, b""
+            else:
+                status, body = response.status, response.body
+            if not life.dead:
+                answer[:] = [status, body]
+            answered.set()
+
+        start_in(life.label, life.requests, _then(serve, answered))
+        await answered.wait()
+        return answer[0], answer[1]  # type: ignore[return-value]
+
+    # ------------------------------------------------------------ the end
+
+    async def _drain(self) -> None:
+        deadline_s, quiet = trio.current_time() + DRAIN_S, 0
+        while quiet < QUIET_LOOKS and trio.current_time() < deadline_s and not self.history.violations:
+            await trio.sleep(LOOK_S)
+            quiet = quiet + 1 if await self._restless() is None else 0
+        if not self.history.violations:
+            restless = await self._restless()
+            self.history.check_states(await self._states())
+            if restless is not None:
+                self.history.wrong(f"stuck: {restless}")
+
+    async def _restless(self) -> str | None:
+        """What is not at rest yet, or None."""
+        for node in self.nodes:
+            life = node.life
+            if life is None or life.requests is None or life.daemon is None:
+                return f"{node.name} is not up"
+            daemon = life.daemon
+            if held := daemon.runner.get_running_jobs():
+                return f"{life.label} still has {sorted(held)} in hand"
+            if daemon.settle.pending:
+                return f"{life.label} has {daemon.settle.pending} ends to tell"
+            stats = daemon.scheduler.stats()
+            if stats.running or stats.started_total != stats.stopped_total:
+                return f"{life.label} counts {stats}"
+            for lane, ingest in daemon.lanes.items():
+                if (
+                    ingest.position is None
+                    or max(ingest.position, daemon.journal.read_point(lane)) < daemon.journal.end
+                ):
+                    return f"{life.label} has not applied its {lane.name.lower()}"
+            if daemon.membership.hold_up() is not None:
+                return f"{life.label} may not claim: {daemon.membership.hold_up()}"
+        stats_now = await self.store.stats()
+        if stats_now.running or stats_now.waiting or stats_now.scheduled:
+            return f"the store has {stats_now}"
+        return None
+
+    async def _states(self) -> dict[int, State | None]:
+        client = self.store.another_client()
+        states: dict[int, State | None] = {}
+        for number, story in self.history.stories.items():
+            if story.acked_at_s < float("inf"):
+                view = await client.get_job(story.job_id)
+                states[number] = view.state if isinstance(view, JobView) else None
+        return states
+
+
+def _then(serve: Callable[[], Any], answered: trio.Event) -> Callable[[], Any]:
+    async def served() -> None:
+        try:
+            await serve()
+        finally:
+            answered.set()  # also when the process went away under it
+
+    return served
+
+
+def _body(number: int, work: Work) -> dict[str, Any]:
+    body: dict[str, Any] = {
+        "name": work.jobtype,
+        "argument": number,
+        "priority": work.priority,
+        "timeout": work.timeout_s,
+        "max_retry": work.max_retry,
+    }
+    return body | ({"delay": work.delay_s} if work.delay_s else {})
+
+
+def _text_of(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"
+
+
+__all__ = ["LEASE", "World"]
