@@ -6,7 +6,7 @@ STAMP  := $(VENV)/.ready
 # Tests and benchmarks run side by side on this many processes; two is what a small machine has.
 JOBS   ?= 2
 
-.PHONY: help setup run test check crash lint bench lock clean
+.PHONY: help setup run test check crash chaos lint bench lock clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -43,6 +43,9 @@ crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
 	$(BIN)/python -m tests.crash.powercut
 	$(BIN)/python -m pytest tests/live -m long -q
 	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -q -n $(JOBS)
+
+chaos: setup     ## five minutes of all faults at once on three daemons (docs/TESTING.md)
+	$(BIN)/python -m tests.chaos
 
 bench: setup     ## all benchmarks, short form
 	$(BIN)/python -m bench

@@ -108,7 +108,7 @@ class Traffic:
         for _ in range(BATCH):
             name = source.choice(NAMES)
             plan_ = source.choices(("ok", "retry", "failed"), (0.94, 0.04, 0.02))[0]
-            ms = source.choice((50, 200, 600)) if name == "slow" else source.choice((0, 0, 0, 20))
+            ms = source.choice((20, 100, 400)) if name == "slow" else source.choice((0, 0, 0, 20))
             argument = {"n": next(self._n), "plan": plan_, "ms": ms, "pad": "x" * source.randrange(200)}
             job = {"name": name, "argument": argument, "priority": source.randrange(3), "max_retry": MAX_RETRY}
             job |= {"timeout": TIMEOUT_S}
