@@ -41,7 +41,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.settle import Settle
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.rates import Rates
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 from jqd.runner import Runner, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store, StoreConfig, open_embedded, open_store
@@ -140,6 +140,7 @@ class Daemon:
             clock=clock,
             source=source,
             stop_work=self.runner.stop_work,
+            cancelled=self.runner.cancel,
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes(source)
@@ -232,8 +233,10 @@ class Daemon:
             )
             self.joblog.write("ended", rows)
 
-    def _cancelled(self, job_ids: Sequence[str]) -> None:
-        self.runner.cancel(job_ids)
+    def _cancelled(self, records: Sequence[str]) -> None:
+        job_ids = [split_cancel(record)[0] for record in records]
+        if any(self.runner.at_work(job_id) for job_id in job_ids):
+            self.membership.hurry()  # the renewal brings word of those whose present life is meant
         self.endings.ring(job_ids)
         if self.joblog.enabled:
             self.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))

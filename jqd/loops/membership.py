@@ -143,8 +143,12 @@ class Membership:
         """Whether something is still awaited from others, so that it pays to look often."""
         return not self._settled
 
+    def hurry(self) -> None:
+        """Something is to be learned from the store before the next renewal is due."""
+        self._hurry.set()
+
     async def wait_hurry(self) -> None:
-        """Return when the store should hear of us before the next renewal is due."""
+        """Return when the store should be asked before the next renewal is due."""
         await self._hurry.wait()
         self._hurry = trio.Event()
 

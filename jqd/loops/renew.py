@@ -1,11 +1,12 @@
 """Keeps the owner lease fresh, and stops the work in hand when trust in it ends.
 
-One small call renews everything held, whatever its number, and brings everybody's heartbeats. When the store does not
-answer in time the work is stopped but nothing is dropped: what an owner holds stays its own until its epoch is burnt.
+One small call renews everything held, whatever its number, and brings everybody's heartbeats and the cancels of jobs
+in our hand, whichever daemon took them. When the store does not answer in time the work is stopped but nothing is
+dropped: what an owner holds stays its own until its epoch is burnt.
 """
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import trio
@@ -46,6 +47,7 @@ class Renew:
         clock: Clock,
         source: random.Random,
         stop_work: Callable[[], None],
+        cancelled: Callable[[Sequence[str]], None],
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
         self.pace = Pace("renew", source=source)
@@ -53,6 +55,7 @@ class Renew:
         self._membership = membership
         self._clock = clock
         self._stop_work = stop_work
+        self._cancelled = cancelled
         self._seen = seen
         self._peers: dict[str, tuple[Member, float]] = {}
         self._log = get_logger("renew")
@@ -117,5 +120,8 @@ class Renew:
             return  # the answer of a seat that was given up meanwhile
         membership.renewed(sent_at_s, answer)
         self._hear(answer.members)
+        if answer.cancels:
+            self._log.info("renew.cancels", count=len(answer.cancels))
+            self._cancelled(answer.cancels)
         if membership.through:
             self._seen(answer.members)

@@ -46,6 +46,7 @@ class HandRunner:
         self.settled_ids: list[str] = []
         self.stops = 0
         self.lost: list[str] = []
+        self.cancelled: list[str] = []
         self._bell = trio.Event()
 
     def wanted_jobtypes(self) -> frozenset[str] | None:
@@ -83,6 +84,9 @@ class HandRunner:
     def stop_work(self) -> None:
         self.stops += 1
 
+    def cancel(self, job_ids: Iterable[str]) -> None:
+        self.cancelled += job_ids
+
     def lose(self, job_ids: Iterable[str]) -> None:
         self.lost += job_ids
 
@@ -105,6 +109,7 @@ class House:
             clock=clock,
             source=source,
             stop_work=self.runner.stop_work,
+            cancelled=self.runner.cancel,
             seen=self.reap.seen,
         )
         self.started: list[str] = []

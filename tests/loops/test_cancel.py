@@ -1,0 +1,37 @@
+"""Word of a cancel comes with the renewals of whoever holds the job, whichever daemon took it."""
+
+import trio
+
+from jqd.job import Job
+from tests.loops.house import house, offer, until
+
+
+async def test_a_cancel_that_another_daemon_took_reaches_the_one_that_holds_the_job(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        here.runner.offers = {"a": offer()}
+        await here.add(Job("1", "a"), Job("2", "a"), Job("3", "b"))
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: len(here.started) == 2)
+        await here.store.apply_cancels("cd" * 16, 0, 1, ["2", "3"])
+        await until(lambda: here.runner.cancelled)
+        assert here.runner.cancelled == ["2"], "nobody holds the other"
+        await trio.sleep(3 * here.membership.config.renew_s)
+        assert here.runner.cancelled == ["2"], "it is told once"
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_cannot_wait_for_the_next_renewal_hurries(autojump_clock: None) -> None:
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        here.runner.offers = {"a": offer()}
+        await here.add(Job("1", "a"))
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: here.started)
+        await trio.sleep(2 * here.membership.config.renew_s)
+        await here.store.apply_cancels("cd" * 16, 0, 1, ["1"])
+        asked_s = trio.current_time()
+        here.membership.hurry()
+        await until(lambda: here.runner.cancelled)
+        assert trio.current_time() - asked_s < here.membership.config.renew_s / 4
+        nursery.cancel_scope.cancel()
