@@ -5,13 +5,14 @@ Every request is read whole first (intake.py). `answer` is free of ASGI, so that
 
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 from quart import Response as QuartResponse
 from quart import request as quart_request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from jqd.api import jobs, lightjq, status, workers
+from jqd.api import jobs, lightjq, listing, status, workers
 from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
@@ -22,13 +23,17 @@ from jqd.log import get_logger
 
 Handler = Callable[..., Awaitable[Response]]
 HOT_PATH = "/v1/jobs"
+SLASH = "\ue000"  # of Unicode's private use: stands for one inside of an id while routes are matched
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
 
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", HOT_PATH, push),
+    ("GET", "/v1/jobs", listing.list_jobs),
     ("GET", "/v1/jobs/<job_id>", jobs.get_job),
     ("GET", "/v1/jobs/<job_id>/result", jobs.get_result),
     ("DELETE", "/v1/jobs/<job_id>", jobs.delete_job),
+    ("GET", "/v1/types", listing.list_types),
+    ("GET", "/v1/daemons", listing.list_daemons),
     ("POST", "/v1/workers", workers.register),
     ("GET", "/v1/workers", workers.list_workers),
     ("DELETE", "/v1/workers/<worker_id>", workers.unregister),
@@ -81,7 +86,8 @@ class Api:
         if request.path == HOT_PATH and request.method == "POST":
             await send_response(send, await self.answer(push, request))
         else:
-            inner: Any = {**scope, "state": {"request": request}}
+            path = _segmented(scope)
+            inner: Any = {**scope, "path": path, "state": {"request": request, "slashes": path != scope["path"]}}
             await self._quart(inner, replay(receive), send)
 
     async def answer(self, handler: Handler, request: Request, **names: str) -> Response:
@@ -104,6 +110,8 @@ class Api:
 
     def _view(self, handler: Handler) -> Callable[..., Awaitable[QuartResponse]]:
         async def view(**names: str) -> QuartResponse:
+            if quart_request.scope["state"]["slashes"]:
+                names = {name: value.replace(SLASH, "/") for name, value in names.items()}
             return _to_quart(await self.answer(handler, _request(), **names))
 
         return view
@@ -116,6 +124,15 @@ class Api:
             if name.lower() == "allow":
                 response.headers[name] = value
         return response
+
+
+def _segmented(scope: Any) -> str:
+    """The path, with a %2F inside of one of its segments as SLASH: a pusher's own job id may hold one."""
+    raw: bytes = scope.get("raw_path") or b""
+    path: str = scope["path"]
+    if b"%2f" not in raw.lower() or SLASH in path:
+        return path
+    return "/".join(unquote(part.decode("latin-1")).replace("/", SLASH) for part in raw.partition(b"?")[0].split(b"/"))
 
 
 def _request() -> Request:

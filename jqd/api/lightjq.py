@@ -9,12 +9,14 @@ import msgspec
 from msgspec import Raw
 
 from jqd.api.batch import parse_array
-from jqd.api.jobs import Coming, cancel, find, wait_final
+from jqd.api.find import find, wait_final
+from jqd.api.jobs import cancel
 from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
 from jqd.api.schema import explain
+from jqd.api.show import Coming
 from jqd.errors import StoreAway
 from jqd.job import NIL, State
 from jqd.runner import DoneAnswer, Report

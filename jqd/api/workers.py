@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from jqd.api.jobs import iso
 from jqd.api.message import DECODE_ERRORS, Request, Response, answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, field_problem
 from jqd.api.schema import explain
+from jqd.api.show import iso
 from jqd.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.runner import Worker
 

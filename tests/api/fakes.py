@@ -8,20 +8,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
 from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, StoreAway
+from jqd.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.job import Fate, Job, Outcome, State
 from jqd.jobid import IdSource, parse_id
 from jqd.loops.endings import Endings
+from jqd.loops.renew import Peer
 from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
-from jqd.store import JobView, OnItsWay, StoreStats
+from jqd.store import JobView, OnItsWay, Owner, Page, StoreStats, TypeView
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"
@@ -91,6 +92,11 @@ class FakeStore:
         self.looked = trio.Event()
         self.durable = True
         self.waited_for: list[int] = []
+        self.names: dict[str, str] = {}
+        self.held: dict[Owner, dict[str, int]] = {}
+        self.types: list[TypeView] = []
+        self.asked: list[tuple[Any, ...]] = []
+        self.cleaned: list[int] = []
 
     async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
         await trio.lowlevel.checkpoint()
@@ -113,6 +119,54 @@ class FakeStore:
         ids = parse_id(job_id)
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
+
+    async def resolve(self, name: str) -> str | None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return self.names.get(name)
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.asked.append((state, jobtype, tag, limit, cursor))
+        if cursor and parse_id(cursor) is None:
+            raise ValueError(f"cursor {cursor}")
+        fit = [
+            view
+            for job_id, view in sorted(self.views.items(), reverse=True)
+            if (not cursor or job_id < cursor)
+            and (state is None or view.state is state)
+            and (jobtype is None or view.jobtype == jobtype)
+            and (tag is None or tag in view.tags)
+        ]
+        return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
+
+    async def list_types(self, limit: int) -> list[TypeView]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return self.types[:limit]
+
+    async def get_held(self, owner: Owner) -> dict[str, int]:
+        await trio.lowlevel.checkpoint()
+        if owner not in self.held:
+            raise StaleOwner(f"{owner.sysid} has another epoch than {owner.epoch}")
+        return self.held[owner]
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        ended = [i for i in job_ids if i in self.views and self.views[i].state.is_final]
+        for job_id in ended:
+            del self.views[job_id]
+        return ended
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.asked.append((before_ms, limit))
+        return self.cleaned.pop(0) if self.cleaned else 0
 
     async def drop_result(self, job_id: str) -> None:
         await trio.lowlevel.checkpoint()
@@ -151,6 +205,7 @@ class FakeControl:
         self.applies = True
         self.calm = True
         self.warned: list[str] = []
+        self.peers: list[Peer] = []
         self.endings = Endings()
         self.waiters: Counter[str] = Counter()
         self.acknowledged: list[tuple[Sequence[str], Sequence[PushedJob]]] = []
@@ -171,6 +226,12 @@ class FakeControl:
 
     def settled(self) -> bool:
         return self.calm
+
+    def rate(self, jobtype: str) -> float:
+        return 0.25
+
+    def daemons(self) -> Sequence[Peer]:
+        return self.peers
 
     def stats(self) -> Mapping[str, object]:
         return {"daemon": "fake", "uptime_s": 1.5}
@@ -293,7 +354,8 @@ class Edge:
         self, method: str, path: str, headers: Mapping[str, str], messages: list[Any], gone: trio.Event
     ) -> Answer:
         """Run the application on these messages; a disconnect comes when `gone` is set."""
-        target, _, query = path.partition("?")
+        raw, _, query = path.partition("?")
+        target = unquote(raw)  # as servers do
         scope: Any = {
             "type": "http",
             "asgi": {"version": "3.0", "spec_version": "2.3"},
@@ -301,7 +363,7 @@ class Edge:
             "method": method,
             "scheme": "http",
             "path": target,
-            "raw_path": quote(target).encode(),
+            "raw_path": quote(raw, safe="/%").encode(),
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],

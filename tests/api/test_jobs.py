@@ -101,7 +101,7 @@ async def test_a_result_is_shown_when_it_was_to_be_kept(edge, keep):
 async def test_ids_that_never_were(edge, job_id):
     assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 404
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 404
-    assert edge.store.looks == 0, "nobody needs to look for these"
+    assert edge.store.looks == 0, "no journal made these; at most they are a pusher's own, and nobody's"
     assert edge.journal.frames == []
 
 

@@ -1,0 +1,105 @@
+"""How jobs are told: one in full, many in brief. Pure."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from msgspec import Raw
+
+from jqd.api.parts import Parts
+from jqd.job import NIL, Outcome, State
+from jqd.store import JobView
+
+BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
+
+
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A job that was taken but is not in the store yet."""
+
+    id: str
+    created_at_ms: int
+
+    @property
+    def state(self) -> State:
+        """It waits to be ingested."""
+        return State.WAITING
+
+    @property
+    def generation(self) -> int:
+        """None that we know of: a cancel of it is meant for what was pushed first."""
+        return 0
+
+
+def job_body(parts: Parts, view: JobView | Coming, named: str = "") -> dict[str, Any]:
+    """The members of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""
+    if isinstance(view, Coming):
+        # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
+        return {
+            "job_id": named or view.id,
+            "name": "",
+            "state": view.state.value,
+            "attempts": 0,
+            "created_at": iso(view.created_at_ms),
+            **dict.fromkeys(("eligible_at", "started_at", "finished_at", "worker", "daemon", "error", "message")),
+            "history": [],
+        }
+    body = _common(parts, view)
+    last = view.outcome
+    body["error"] = Raw(last.error) if last else None
+    body["message"] = (last.message if last else "") or None
+    body["history"] = [_attempt(outcome) for outcome in view.history]
+    if view.keep_result:
+        body["result"] = Raw(view.result or NIL)
+    return body
+
+
+def job_brief(parts: Parts, view: JobView) -> dict[str, Any]:
+    """One job of a list: as `job_body`, without what may be large."""
+    message = view.outcome.message if view.outcome else ""
+    if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
+        message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
+    return {**_common(parts, view), "message": message or None}
+
+
+def iso(at_ms: int) -> str | None:
+    """An instant as clients read it, ISO 8601 in UTC; None for 0."""
+    if not at_ms:
+        return None
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _common(parts: Parts, view: JobView) -> dict[str, Any]:
+    running = parts.runner.running(view.id) if view.state is State.RUNNING else None
+    last = view.outcome
+    worker = running.worker if running else (last.worker if last else "")
+    body: dict[str, Any] = {"job_id": view.name or view.id}
+    if view.name:
+        body["id"] = view.id  # what the worker knows it by
+    return body | {
+        "name": view.jobtype,
+        "state": view.state.value,
+        "priority": view.priority,
+        "attempts": view.attempts,
+        "max_retry": view.max_retry,
+        "created_at": iso(view.created_at_ms),
+        "eligible_at": iso(view.eligible_at_ms),
+        "started_at": iso(running.started_at_ms if running else view.started_at_ms),
+        "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
+        "worker": worker or None,
+        "daemon": view.daemon or None,
+        "tags": list(view.tags),
+    }
+
+
+def _attempt(outcome: Outcome) -> dict[str, Any]:
+    return {
+        "attempt": outcome.attempt,
+        "status": outcome.status,
+        "started_at": iso(outcome.started_at_ms),
+        "finished_at": iso(outcome.finished_at_ms),
+        "worker": outcome.worker or None,
+        "reason": outcome.reason or None,
+        "error": Raw(outcome.error),
+        "message": outcome.message or None,
+    }

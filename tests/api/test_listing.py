@@ -1,0 +1,196 @@
+"""Lists of jobs, jobtypes and daemons through ASGI, and jobs by their pushers' own ids."""
+
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from jqd.api.listing import LIST_JOBS, LIST_JOBS_MAX
+from jqd.api.show import BRIEF_MESSAGE_LENGTH_MAX
+from jqd.job import State
+from jqd.loops.renew import Peer
+from jqd.record import Lane
+from jqd.store import Owner, TypeView
+from tests.api.fakes import JSON, MSGPACK, Edge, outcome
+
+pack = msgspec.msgpack.encode
+OWN = ["order 17", "a/b", "ünï-códe", "100%", "x" * 128, "result", "?&#"]
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+# ------------------------------------------------------------ jobs
+
+
+async def test_jobs_are_listed_newest_first_page_by_page(edge):
+    ids = [edge.add(State.WAITING) for _ in range(5)]
+    first = await edge.call("GET", "/v1/jobs?limit=3", accept=JSON)
+    assert first.status == 200
+    assert [job["job_id"] for job in first.body["jobs"]] == ids[:1:-1]
+    rest = await edge.call("GET", f"/v1/jobs?limit=3&cursor={first.body['cursor']}", accept=MSGPACK)
+    assert [job["job_id"] for job in rest.body["jobs"]] == ids[1::-1]
+    assert rest.body["cursor"] == ""
+
+
+async def test_what_is_asked_goes_to_the_store(edge):
+    edge.add(State.FAILED, jobtype="mail", tags=("red",))
+    told = await edge.call("GET", "/v1/jobs?state=failed&name=mail&tag=red")
+    assert len(told.body["jobs"]) == 1
+    assert edge.store.asked == [(State.FAILED, "mail", "red", LIST_JOBS, "")]
+
+
+async def test_a_job_of_a_list_is_told_in_brief(edge):
+    long = "x" * 1_000 + "ValueError: no such address"
+    job_id = edge.journal.ids.take(1).first
+    last = outcome(job_id, message=long, error=pack("e" * 1_000), worker="w1", finished_at_ms=4_000)
+    edge.add(State.FAILED, id=job_id, outcome=last, history=[last], keep_result=True, result=pack("r"), tags=("red",))
+    (job,) = (await edge.call("GET", "/v1/jobs", accept=JSON)).body["jobs"]
+    assert job.keys() == {
+        *("job_id", "name", "state", "priority", "attempts", "max_retry", "created_at", "eligible_at", "started_at"),
+        *("finished_at", "worker", "daemon", "message", "tags"),
+    }
+    assert job["message"].endswith("ValueError: no such address")
+    assert len(job["message"]) == BRIEF_MESSAGE_LENGTH_MAX + 2
+    assert (job["worker"], job["tags"], job["finished_at"]) == ("w1", ["red"], "1970-01-01T00:00:04.000Z")
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("state=dead", "there is no state 'dead'; there are waiting, scheduled"),
+        ("limit=0", "limit is a whole number from 1 to"),
+        (f"limit={LIST_JOBS_MAX + 1}", "limit is a whole number"),
+        ("limit=-1", "limit is a whole number"),
+        ("limit=ten", "'ten'"),
+        ("limit=", "limit is a whole number"),
+        ("limit=" + "9" * 5_00, "limit is a whole number"),
+        ("cursor=nonsense", "cursor 'nonsense' is none that an answer gave"),
+        ("sate=failed", "'sate' is no filter of jobs; there are state, name"),
+    ],
+)
+async def test_what_cannot_be_listed_is_named(edge, query, says):
+    told = await edge.call("GET", f"/v1/jobs?{query}", accept=JSON)
+    assert (told.status, told.headers["content-type"]) == (422, "application/problem+json")
+    assert says in told.body["detail"]
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/types", "/v1/jobs/own"])
+async def test_without_the_store_nobody_can_tell(edge, path):
+    edge.store.away = True
+    told = await edge.call("GET", path)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+
+
+# ------------------------------------------------------------ types and daemons
+
+
+async def test_types_that_have_work(edge):
+    now_ms = edge.clock.wall_ms()
+    edge.store.types = [
+        TypeView("mail", 3, 2, now_ms - 1_500),
+        TypeView("pdf", 0, 1, 0),
+        TypeView("x", 1, 0, now_ms + 9),
+    ]
+    told = await edge.call("GET", "/v1/types", accept=JSON)
+    mail, pdf, ahead = told.body["types"]
+    assert mail == {
+        "name": "mail",
+        "waiting": 3,
+        "running": 2,
+        "oldest_at": "2027-01-15T07:59:58.500Z",
+        "oldest_s": 1.5,
+        "rate": 0.25,
+        "handler": None,
+    }
+    assert (pdf["oldest_at"], pdf["oldest_s"]) == (None, None)
+    assert ahead["oldest_s"] == 0, "by the clock of a daemon that is ahead"
+
+
+async def test_daemons_of_the_store(edge):
+    edge.control.peers = [
+        Peer("d1", 7, True, True, True, 0.12345),
+        Peer("d2", 9, False, False, True, 30.0),
+        Peer("d3", 0, False, False, False, 99.0),
+    ]
+    edge.store.held = {Owner("d1", 7): {"a": 1, "b": 2}}
+    told = await edge.call("GET", "/v1/daemons", accept=MSGPACK)
+    ours, gone, burnt = told.body["daemons"]
+    assert ours == {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
+    assert (gone["in_hand"], gone["living"]) == (0, False), "its epoch was burnt since it was heard of"
+    assert burnt["in_hand"] == 0
+
+
+# ------------------------------------------------------------ own ids
+
+
+@pytest.mark.parametrize("own", OWN)
+async def test_a_job_answers_to_its_pushers_own_id(edge, own):
+    job_id = edge.add(State.SUCCEEDED, name=own, keep_result=True, result=pack(7))
+    edge.store.names[own] = job_id
+    path = f"/v1/jobs/{quoted(own)}"
+    told = (await edge.call("GET", path)).body
+    assert (told["job_id"], told["id"], told["state"]) == (own, job_id, "succeeded")
+    assert (await edge.call("GET", f"{path}/result?consume=1")).body == {"result": 7}
+    assert edge.store.dropped == [job_id]
+    by_ours = (await edge.call("GET", f"/v1/jobs/{job_id}")).body
+    assert (by_ours["job_id"], by_ours["id"]) == (own, job_id)
+    assert (await edge.call("DELETE", path)).status == 409
+
+
+async def test_a_job_is_cancelled_by_its_own_id(edge):
+    job_id = edge.add(State.WAITING, name="own")
+    edge.store.names["own"] = job_id
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
+    assert (await edge.call("DELETE", "/v1/jobs/own")).status == 204
+    running = edge.add(State.RUNNING, name="run")
+    edge.store.names["run"] = running
+    told = await edge.call("DELETE", "/v1/jobs/run")
+    assert (told.status, told.body["job_id"]) == (202, "run")
+
+
+async def test_an_own_id_whose_job_is_on_its_way(edge):
+    edge.store.names["own"] = edge.journal.ids.take(1).first
+    told = await edge.call("GET", "/v1/jobs/own")
+    assert (told.status, told.body["job_id"], told.body["state"]) == (200, "own", "waiting")
+
+
+async def test_nobody_can_say_whose_an_own_id_is_while_the_store_is_told_what_it_forgot(edge):
+    edge.control.calm = False
+    told = await edge.call("GET", "/v1/jobs/own")
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    edge.control.calm = True
+    assert (await edge.call("GET", "/v1/jobs/own")).status == 404
+
+
+@pytest.mark.parametrize("own", ["x" * 129, "tab\t", "\x00", "\ue000", "a/\ue000"])
+async def test_ids_that_nobody_can_have_chosen(edge, own):
+    edge.store.away = True
+    assert (await edge.call("GET", f"/v1/jobs/{quoted(own)}")).status == 404
+
+
+# ------------------------------------------------------------ purge
+
+
+async def test_what_has_ended_is_deleted_for_good(edge):
+    job_id = edge.add(State.FAILED)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}?purge=1")).status == 204
+    assert edge.store.views == {}
+    edge.store.applied_id = job_id
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}?purge=1")).status == 404
+    assert edge.journal.frames == [], "nothing is cancelled by it"
+
+
+@pytest.mark.parametrize("state", [State.WAITING, State.SCHEDULED, State.RUNNING, State.RETRYING])
+async def test_what_has_not_ended_is_not_deleted(edge, state):
+    job_id = edge.add(state)
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}?purge=1", accept=JSON)
+    assert told.status == 409
+    assert f"it is {state.value}; cancel it first" in told.body["detail"]
+    assert job_id in edge.store.views
+
+
+def quoted(own: str) -> str:
+    return quote(own, safe="")
