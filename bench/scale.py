@@ -1,0 +1,138 @@
+"""What a claim and a completion cost the store with few jobs waiting, many, and many jobtypes; and its memory.
+
+Three stores lie side by side in one Valkey, and take turns: the figures are ratios of one run. What was taken is put
+back before the next turn, so that as many wait as before.
+"""
+
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import trio
+
+from bench.result import Result
+from jqd.clock import SystemClock
+from jqd.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Held, Job, Outcome
+from jqd.jobid import IdSource, journal_number
+from jqd.record import Lane
+from jqd.store import Owner, RedisStore, StoreConfig, open_embedded, open_store
+
+FEW = 1_000
+JOBS_PER_TYPE = 100
+TYPES_LOOKED_AT = 64  # as dispatch does
+BATCH = 100
+CHUNK = 500
+ROUNDS = 60
+ARGUMENT = b"\xc4\x64" + b"x" * 100
+JOURNAL = "0123456789abcdef0123456789abcdef"
+OVERHEAD_BYTES_MAX = 180
+RATIO_MAX = 2.0  # the same, give or take what else the machine does meanwhile; anything that grows is far above
+
+
+class Place:
+    """A store with a number of jobs waiting."""
+
+    def __init__(self, store: RedisStore, owner: Owner, types: int) -> None:
+        self.claims_s: list[float] = []
+        self.ends_s: list[float] = []
+        self.looks_s: list[float] = []
+        self.wrong = 0
+        self._store, self._owner = store, owner
+        self._ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=SystemClock())
+        self._types: Iterator[str] = itertools.cycle([f"type-{k}" for k in range(types)])
+        self._at = dict.fromkeys(Lane, 0)
+
+    async def add(self, jobs: int) -> None:
+        """So many more wait, spread over the types."""
+        while jobs > 0:
+            count = min(jobs, CHUNK)
+            made = [Job(job_id, next(self._types), argument=ARGUMENT) for job_id in self._ids.take(count).ids()]
+            await self._store.apply_jobs(JOURNAL, *self._range(Lane.JOBS), made)
+            jobs -= count
+
+    async def turn(self) -> None:
+        """Look what waits, claim a batch of it, end it, and put as many back."""
+        began_s = time.perf_counter()
+        waiting = await self._store.get_waiting_jobtypes(None, TYPES_LOOKED_AT)
+        looked_s = time.perf_counter()
+        held = await self._store.get_waiting_jobs(
+            self._owner,
+            waiting[0].jobtype,
+            BATCH,
+            priority_min=PRIORITY_MIN,
+            priority_max=PRIORITY_MAX,
+            bytes_max=1 << 20,
+        )
+        claimed_s = time.perf_counter()
+        late = await self._store.apply_outcomes(JOURNAL, *self._range(Lane.OUTCOMES), [_success(each) for each in held])
+        ended_s = time.perf_counter()
+        self.wrong += len(late) + (BATCH - len(held))
+        self.looks_s.append(looked_s - began_s)
+        self.claims_s.append((claimed_s - looked_s) / BATCH)
+        self.ends_s.append((ended_s - claimed_s) / BATCH)
+        await self.add(BATCH)
+
+    def _range(self, lane: Lane) -> tuple[int, int]:
+        start = self._at[lane]
+        self._at[lane] += 1
+        return start, self._at[lane]
+
+
+def run(jobs: int) -> Result:
+    """Costs with `jobs` waiting over those with a thousand, and bytes per waiting job beside its argument."""
+    return trio.run(_run, jobs)
+
+
+async def _run(jobs: int) -> Result:
+    sizes = {"few": (FEW, 1), "many": (jobs, 1), "types": (jobs, max(1, jobs // JOBS_PER_TYPE))}
+    places: dict[str, Place] = {}
+    used_bytes: dict[str, int] = {}
+    async with AsyncExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()))
+        url = await stack.enter_async_context(open_embedded(Path(directory)))
+        for name, (waiting, types) in sizes.items():
+            store = await stack.enter_async_context(open_store(StoreConfig(url, name)))
+            places[name] = await _filled(store, waiting, types)
+            used_bytes[name] = (await store.stats()).used_memory
+        for _ in range(ROUNDS):
+            for place in places.values():
+                await place.turn()
+    return _result(places, jobs, (used_bytes["many"] - used_bytes["few"]) / jobs - len(ARGUMENT))
+
+
+async def _filled(store: RedisStore, jobs: int, types: int) -> Place:
+    await store.look(fresh=True)
+    owner = await store.reserve_sysid("bench", True, through=True)
+    place = Place(store, owner, types)
+    await place.add(jobs)
+    return place
+
+
+def _result(places: dict[str, Place], jobs: int, overhead_bytes: float) -> Result:
+    few = places["few"]
+    figures = {
+        "claim_us": statistics.median(few.claims_s) * 1e6,
+        "end_us": statistics.median(few.ends_s) * 1e6,
+        "look_us": statistics.median(few.looks_s) * 1e6,
+    }
+    ratios = {}
+    for name in ("many", "types"):
+        place = places[name]
+        ratios[f"claim_{name}_ratio"] = statistics.median(place.claims_s) / statistics.median(few.claims_s)
+        ratios[f"end_{name}_ratio"] = statistics.median(place.ends_s) / statistics.median(few.ends_s)
+    figures |= ratios | {
+        "look_types_ratio": statistics.median(places["types"].looks_s) / statistics.median(few.looks_s),
+        "bytes_over_argument": overhead_bytes,
+        "jobs": float(jobs),
+    }
+    right = not any(place.wrong for place in places.values())
+    ok = right and max(ratios.values()) < RATIO_MAX and overhead_bytes <= OVERHEAD_BYTES_MAX
+    return Result("scale", figures, ok=ok)
+
+
+def _success(held: Held) -> Outcome:
+    return Outcome(held.job.id, held.fence, Fate.SUCCEEDED, held.job.jobtype, held.job.priority, held.attempt)
