@@ -112,8 +112,9 @@ class Ward:
             assert view.state is State.SUCCEEDED, f"{job_id}: {view}"
 
     def reaped(self) -> str:
-        """What the daemon that is well says of those it declared dead."""
-        return "".join(line for line in self.well.log.read_text().splitlines() if "reap.jobs" in line)
+        """What daemons say of those they declared dead."""
+        logs = [daemon.log.read_text() for daemon in self.cluster.daemons if daemon is not None]
+        return "".join(line for log in logs for line in log.splitlines() if "reap.jobs" in line)
 
 
 @asynccontextmanager
