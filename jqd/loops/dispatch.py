@@ -54,6 +54,7 @@ class Dispatch:
         self._log = get_logger("dispatch")
         self._hint = trio.Event()
         self._promote_at_s = 0.0
+        self._compare_at_s = clock.mono_s() + membership.config.lease_s
 
     def wake(self) -> None:
         """Something may be ready now. A hint: losing it costs IDLE_S."""
@@ -66,9 +67,7 @@ class Dispatch:
             owner = await self._membership.wait_claimable()
             self._hint = trio.Event()
             try:
-                if self.reply_lost:
-                    await reconcile(self._store, self._runner, owner)
-                    self.reply_lost = False
+                await self._compare(owner)
                 await self._promote()
                 claimed = await self._round(owner)
             except (StaleOwner, StoreChanged) as error:
@@ -92,6 +91,17 @@ class Dispatch:
     async def _idle(self) -> None:
         with trio.move_on_after(IDLE_S):
             await self._hint.wait()
+
+    async def _compare(self, owner: Owner) -> None:
+        """What the store thinks we hold against what we hold: at once when a claim's answer was lost, and now and then.
+
+        A claim may be on its way yet when its answer is given up, and be done by the store after we compared.
+        """
+        now_s = self._clock.mono_s()
+        if self.reply_lost or now_s >= self._compare_at_s:
+            await reconcile(self._store, self._runner, owner)
+            self.reply_lost = False
+            self._compare_at_s = now_s + self._membership.config.lease_s
 
     async def _promote(self) -> None:
         now_s = self._clock.mono_s()

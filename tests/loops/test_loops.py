@@ -86,6 +86,22 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(auto
         nursery.cancel_scope.cancel()
 
 
+async def test_jobs_of_a_claim_that_is_done_after_its_caller_gave_up_are_given_back_and_run(
+    autojump_clock: None,
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        owner = await here.membership.wait_claimable()
+        await here.add(Job("1", "a"))
+        # Nobody waits for this one any more: the network kept it until its caller had compared and gone on.
+        await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        here.runner.offers = {"a": offer()}
+        with trio.fail_after(here.membership.config.lease_s + 1):
+            await until(lambda: here.started == ["1"])
+        nursery.cancel_scope.cancel()
+
+
 async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_them(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         write, refusals = here.journal.write, [JournalRefused("full", full=True)] * 3
