@@ -19,6 +19,7 @@ from typing import Any
 import trio
 
 from jqd.job import Fate, State
+from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.plan import Plan
 
 DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
@@ -158,8 +159,14 @@ class History:
         return any(away.node in (node, "*") and away.from_s <= to_s and away.to_s >= from_s for away in self.aways)
 
     def _explained(self, attempt: Attempt, now_s: float) -> bool:
-        """Whether its daemon was away at some time between the start and now."""
-        return self._away(attempt.node, attempt.at_s, now_s)
+        """Its daemon was away at some time between the start and now; or the claim bears a date that was never.
+
+        A store that lost all it knew while its clock was set back cannot know that it gave such a fence.
+        """
+        wrong = any(
+            attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
+        )
+        return wrong or self._away(attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
         return any(at_s <= loss_s <= now_s and self._away(node, loss_s, now_s) for loss_s in self.losses)

@@ -65,7 +65,7 @@ class Nemesis:
         self._images: list[Any] = []
         self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
         self._aways: dict[str, Away] = {}  # by node
-        self._hour_ms = 0
+        self._hours_ms = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Every fault at its time; returns when the last has begun."""
@@ -84,7 +84,7 @@ class Nemesis:
         weather = world.weather
         weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
         world.workers.down.clear()
-        world.clock.wrong_ms = self._hour_ms
+        world.clock.wrong_ms = self._hours_ms
         for node in world.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
             life = node.life
@@ -249,8 +249,7 @@ class Nemesis:
         clock = clocks[int(fault.part * 2 * len(clocks)) % len(clocks)]
         world.history.clock_jumps = True
         clock.wrong_ms += self._source.choice((-1, 1)) * self._source.choice((500, 15_000, JUMP_MS))
-        if clock is world.clock:
-            self._hour_ms = JUMP_MS  # what it dated while it was ahead is due by then
+        self._hours_ms = 2 * JUMP_MS  # after which all that was dated by wrong clocks is due
         await trio.sleep(fault.span_s * 2)
         clock.wrong_ms = 0
 
