@@ -14,6 +14,10 @@ from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey
 __all__ = ["fresh_redis", "fresh_valkey", "redis_server", "valkey_server"]
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--every-reply", action="store_true", help="each error reply at each command: minutes")
+
+
 @pytest.fixture
 def client(fresh_valkey: Valkey) -> Iterator["redis.Redis"]:
     """A bare client, for looking and for mischief."""
