@@ -7,7 +7,8 @@ Beside them lie the daemons' job logs; their wall clock is mapped by the `clock`
 of a durable queue, and costs about O(events).
 
     config       lease_s, renew_s, timeout_s, max_retry, heal_s         clock          wall_ms
-    push_invoke  push, daemon, jobs [{n, sha, name, plan, delay_s, priority, key}]    plan: ok, retry or failed
+    push_invoke  push, daemon, jobs [{n, sha, name, plan, delay_s, priority, key}]    plan: ok, retry or failed;
+                 key: the id its pusher chose, and pushes again until it is told that the job was taken
     push_ok      push, ids            push_fail  push (nothing was taken)            push_info  push (nobody knows)
     cancel_invoke, cancel_ok (204), cancel_info  job                    read           job, t0, state (`unknown`: 404)
     exec_start   job, n, attempt, sha, name, worker, daemon, exec       exec_end       exec, outcome
@@ -33,6 +34,7 @@ AFTER_S = 0.5  # what a fault leaves behind (a half-open connection, a script un
 TAIL_S = 2.0  # a store that syncs every second may lose so much when it is killed
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
+LAPSE = "runner.stop_work"  # a daemon's log: its lease could not be renewed in time, so it stopped all work in its hand
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 SHOWN_MAX = 5
 
@@ -108,6 +110,7 @@ class History:
     pushes: dict[int, Event] = field(default_factory=dict)
     ends: dict[int, Event] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    own: dict[str, str] = field(default_factory=dict)
     claims: dict[str, list[Claim]] = field(default_factory=lambda: defaultdict(list))
     ingested: dict[str, float] = field(default_factory=dict)
     cancels: dict[str, Event] = field(default_factory=dict)
@@ -121,7 +124,6 @@ class History:
     healed_t: float = math.nan
     drained_t: float = math.inf
     offset_s: float = math.nan
-    types: dict[str, str] = field(default_factory=dict)
     dups: Counter[int] = field(default_factory=Counter)
 
     def acked(self) -> Iterator[Job]:
@@ -146,9 +148,13 @@ class History:
 
 def load(directory: Path) -> list[Event]:
     """All events of a directory, from every file of lines. What a killed process wrote last may be half a line."""
-    return [
+    events = [
         json.loads(line) for path in sorted(directory.glob("*.jsonl")) for line in path.read_text().split("\n")[:-1]
     ]
+    for path in sorted(directory.glob("daemon-*.log")):
+        lapses = (line for line in path.read_text(errors="replace").splitlines() if LAPSE in line)
+        events += [{"ts": json.loads(line)["ts"], "event": LAPSE, "daemon": path.stem} for line in lapses]
+    return events
 
 
 def build(events: Iterable[Event]) -> History:
@@ -163,6 +169,9 @@ def build(events: Iterable[Event]) -> History:
     # Starts before their ends, pushes before their answers: within one stamp the kind decides.
     for e in sorted((e for e in listed if "e" in e), key=lambda e: (e["t"], e["e"].endswith(("_end", "_ok")))):
         _take(h, e, runs, starts)
+    for number, (t, e) in enumerate(logged):
+        if e["event"] == LAPSE:
+            h.faults.append(Fault(-1 - number, "lapse", e["daemon"], t - EPS_S, t))
     for start in starts.values():
         h.faults.append(Fault(start["id"], start["kind"], start["target"], start["t"], math.inf))
     for fault in sorted(h.faults, key=lambda fault: fault.t0):
@@ -181,19 +190,23 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
     if kind == "push_invoke":
         h.pushes[e["push"]] = e
         for job in e["jobs"]:
-            h.jobs[job["n"]] = Job(**{"key": None, **job}, daemon=e["daemon"], invoked_t=t)
+            h.jobs.setdefault(job["n"], Job(**{"key": None, **job}, daemon=e["daemon"], invoked_t=t))
     elif kind in ("push_ok", "push_fail", "push_info"):
         h.ends[e["push"]] = e
         for place, told in enumerate(h.pushes[e["push"]]["jobs"]):
             job = h.jobs[told["n"]]
-            job.fate = kind.removeprefix("push_")
-            if kind == "push_ok":
-                job.id, job.acked_t = e["ids"][place], t
+            if kind == "push_ok" and job.fate != "ok":
+                job.fate, job.id, job.acked_t = "ok", e["ids"][place], t
                 h.by_id[job.id] = job
+            elif job.key is None:
+                job.fate = kind.removeprefix("push_")
     elif kind == "exec_start":
         run = Run(e["job"], e["n"], e["attempt"], e["sha"], e["name"], e["worker"], e["daemon"], t)
         runs[e["exec"]] = run
-        h.runs[e["job"]].append(run)
+        pushed = h.jobs.get(run.n)
+        told = e["job"] if pushed is None or pushed.key is None else pushed.key
+        h.own[e["job"]] = told
+        h.runs[told].append(run)
     elif kind == "exec_end":
         runs[e["exec"]].end_t, runs[e["exec"]].outcome = t, e["outcome"]
     elif kind == "nemesis" and e["on"] == "start":
@@ -222,15 +235,17 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
 
 
 def _take_logged(h: History, t: float, e: Event) -> None:
+    if "job_id" not in e:
+        return
+    job_id: str = h.own.get(e["job_id"]) or e["job_id"]  # the log knows a job by the queue's id, its pusher by his own
     if e["event"] == "started":
-        h.claims[e["job_id"]].append(Claim(e["job_id"], e["daemon"], e["attempt"], e["fence"], t))
-        h.types[e["job_id"]] = e["jobtype"]
+        h.claims[job_id].append(Claim(job_id, e["daemon"], e["attempt"], e["fence"], t))
     elif e["event"] == "ended":
-        for claim in h.claims.get(e["job_id"], []):
+        for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"] and claim.settled_t == math.inf:
                 claim.settled_t, claim.fate = t, e["fate"]
     elif e["event"] == "ingested":
-        h.ingested[e["job_id"]] = t
+        h.ingested[job_id] = t
 
 
 def _claim_of(claims: list[Claim], run: Run) -> Claim | None:
@@ -277,7 +292,7 @@ def no_ghosts(h: History) -> Iterator[str]:
             yield f"job {job_id} (n={n}) ran, but its push was refused"
         elif job.fate == "ok" and job.id != job_id:
             yield f"job {job_id} (n={n}) ran, but its pusher was told {job.id}"
-        elif ids.setdefault(n, job_id) != job_id:
+        elif ids.setdefault(n, job_id) != job_id and job.key is None:
             yield f"n={n} was pushed once and ran as {ids[n]} and as {job_id}"
         for run in runs:
             if run.claim is None:
@@ -373,10 +388,10 @@ def order(h: History) -> Iterator[str]:
         claimed_t = claim.fence / 1e6 - h.offset_s  # fences are the store's microseconds
         while place < len(arrivals) and arrivals[place][0] < claimed_t - BATCH_S:
             arrived = h.by_id[arrivals[place][1]]
-            if not arrived.delay_s and arrived.id not in h.cancels:
+            if not arrived.delay_s and arrived.key is None and arrived.id not in h.cancels:
                 heappush(waiting[arrived.name], (arrived.priority, arrived.id, arrivals[place][0]))
             place += 1
-        if job is None or job.delay_s:
+        if job is None or job.delay_s or job.key is not None:
             continue
         line = waiting[job.name]
         while line and first[line[0][1]].fence <= claim.fence:
@@ -386,17 +401,16 @@ def order(h: History) -> Iterator[str]:
 
 
 def keys_unique(h: History) -> Iterator[str]:
-    """C10: of two jobs with one key, the second is taken only when the first has ended."""
-    by_key: dict[str, list[Job]] = defaultdict(list)
+    """C10: an id that its pusher chose is one job, however often and wherever it is pushed."""
+    jobs: dict[str, set[str]] = defaultdict(set)
+    for job_id, told in h.own.items():
+        jobs[told].add(job_id)
+    for told, ids in jobs.items():
+        if len(ids) > 1:
+            yield f"{told} ran as {len(ids)} jobs: {', '.join(sorted(ids))}"
     for job in h.acked():
-        if job.key is not None:
-            by_key[job.key].append(job)
-    for key, jobs in by_key.items():
-        jobs.sort(key=lambda job: job.acked_t)
-        for first, second in pairwise(jobs):
-            ended = [run.end_t for run in h.runs.get(first.id, []) if run.outcome in ("ok", "failed")]
-            if second.acked_t < min([*ended, h.cancelled_t.get(first.id, math.inf)]):
-                yield f"{first.id} and {second.id} lived at once under the key {key}"
+        if job.key is not None and job.key != job.id:
+            yield f"{job.key} was pushed, and the pusher was told {job.id}"
 
 
 def dates_and_attempts(h: History) -> Iterator[str]:
@@ -455,7 +469,11 @@ def liveness(h: History) -> Iterator[str]:
         end = h.ends.get(number)
         if end is None:
             yield f"push {number} to {push['daemon']} at {push['t']:.3f} got neither answer nor error"
-        elif end["e"] != "push_ok" and not any(h.on(push["t"], end["t"], push["daemon"])):
+            continue
+        # Whose a chosen id is only the store can say, so for those pushes it has to be there.
+        named = any(job.get("key") for job in push["jobs"])
+        needed = (push["daemon"], push["daemon"].replace("daemon", "edge"), "store")[: 3 if named else 1]
+        if end["e"] != "push_ok" and not any(h.on(push["t"] - AFTER_S if named else push["t"], end["t"], *needed)):
             yield f"push {number} to {push['daemon']} at {push['t']:.3f}: {end['e']} {end.get('why')}, but it was well"
 
 
@@ -532,7 +550,7 @@ def _end_t(h: History, run: Run) -> float:
 
 
 def _may_overlap(fault: Fault, before: Run, after: Run, lease_s: float) -> bool:
-    """A daemon's death lets another life of it go on at once; what it may come back from lasts a lease."""
+    """A dead daemon's next life goes on at once, and a lapse lets go; what it may come back from lasts a lease."""
     if (
         fault.kind == "kill"
         or fault.target == "store"
@@ -598,7 +616,8 @@ def figures(h: History) -> dict[str, float]:
         "starts": sum(map(len, h.runs.values())),
         "duplicates": sum(h.dups.values()),
         "cancelled": len(h.cancelled_t),
-        "faults": len(h.faults),
+        "faults": sum(fault.kind != "lapse" for fault in h.faults),
+        "lapses": sum(fault.kind == "lapse" for fault in h.faults),
         "drain_s": round(h.drained_t - h.healed_t, 2),
         "taken_over": len(waits),
         "take_over_p50_s": round(waits[len(waits) // 2], 2) if waits else 0.0,

@@ -22,8 +22,11 @@ from tests.chaos.worker import NAMES, digest
 from tests.live.harness import short_directory
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
+UNLIMITED = httpx2.Limits()  # who waits for a paused daemon must not keep others from theirs
 BATCH = 10  # jobs of one push
 MAX_RETRY = 30  # what faults cost in attempts must not kill a job
+OWN = "own-"  # how ids begin that a pusher chose
+NAMED_SHARE = 0.0  # of the pushes go with one more, of a job with such an id; none while the API refuses them
 PUSH_S = 20.0  # a paused daemon answers when it goes on
 CALL_S = 8.0
 CANCEL_SHARE, READS_PER_S = 0.03, 8
@@ -60,8 +63,10 @@ class Traffic:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._look, end_t)
             due_t = trio.current_time()
-            while due_t < end_t:
+            while trio.current_time() < end_t:
                 nursery.start_soon(self._push, nursery)
+                if self._source.random() < NAMED_SHARE:
+                    nursery.start_soon(self._push_named, nursery, end_t)
                 due_t += BATCH / self._rate
                 await trio.sleep(max(0.0, due_t - trio.current_time()))
 
@@ -76,32 +81,55 @@ class Traffic:
     async def _push(self, nursery: trio.Nursery) -> None:
         """One batch; when its daemon is not there, new jobs to the next one."""
         for _ in self._cluster.daemons:
-            number, turn, jobs = next(self._pushes), next(self._turn), self._jobs()
-            i = turn % len(self._cluster.daemons)
-            told = [_told(job) for job in jobs]
-            body = msgspec.msgpack.encode(jobs)
-            self._history.add("push_invoke", push=number, daemon=f"daemon-{i}", jobs=told)
-            try:
-                answer = await self._http.post(
-                    f"{self._cluster.urls[i]}/v1/jobs", content=body, headers=MSGPACK, timeout=PUSH_S
-                )
-            except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
-                self._history.add("push_fail", push=number, why=repr(error))
-                continue
-            except httpx2.TransportError as error:
-                self._history.add("push_info", push=number, why=repr(error))
-                return
-            if answer.status_code != 201:
-                kind = "push_fail" if 400 <= answer.status_code < 500 else "push_info"
-                self._history.add(kind, push=number, why=f"{answer.status_code} {answer.text[:200]}")
-                return
-            ids = answer.json()["job_ids"]
-            self._history.add("push_ok", push=number, ids=ids)
-            self.acked += ids
-            for job_id in ids:
-                if self._source.random() < CANCEL_SHARE:
-                    nursery.start_soon(self._cancel, job_id)
-            return
+            jobs = self._jobs()
+            i = next(self._turn) % len(self._cluster.daemons)
+            taken = await self._push_once(i, [_told(job) for job in jobs], msgspec.msgpack.encode(jobs))
+            if taken is not None:
+                return self._taken(taken, nursery)
+
+    async def _push_once(self, i: int, told: list[dict[str, Any]], body: bytes) -> list[str] | None:
+        """Ids of what was taken; empty when nobody knows, None when nothing was sent."""
+        number = next(self._pushes)
+        self._history.add("push_invoke", push=number, daemon=f"daemon-{i}", jobs=told)
+        try:
+            answer = await self._http.post(
+                f"{self._cluster.urls[i]}/v1/jobs", content=body, headers=MSGPACK, timeout=PUSH_S
+            )
+        except (httpx2.ConnectError, httpx2.ConnectTimeout) as error:
+            self._history.add("push_fail", push=number, why=repr(error))
+            return None
+        except httpx2.TransportError as error:
+            self._history.add("push_info", push=number, why=repr(error))
+            return []
+        if answer.status_code not in (200, 201):
+            kind = "push_fail" if 400 <= answer.status_code < 500 else "push_info"
+            self._history.add(kind, push=number, why=f"{answer.status_code} {answer.text[:200]}")
+            return []
+        body_told = answer.json()
+        ids: list[str] = body_told.get("job_ids") or [body_told["job_id"]]
+        self._history.add("push_ok", push=number, ids=ids)
+        return ids
+
+    def _taken(self, ids: list[str], nursery: trio.Nursery) -> None:
+        self.acked += ids
+        for job_id in ids:
+            if self._source.random() < CANCEL_SHARE:
+                nursery.start_soon(self._cancel, job_id)
+
+    async def _push_named(self, nursery: trio.Nursery, end_t: float) -> None:
+        """One job under an id of the pusher's own, here and there, until somebody says that it was taken."""
+        job = self._jobs()[0]
+        job["job_id"] = f"{OWN}{job['argument']['n']}"
+        known = False
+        times = self._source.choice((1, 1, 1, 1, 2, 3))  # some pushers forget that they were told
+        while times and trio.current_time() < end_t:
+            i = self._source.randrange(len(self._cluster.daemons))
+            taken = await self._push_once(i, [_told(job)], msgspec.msgpack.encode(job))
+            if taken and not known:
+                known = True
+                self._taken(taken, nursery)
+            times -= bool(taken)
+            await trio.sleep(self._source.uniform(0.1, 1.0))
 
     def _jobs(self) -> list[dict[str, Any]]:
         source, jobs = self._source, []
@@ -184,7 +212,7 @@ async def chaos(settings: Settings, directory: Path) -> list[str]:
     with short_directory() as base, _closing(history):
         cluster = Cluster(base, history, random.Random(settings.seed + 2), settings.daemons, settings.workers)
         try:
-            async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False) as http:
+            async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False, limits=UNLIMITED) as http:
                 for edge in cluster.edges:
                     await nursery.start(edge.run)
                 await cluster.start()
@@ -263,7 +291,8 @@ async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> No
         async def look() -> None:
             for job_id in ids:
                 try:
-                    view = await store.get_job(job_id)
+                    own = job_id.startswith(OWN)
+                    view = await store.get_job((await store.resolve(job_id) or job_id) if own else job_id)
                 except StoreError as error:
                     history.add("final", job=job_id, state=f"unreadable: {error}")
                 else:
@@ -286,7 +315,8 @@ def _told(job: dict[str, Any]) -> dict[str, Any]:
     """A job as the history tells it."""
     argument = job["argument"]
     fields = {"n": argument["n"], "sha": digest(argument), "plan": argument["plan"]}
-    return fields | {"name": job["name"], "delay_s": job.get("delay", 0), "priority": job["priority"]}
+    fields |= {"name": job["name"], "delay_s": job.get("delay", 0), "priority": job["priority"]}
+    return fields | {"key": job.get("job_id")}
 
 
 @contextmanager

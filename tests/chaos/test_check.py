@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.chaos.check import RULES, check, load
+from tests.chaos.check import LAPSE, RULES, check, load
 
 WALL_S = 1_000_000.0  # the wall clock at second 0 of the monotonic one
 LEASE_S = 2.0
@@ -37,8 +37,9 @@ class Story:
     def push(self, n: int, t: float, answer: str = "push_ok", **fields: Any) -> str:
         """Push one job; its id sorts by `n`."""
         job = {"n": n, "sha": f"s{n}", "name": "plain", "plan": "ok", "delay_s": 0, "priority": 0} | fields
-        self.add("push_invoke", t, push=n, daemon="daemon-0", jobs=[job])
-        self.add(answer, t + 0.01, push=n, **({"ids": [f"j{n:04}"]} if answer == "push_ok" else {}))
+        self._counts += 1
+        self.add("push_invoke", t, push=self._counts, daemon="daemon-0", jobs=[job])
+        self.add(answer, t + 0.01, push=self._counts, **({"ids": [f"j{n:04}"]} if answer == "push_ok" else {}))
         if answer == "push_ok":
             self.log("ingested", t + 0.02, f"j{n:04}", daemon="d0")
         return f"j{n:04}"
@@ -128,12 +129,19 @@ def test_every_kind_of_explained_trouble_is_well() -> None:
         s.fault(39.9, 40.5, "kill", "daemon-0")
         s.settle("j0005", 40.4, s.claim("j0005", 40.2))
         s.run("j0005", 40.2)
-        s.add("push_invoke", 50.0, push=6, daemon="daemon-1", jobs=[])
-        s.add("push_fail", 50.1, push=6, why="connection refused")
+        s.add("push_invoke", 50.0, push=-6, daemon="daemon-1", jobs=[])
+        s.add("push_fail", 50.1, push=-6, why="connection refused")
         s.fault(49.0, 51.0, "stop", "daemon-1")
         s.add("read", 60.0, job="j0001", t0=59.9, state="succeeded")
+        s.push(7, 61.0, "push_info", key="j0007")  # under an id of its own, so it may be pushed until it is known
+        s.fault(60.9, 61.1, "stop", "store")
+        s.push(7, 62.0, key="j0007")
+        s.push(7, 63.0, key="j0007")
+        s.settle("x7", 62.5, s.claim("x7", 62.1))
+        s.run("x7", 62.2, n=7)
+        s.add("final", 90.0, job="j0007", state="succeeded")
 
-    assert found(plant, jobs=5) == set()
+    assert found(plant, jobs=6) == set()
 
 
 def lost(s: Story) -> None:
@@ -290,13 +298,20 @@ def overtaken(s: Story) -> None:
     s.add("final", 90.0, job="j0002", state="succeeded")
 
 
-def two_of_a_key(s: Story) -> None:
-    for n in (2, 3):
-        s.push(n, 2.0 + n / 100, key="k")
-    for n in (2, 3):
-        s.settle(f"j{n:04}", 3.5, s.claim(f"j{n:04}", 3.0))
-        s.run(f"j{n:04}", 3.1)
-        s.add("final", 90.0, job=f"j{n:04}", state="succeeded")
+def one_key_two_jobs(s: Story) -> None:
+    s.push(2, 2.0, key="j0002")
+    for t, job in ((3.0, "x1"), (4.0, "x2")):
+        s.run(job, t + 0.1, n=2)
+        s.settle(job, t + 0.5, s.claim(job, t))
+        s.fault(t + 0.05, t + 0.15, "kill", "daemon-0")
+    s.add("final", 90.0, job="j0002", state="succeeded")
+
+
+def another_id_than_his_own(s: Story) -> None:
+    s.push(2, 2.0, key="mine")
+    s.settle("x1", 3.5, s.claim("x1", 3.0))
+    s.run("x1", 3.1, n=2)
+    s.add("final", 90.0, job="j0002", state="succeeded")
 
 
 def too_early(s: Story) -> None:
@@ -336,7 +351,7 @@ def healthy_and_unwilling(s: Story) -> None:
 
 
 def unanswered(s: Story) -> None:
-    s.add("push_invoke", 5.0, push=9, daemon="daemon-0", jobs=[])
+    s.add("push_invoke", 5.0, push=-9, daemon="daemon-0", jobs=[])
 
 
 PLANTED = [
@@ -348,8 +363,9 @@ PLANTED = [
     ("C4", known_before_the_fault, 2), ("C4", success_claimed_again, 2), ("C5", thrice_for_one_fault, 2),
     ("C4 C6", overlap, 2), ("C6", overlap_within_the_lease, 2), ("C4 C7", fence_goes_back, 2),
     ("C7", one_fence_twice, 2),
-    ("C8", start_after_cancel, 2), ("C9", overtaken, 3), ("C10", two_of_a_key, 3), ("C11", too_early, 2),
-    ("C11", too_often, 2), ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
+    ("C8", start_after_cancel, 2), ("C9", overtaken, 3), ("C4 C10", one_key_two_jobs, 2), ("C11", too_early, 2),
+    ("C1 C2 C10", another_id_than_his_own, 3), ("C11", too_often, 2),
+    ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
     ("C14", never_drained, 1), ("C14", healthy_and_unwilling, 1), ("C14", unanswered, 1),
 ]  # fmt: skip
 
@@ -373,6 +389,13 @@ def test_a_pause_or_a_lost_lease_explains_what_a_death_does_not() -> None:
 
     assert found(late_start) == set()
 
+    def lapse(s: Story) -> None:
+        s.twice(13.0)
+        ts = datetime.fromtimestamp(WALL_S + 10.2, UTC).isoformat()
+        s.events.append({"ts": ts, "event": LAPSE, "daemon": "daemon-0"})
+
+    assert found(lapse) == set()
+
     def overlap_after_the_lease(s: Story) -> None:
         overlap(s, 13.0)
         s.fault(11.0, 14.0, "stop", "daemon-0")
@@ -392,7 +415,10 @@ def test_the_command_reads_a_directory_and_says_what_it_found(tmp_path: Path) ->
     half = len(story.events) // 2
     for name, part in (("a", story.events[:half]), ("b", story.events[half:])):
         (tmp_path / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in part))
-    assert set(check(load(tmp_path)).violations) == {"C1"}
+    (tmp_path / "daemon-0.log").write_text(f'{{"event": "{LAPSE}", "ts": "2026-01-01T00:00:00Z"}}\nno JSON\n')
+    verdict = check(load(tmp_path))
+    assert set(verdict.violations) == {"C1"}
+    assert verdict.figures["lapses"] == 1
     script = Path(__file__).with_name("check.py")
     ended = subprocess.run([sys.executable, "-S", script, tmp_path], capture_output=True, text=True, check=False)
     assert ended.returncode == 1
