@@ -32,6 +32,7 @@ from jqd.runner import Runner
 from jqd.store import Look, Owner, Store
 
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+NOTICE_S = 1.0  # after which a catching up that has not ended asks whether it still is the same store
 
 
 class Barrier:
@@ -154,7 +155,14 @@ class Barrier:
 
     async def _catch_up(self, goal: int) -> None:
         for lane, ingest in self._lanes.items():
-            await ingest.wait_caught_up(goal if lane in ENDINGS else 0)
+            caught_up = False
+            while not caught_up:
+                with trio.move_on_after(NOTICE_S):
+                    await ingest.wait_caught_up(goal if lane in ENDINGS else 0)
+                    caught_up = True
+                if not caught_up:
+                    # Lanes only wait when another store answers, and without a seat nobody renews: so it is asked here.
+                    await self._store.applied(self._journal.journal_id)
 
     async def _arbitrate(self) -> None:
         """Ours again, or out of our hand; and what the store holds for us and we do not goes back."""

@@ -47,6 +47,7 @@ class HandRunner:
         self.stops = 0
         self.lost: list[str] = []
         self.cancelled: list[str] = []
+        self._in_hand: dict[str, int] = {}
         self._bell = trio.Event()
 
     def wanted_jobtypes(self) -> frozenset[str] | None:
@@ -58,13 +59,13 @@ class HandRunner:
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
         self.given.append((worker_id, jobtype, list(held)))
+        self._in_hand |= {one.job.id: one.fence for one in held}
 
     def at_work(self, job_id: str) -> bool:
         return False
 
     def get_running_jobs(self) -> dict[str, int]:
-        given = {h.job.id: h.fence for _, _, held in self.given for h in held}
-        return {job_id: fence for job_id, fence in given.items() if job_id not in self.settled_ids}
+        return dict(self._in_hand)
 
     def stop(self, stopped: Stopped) -> None:
         self.stopped = stopped
@@ -78,8 +79,10 @@ class HandRunner:
         stopped, self.stopped = self.stopped, Stopped([], [])
         return stopped
 
-    def settled(self, job_ids: Sequence[str]) -> None:
-        self.settled_ids.extend(job_ids)
+    def settled(self, job_ids: Iterable[str]) -> None:
+        for job_id in job_ids:
+            self.settled_ids.append(job_id)
+            self._in_hand.pop(job_id, None)
 
     def stop_work(self) -> None:
         self.stops += 1
