@@ -2,11 +2,12 @@
 
 import json
 import os
+import time
 from typing import Any
 
 import trio
 
-from jqd.worker import App, Context, Failed, Retry
+from jqd.worker import App, Cancelled, Context, Failed, Retry
 
 app = App()
 
@@ -33,6 +34,19 @@ def square(argument: Any, context: Context) -> Any:
 async def slow(argument: Any, context: Context) -> Any:
     _note("start", context)
     await trio.sleep(argument)
+    _note("end", context)
+    return argument
+
+
+@app.job(name="patient")
+def patient(argument: Any, context: Context) -> Any:
+    """A thread that looks whether it was cancelled."""
+    _note("start", context)
+    ends_at = time.monotonic() + argument
+    while time.monotonic() < ends_at:
+        if context.cancelled:
+            raise Cancelled("told to stop")
+        time.sleep(0.01)
     _note("end", context)
     return argument
 

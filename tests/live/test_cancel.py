@@ -1,0 +1,47 @@
+"""A running job is cancelled at another daemon than the one that holds it, and its worker stops."""
+
+import time
+from pathlib import Path
+
+from jqd.client import Cancel, Client
+from tests.live.harness import Daemon, Worker, short_directory
+from tests.valkey import valkey
+
+WAIT_S = 30.0  # no answer comes near
+LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
+
+
+def wait_event(worker: Worker, event: str, job_id: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not any(e["event"] == event and e["job_id"] == job_id for e in worker.entries()):
+        assert time.monotonic() < deadline, f"no {event} of {job_id}"
+        time.sleep(0.02)  # watches a process of its own
+
+
+def test_a_running_job_is_cancelled_from_any_daemon(tmp_path: Path) -> None:
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with (
+            Daemon(base / "one", *flags, env=LEASE) as one,
+            Daemon(base / "two", *flags, env=LEASE) as two,
+            Worker(tmp_path / "book", one.url) as worker,
+            Client(one.url) as here,
+            Client(two.url) as there,
+        ):
+            rows = {row["daemon"]: row for row in there.daemons()}
+            assert sorted(row["this"] for row in rows.values()) == [False, True]
+            for asked_at, job in ((there, "slow"), (here, "patient")):
+                job_id = there.push(job, 3_600, timeout=7_200)
+                neighbour = there.push("slow", 0)
+                wait_event(worker, "start", job_id)
+                assert asked_at.get(job_id).state == "running"
+                assert any(row["name"] == job and row["running"] for row in there.types())
+                assert asked_at.cancel(job_id) is Cancel.RECORDED
+                info = here.get(job_id, wait=WAIT_S)
+                assert (info.state, info.attempts) == ("cancelled", 1)
+                assert here.get(neighbour, wait=WAIT_S).state == "succeeded"
+                assert asked_at.cancel(job_id) is Cancel.CANCELLED, "asked again, it is so"
+            ended = {e["job_id"] for e in worker.entries() if e["event"] == "end"}
+            assert len(ended) == 2, "only the neighbours came to their end"
+            assert {one_row["in_hand"] for one_row in here.daemons()} == {0}
+            assert all(row["living"] and row["through"] for row in here.daemons())
