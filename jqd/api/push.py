@@ -1,11 +1,13 @@
 """POST /v1/jobs: body → journal → ids. The hot call is plain data in and out: any listener can stand before it."""
 
 from typing import NamedTuple
+from urllib.parse import quote
 
 import trio
 
 from jqd.api.batch import Batch, parse_push
 from jqd.api.message import Request, Response, answer
+from jqd.api.names import Changes, agree, has_names, refusals
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.schema import eligible_at_ms
@@ -30,14 +32,52 @@ async def push(parts: Parts, request: Request) -> Response:
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some jobs are wrong", errors=_errors(batch))
     if not batch.jobs:
         raise _all_refused(batch)
+    if has_names(batch.jobs):
+        return await _push_named(parts, request, batch, wanted)
     taken = await take(parts, batch.array, batch.jobs, wanted)
     ids, reached = taken.job_ids, taken.ack.named()
     if batch.single:
-        location = {"location": f"/v1/jobs/{ids[0]}"}
-        return answer(201, {"job_id": ids[0], **reached}, language, location)
+        return answer(201, {"job_id": ids[0], **reached}, language, {"location": _location(ids[0])})
     if not batch.refused:
         return answer(201, {"job_ids": ids, **reached}, language)
     return answer(207, {"job_ids": _spread(batch, ids), **reached, "errors": _errors(batch)}, language)
+
+
+async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack") -> Response:
+    """As `push`, where pushers chose ids: 200 for the same again, 409 for another job under the same id.
+
+    Raises StoreAway: only the store knows whose an id is.
+    """
+    agreed = await agree(parts, batch)
+    language = request.answer_language()
+    refused = refusals(batch, agreed)
+    if batch.single:
+        name = str(batch.jobs[0].job_id)
+        if refused:
+            raise Problem(409, refused[0].detail, errors=[{"pointer": r.pointer, "detail": r.detail} for r in refused])
+        if agreed.known:
+            return answer(200, {"job_id": name, "duplicate": True}, language, {"location": _location(name)})
+    elif refused and request.flag("atomic"):
+        batch.refused = refused
+        raise Problem(400, "nothing was taken: atomic=1 was asked for and some ids are taken", errors=_errors(batch))
+    taken = await take(parts, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
+    reached = taken.ack.named() if taken else FSYNC.named()
+    if batch.single and taken:
+        return answer(201, {"job_id": taken.job_ids[0], **reached}, language, {"location": _location(taken.job_ids[0])})
+    unread = {refusal.index for refusal in batch.refused}
+    ids = iter(taken.job_ids if taken else ())
+    good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
+    body: dict[str, object] = {"job_ids": [None if n in unread else next(good) for n in range(batch.size)], **reached}
+    batch.refused = refused
+    if agreed.known:
+        body["duplicates"] = sorted(agreed.known.values())
+    if refused:
+        body["errors"] = _errors(batch)
+    return answer(207 if refused else 201, body, language)
+
+
+def _location(job_id: str) -> str:
+    return f"/v1/jobs/{quote(job_id, safe='')}"
 
 
 class Ack(NamedTuple):
@@ -85,8 +125,12 @@ class Accepted(NamedTuple):
     """The level reached."""
 
 
-async def take(parts: Parts, array: bytes, jobs: list[PushedJob], wanted: Ack = FSYNC) -> Accepted:
+async def take(
+    parts: Parts, array: bytes, jobs: list[PushedJob], wanted: Ack = FSYNC, changes: Changes | None = None
+) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
+
+    `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
@@ -98,13 +142,17 @@ async def take(parts: Parts, array: bytes, jobs: list[PushedJob], wanted: Ack = 
         for index, job in enumerate(jobs)
         if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
     }
-    position = parts.journal.write(Lane.JOBS, len(jobs), encode_jobs(Head(ids.first, now_ms, eligible), array))
+    position = parts.journal.write(
+        Lane.JOBS, len(jobs), encode_jobs(Head(ids.first, now_ms, eligible, changes or {}), array)
+    )
     parts.taken.note(ids.first, parts.journal.ids.last_id, position)
     if wanted.level != "memory":
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
         with trio.CancelScope(shield=True):
             await parts.journal.wsync(position)
     names = ids.ids()
+    for index in changes or ():
+        names[index] = str(jobs[index].job_id)
     parts.control.entered(names, jobs)
     if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas):
         return Accepted(names, FSYNC)

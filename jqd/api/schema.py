@@ -16,12 +16,11 @@ from jqd.job import (
     TAGS_MAX,
     TIMEOUT_S_MAX,
 )
+from jqd.jobid import parse_id
 from jqd.record import PushedJob
 
 FIELDS = tuple(PushedJob.__struct_fields__)
 NOT_YET = {
-    "job_id": "job_id is not supported yet; leave it out and keep the id that is answered",
-    "replace": "replace is not supported yet; cancel the old job and push anew",
     "then": "then is not supported yet; push the next job from the worker",
 }
 DATE_S_MAX = 253_402_300_799.0  # the last second of the year 9999, where calendars end
@@ -93,10 +92,10 @@ def eligible_at_ms(job: PushedJob, now_ms: int) -> int:
 
 
 def _faults(job: PushedJob, bytes_max: int) -> Iterator[Fault]:
-    if job.job_id is not None:
-        yield "/job_id", NOT_YET["job_id"]
-    if job.replace:
-        yield "/replace", NOT_YET["replace"]
+    if job.job_id is not None and (fault := _id_fault(job.job_id)):
+        yield "/job_id", fault
+    if job.replace and job.job_id is None:
+        yield "/replace", "replace is about a job_id; give the one whose job is to be replaced"
     if not 0 < len(job.name) <= NAME_LENGTH_MAX:
         yield "/name", f"a name has 1 to {NAME_LENGTH_MAX} characters, this one {len(job.name)}"
     elif not job.name.isprintable():
@@ -121,6 +120,16 @@ def _faults(job: PushedJob, bytes_max: int) -> Iterator[Fault]:
     for index, tag in enumerate(job.tags):
         if not 0 < len(tag) <= TAG_LENGTH_MAX or not tag.isprintable():
             yield f"/tags/{index}", f"a tag has 1 to {TAG_LENGTH_MAX} printable characters"
+
+
+def _id_fault(job_id: str) -> str | None:
+    if not 0 < len(job_id) <= NAME_LENGTH_MAX or not job_id.isprintable():
+        return f"a job_id has 1 to {NAME_LENGTH_MAX} printable characters"
+    if job_id in (".", ".."):
+        return "a job_id stands in URLs, where . and .. mean something else"
+    if parse_id(job_id) is not None:
+        return "a job_id of this form is one that jqd gives itself; choose another"
+    return None
 
 
 def _date_fault(run_at: str | float) -> str | None:

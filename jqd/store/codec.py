@@ -268,6 +268,7 @@ def job_view(
         history=history,
         cancel_asked=cancel_asked,
         result=result,
+        argument=job.argument,
         revision=changed[0],
         generation=changed[1],
     )

@@ -154,6 +154,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     id: str
     jobtype: str
     name: str
+    """The pusher's own id, or empty."""
     priority: int
     max_retry: int
     timeout_s: float
@@ -180,6 +181,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""
     generation: int = 0
     """The revision of the latest change that was no mere edit. A cancel names it."""
+    argument: bytes = b"\xc0"
+    """One MessagePack value; nil in a page of jobs."""
 
 
 class Page(NamedTuple):

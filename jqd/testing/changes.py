@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 
-from jqd.job import Change, ChangeKind, Job
+import msgspec
+
+from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
 from jqd.store import NameGiven, NameWanted, Verdict
 from jqd.testing.members import Entry, FakeMembers, Name
 
@@ -88,13 +90,13 @@ class FakeChanges(FakeMembers):
         if self._data.cancelled_to.get(job.id, 0) < change.generation:
             self._data.notes.pop(("c", job.id), None)
         if entry.place in ("ended", "dead"):
-            if not self._end_stands(job.id, change):
-                self._put(entry, job)
+            if not self._end_stands(job.id, change) and not self._meets_late_end(entry, change):
+                self._forget_end(job.id)
+                self._put(entry, job, change)
                 if change.kind is ChangeKind.RETRY and job.id in self._data.tries:
                     self._data.tries[job.id].count = 0
-                self._forget_end(job.id)
         elif entry.place != "held":
-            self._put(entry, job)
+            self._put(entry, job, change)
 
     def _place_unseen(self, job: Job, change: Change) -> Entry:
         early = self._data.early.pop(job.id, None)
@@ -105,15 +107,41 @@ class FakeChanges(FakeMembers):
         entry = Entry(job, "ready", job.priority)
         if ended is not None and self._end_stands(job.id, change):
             entry.place, entry.score = "ended" if notes["s"] is not None else "dead", ended
-        elif notes["c"] is not None and self._data.cancelled_to.get(job.id, 0) >= change.generation:
-            self._end_cancelled(entry)
-        else:
-            self._put(entry, job)
-            if ended is not None:
-                self._forget_end(job.id)
+        elif not self._meets_late_end(entry, change):
+            if notes["c"] is not None and self._data.cancelled_to.get(job.id, 0) >= change.generation:
+                self._end_cancelled(entry)
+            else:
+                if ended is not None:
+                    self._forget_end(job.id)
+                self._put(entry, job, change)
         return entry
 
-    def _put(self, entry: Entry, job: Job) -> None:
+    def _note_late_end(self, one: Outcome, entry: Entry | None) -> None:
+        if (entry is not None and entry.place not in ("ended", "dead")) or one.fate is Fate.RETRY:
+            return
+        last = self._data.outcomes.get(one.job_id)
+        cancelled = one.job_id in self._data.cancelled
+        known = self._data.cancelled_to.get(one.job_id, 0) if cancelled else last.fence if last else 0
+        if one.fence > known:
+            self._data.late[one.job_id] = msgspec.structs.replace(one, result=NIL)
+            self._data.notes["z", one.job_id] = self._now_ms()
+
+    def _meets_late_end(self, entry: Entry, change: Change) -> bool:
+        job_id = entry.job.id
+        late = self._data.late.get(job_id)
+        if late is None or late.fence <= change.generation:
+            return False
+        self._forget_end(job_id)
+        del self._data.late[job_id], self._data.notes["z", job_id]
+        self._data.outcomes[job_id] = late
+        entry.place, entry.score = "dead" if late.fate is Fate.DEAD else "ended", self._now_ms()
+        return True
+
+    def _put(self, entry: Entry, job: Job, change: Change) -> None:
+        cancelled = self._data.cancelled_to.get(job.id, 0)
+        if cancelled and cancelled >= change.generation:
+            self._end_cancelled(entry)
+            return
         due = job.eligible_at_ms > self._now_ms()
         entry.place, entry.score = ("later", job.eligible_at_ms) if due else ("ready", job.priority)
 

@@ -61,6 +61,8 @@ class Data:
     outcomes: dict[str, Outcome | None] = field(default_factory=dict)
     """How jobs ended; None: without an attempt."""
     cancelled: set[str] = field(default_factory=set)
+    late: dict[str, Outcome] = field(default_factory=dict)
+    """Endings of a later attempt than the one that ended the job."""
     results: dict[str, tuple[bytes, int]] = field(default_factory=dict)
     notes: dict[tuple[str, str], int] = field(default_factory=dict)
     """Letter (as in lua/include/move.lua) and id → when."""
@@ -295,6 +297,7 @@ class FakeMembers:
                     self._data.notes["c", job_id] = self._now_ms()
                 due_ms = self._now_ms() + delay_ms if how is Release.RETRY and delay_ms else None
                 self._put_back(entry, due_ms)
+                self._data.asked.pop(job_id, None)
             if self._data.early.get(job_id) == (owner.sysid, fence):
                 del self._data.early[job_id]
 

@@ -56,7 +56,10 @@ class FakeStore(FakeLooks):
         await self._answer()
         if not self._advance(journal_id, Lane.OUTCOMES, start, end, len(outcomes)):
             return []
-        return [one.job_id for one in outcomes if not self._settle(one)]
+        stale = [one.job_id for one in outcomes if not self._settle(one)]
+        for one in outcomes:
+            self._data.asked.pop(one.job_id, None)
+        return stale
 
     def _settle(self, one: Outcome) -> bool:
         """Whether the outcome changed anything."""
@@ -81,6 +84,7 @@ class FakeStore(FakeLooks):
             else:
                 self._finish(one, entry)
         elif entry.place in ("ended", "dead") or not self._counts(one, entry) or self._began(one.job_id) >= one.fence:
+            self._note_late_end(one, entry)
             return False
         elif one.fate is Fate.RETRY:
             self._fail(one)
@@ -116,6 +120,7 @@ class FakeStore(FakeLooks):
 
     def _note(self, one: Outcome) -> bool:
         if ("s", one.job_id) in self._data.notes or ("d", one.job_id) in self._data.notes:
+            self._note_late_end(one, None)
             return False
         if one.fate is Fate.RETRY:
             self._fail(one)
@@ -283,7 +288,8 @@ class FakeStore(FakeLooks):
 
     def _purge_notes(self, limit: int, old_ms: float) -> int:
         old = sorted((at, note) for note, at in self._data.notes.items() if at <= old_ms)[:limit]
-        gone = [note for _, note in old if note[1] not in self._data.entries and note[1] not in self._data.early]
+        here = self._data.entries.keys() | self._data.early.keys()
+        gone = [note for _, note in old if note[0] in "nz" or note[1] not in here]
         for letter, job_id in gone:
             del self._data.notes[letter, job_id]
             if letter == "r":
@@ -293,6 +299,8 @@ class FakeStore(FakeLooks):
             elif letter == "n":
                 if self._data.names[job_id].until_ms:
                     del self._data.names[job_id]
+            elif letter == "z":
+                self._data.late.pop(job_id, None)
             elif letter in "sd":
                 self._data.outcomes.pop(job_id, None)
                 self._data.results.pop(job_id, None)

@@ -13,7 +13,7 @@ from jqd.store import JobView, Member, Owner, Store
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32
-ALL = {"priority_min": -(2**31), "priority_max": 2**31 - 1, "bytes_max": 1 << 20}
+ALL: dict[str, Any] = {"priority_min": -(2**31), "priority_max": 2**31 - 1, "bytes_max": 1 << 20}
 
 
 def outcome(held: Held, fate: Fate, **fields: Any) -> Outcome:
@@ -79,7 +79,7 @@ class StoreBench:
         """Renew, and see everybody."""
         return (await self.store.renew_sysid(owner, through=True)).members
 
-    async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: int) -> list[Held]:
+    async def claim(self, owner: Owner, jobtype: str = "mail", limit: int = 100, **limits: Any) -> list[Held]:
         """Lease jobs of any priority."""
         return await self.store.get_waiting_jobs(owner, jobtype, limit, **{**ALL, **limits})
 

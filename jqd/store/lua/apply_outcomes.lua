@@ -13,7 +13,7 @@ local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}
@@ -106,6 +106,9 @@ end
 local function note(one)
   local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
   if ends[1] or ends[2] then
+    if one.fate ~= RETRY then
+      note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
+    end
     return false
   elseif one.fate == RETRY then
     add_try(one.id, one.attempt, one.packed, history_max)
@@ -192,9 +195,15 @@ for _, one in ipairs(outcomes) do
       in_hand[one.id] = nil
     end
   else
+    if not over[one.id] and one.fate ~= RETRY and has_ended(one.id) then
+      note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
+    end
     table.insert(stale, one.id)
   end
 end
 write_endings()
+if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
+  redis.call('HDEL', K.asked, unpack(ids))
+end
 redis.call('HSET', K.applied, field, to)
 return stale

@@ -49,6 +49,10 @@ local function drop_notes()
       end
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
+    elseif letter == 'z' then
+      redis.call('HDEL', K.outcome, note)
+      redis.call('ZREM', K.tomb, note)
+      dropped = dropped + 1
     elseif redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
       -- The cancel of a job still in somebody's hand: long work keeps its note.
       redis.call('ZADD', K.tomb, now_ms, note)

@@ -13,7 +13,7 @@ local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later')
+expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then
@@ -37,6 +37,7 @@ for at = FIRST, #ARGV, FIELDS do
     end
     redis.call('ZREM', held, id)
     drop_early(id)
+    redis.call('HDEL', K.asked, id)
     released = released + 1
   end
 end

@@ -2,7 +2,7 @@
 -- Needs keys, fail, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit. Field "c<id>": up to which generation it was cancelled.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
--- cancelled_to(id); note_cancel(id, to); drop_changes(ids); apply_change(one, now_ms).
+-- cancelled_to(id); note_cancel(id, to); note_late_end(id, packed, dead, now_ms); drop_changes(ids); apply_change(one, now_ms).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
 local function changed(id)
@@ -67,8 +67,38 @@ local function end_stands(one)
   return outcome_fence(packed) > one.generation
 end
 
--- Where it waits now; what it left is for the caller.
+-- An ending that came while the job lay among the ended already, of a later attempt than the one that ended it: some
+-- change that begins it anew is still on its way. Note `z`.
+local function note_late_end(id, packed, dead, now_ms)
+  local row = redis.call('HGET', K.outcome, id) or ''
+  local known = row:sub(1, 1) == CANCELLED and cancelled_to(id) or outcome_fence(row)
+  if outcome_fence(packed) > known then
+    redis.call('HSET', K.outcome, 'z' .. id, (dead and 'd' or 's') .. packed)
+    redis.call('ZADD', K.tomb, now_ms, 'z' .. id)
+  end
+end
+
+-- Whether such an ending is this content's: then it ends the job.
+local function meet_late_end(one, now_ms)
+  local row = redis.call('HGET', K.outcome, 'z' .. one.id)
+  local ends = row and outcome_fence(row:sub(2)) > one.generation
+  if ends then
+    redis.call('HSET', K.outcome, one.id, row:sub(2))
+    redis.call('ZADD', row:sub(1, 1) == 'd' and K.dead or K.ended, now_ms, one.id)
+    redis.call('ZREM', row:sub(1, 1) == 'd' and K.ended or K.dead, one.id)
+    redis.call('HDEL', K.outcome, 'z' .. one.id)
+    redis.call('ZREM', K.tomb, 'z' .. one.id)
+  end
+  return ends
+end
+
+-- Where it lies now; what it left is for the caller.
 local function place_change(one, now_ms)
+  local cancelled = cancelled_to(one.id)
+  if cancelled > 0 and cancelled >= one.generation then
+    end_cancelled(one.id, now_ms)
+    return 'ended'
+  end
   if one.eligible_at_ms > now_ms then
     redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
     return 'later'
@@ -98,13 +128,15 @@ local function place_unseen(one, now_ms)
   local ended, killed, cancelled = notes[1], notes[2], notes[3]
   if (ended or killed) and end_stands(one) then
     redis.call('ZADD', ended and K.ended or K.dead, ended or killed, id)
+  elseif meet_late_end(one, now_ms) then
+    ended = true
   elseif cancelled and cancelled_to(id) >= one.generation then
     end_cancelled(id, now_ms)
   else
-    place_change(one, now_ms)
     if ended or killed then
       forget_end(id)
     end
+    place_change(one, now_ms)
   end
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
 end
@@ -117,11 +149,13 @@ local function place_again(one, row, now_ms)
     redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
   end
   if set then
-    if not end_stands(one) then
-      place_change(one, now_ms)
-      start_counting_anew(one)
+    if not end_stands(one) and not meet_late_end(one, now_ms) then
       forget_end(id)
-      redis.call('ZREM', set, id)
+      local place = place_change(one, now_ms)
+      start_counting_anew(one)
+      if place ~= 'ended' or set ~= K.ended then
+        redis.call('ZREM', set, id)
+      end
     end
   elseif not holder(id) then
     local jobtype = header(row)

@@ -1,0 +1,90 @@
+"""Changing a job that was pushed long ago: other content while it waits, a new life when it has ended.
+
+The change is journaled as the whole job once more, under a revision that the store gave; so it survives whatever the
+job survives, and whoever applies the journals in any order ends with the latest content.
+"""
+
+import enum
+from typing import Any, NoReturn
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.api.parts import Parts
+from jqd.api.problems import RETRY_AFTER_S, Problem
+from jqd.job import ChangeKind, State
+from jqd.record import Head, Lane, PushedJob, encode_jobs
+from jqd.store import JobView
+
+
+class Kind(enum.Enum):
+    """What may be done to a job."""
+
+    EDIT = "changed"
+    RETRY = "tried again"
+    RUN_NOW = "run now"
+
+
+WAITS = frozenset({State.WAITING, State.SCHEDULED, State.RETRYING})
+ALLOWED = {Kind.EDIT: WAITS, Kind.RUN_NOW: WAITS, Kind.RETRY: frozenset({State.FAILED, State.CANCELLED})}
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobView:
+    """Journal a change and return the job as it is then. `fields` of an EDIT: priority, eligible_at_ms, argument.
+
+    Raises Problem 409 when its state does not allow it, or no more; 503 when the store has not applied it in time, but
+    will; JournalRefused, StoreAway, StoreRefused.
+    """
+    if view.state not in ALLOWED[kind]:
+        _refuse(view, kind)
+    revision = await parts.store.reserve_change()
+    body = _frame(parts, view, kind, revision, fields)
+    position = parts.journal.write(Lane.JOBS, 1, body)
+    with trio.CancelScope(shield=True):
+        await parts.journal.wsync(position)
+    if not await parts.control.wait_applied(Lane.JOBS, position, parts.config.cancel_s):
+        detail = f"it is recorded that job {view.id} is to be {kind.value}, but the store has not applied it yet"
+        raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
+    after = await parts.store.get_job(view.id)
+    if not isinstance(after, JobView) or after.revision < revision:
+        raise Problem(409, f"job {view.id} cannot be {kind.value}: it was deleted, or its id was given to another")
+    if kind is not Kind.RETRY and after.state not in WAITS and after.revision == revision:
+        _refuse(after, kind)
+    return after
+
+
+def _refuse(view: JobView, kind: Kind) -> NoReturn:
+    if view.state is State.RUNNING and kind is not Kind.RETRY:
+        raise Problem(
+            409, f"job {view.id} is running: only what waits can be {kind.value}. It counts for a next attempt"
+        )
+    raise Problem(409, f"job {view.id} cannot be {kind.value}: it is {view.state.value}")
+
+
+def _frame(parts: Parts, view: JobView, kind: Kind, revision: int, fields: dict[str, Any]) -> bytes:
+    """The job once more, as a frame."""
+    eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
+    job = PushedJob(
+        name=view.jobtype,
+        argument=Raw(fields.get("argument", view.argument)),
+        priority=fields.get("priority", view.priority),
+        max_retry=view.max_retry,
+        keep_result=view.keep_result,
+        timeout=view.timeout_s,
+        job_id=view.name or None,
+        tags=view.tags,
+    )
+    if kind is not Kind.EDIT:
+        eligible_at_ms = 0
+    eligible_at_ms = fields.get("eligible_at_ms", eligible_at_ms)
+    anew = kind is Kind.RETRY
+    changes = {
+        0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
+    }
+    # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
+    first = parts.journal.ids.take(1).first
+    head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes)
+    return encode_jobs(head, _encoder.encode([job]))

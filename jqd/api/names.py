@@ -1,0 +1,88 @@
+"""Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from jqd.api.batch import Batch, Refusal
+from jqd.api.parts import Parts
+from jqd.job import ChangeKind
+from jqd.record import PushedJob, content_digest
+from jqd.store import CALL_JOBS_MAX, NameGiven, NameWanted, Verdict
+
+Changes = dict[int, tuple[str, int, int, ChangeKind]]
+"""As in `record.Head`."""
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Agreed(NamedTuple):
+    """What of a batch may be journaled now."""
+
+    array: bytes
+    jobs: list[PushedJob]
+    changes: Changes
+    known: dict[int, str]
+    """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
+    refused: dict[int, str]
+    """Place among the good jobs → why it is not taken."""
+
+
+def has_names(jobs: Sequence[PushedJob]) -> bool:
+    """Whether any pusher chose an id."""
+    return any(job.job_id is not None for job in jobs)
+
+
+async def agree(parts: Parts, batch: Batch) -> Agreed:
+    """Ask the store for the names in a batch. Raises StoreAway, StoreRefused: nothing is taken then."""
+    verdicts = await _ask(parts, batch.jobs)
+    agreed = Agreed(b"", [], {}, {}, {})
+    items = _items_decoder.decode(batch.array)
+    kept: list[Raw] = []
+    for place, job in enumerate(batch.jobs):
+        given = verdicts.get(place)
+        if given is None and job.job_id is not None:
+            agreed.refused[place] = f"job_id {job.job_id!r} appears twice in this request; give each job its own"
+            continue
+        if given is not None and given.verdict is Verdict.DUPLICATE:
+            agreed.known[place] = str(job.job_id)
+            continue
+        if given is not None and given.verdict is Verdict.CONFLICT:
+            agreed.refused[place] = (
+                f"another job stands under job_id {job.job_id!r}, with other content; replace=true takes its place"
+            )
+            continue
+        if given is not None:
+            kind = ChangeKind.REPLACE if given.verdict is Verdict.REPLACE else ChangeKind.NEW
+            agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
+        kept.append(items[place])
+        agreed.jobs.append(job)
+    return agreed._replace(array=_encoder.encode(kept))
+
+
+async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
+    """Place → what the store says; of a name that appears twice only the first is asked for."""
+    places: dict[str, int] = {}
+    for place, job in enumerate(jobs):
+        if job.job_id is not None:
+            places.setdefault(job.job_id, place)
+    ids = parts.journal.ids.take(len(places)).ids()
+    wanted = [
+        NameWanted(name, job_id, content_digest(jobs[place]), jobs[place].replace)
+        for (name, place), job_id in zip(places.items(), ids, strict=True)
+    ]
+    given: list[NameGiven] = []
+    for at in range(0, len(wanted), CALL_JOBS_MAX):
+        given += await parts.store.reserve_names(wanted[at : at + CALL_JOBS_MAX])
+    return dict(zip(places.values(), given, strict=True))
+
+
+def refusals(batch: Batch, agreed: Agreed) -> list[Refusal]:
+    """Those of the batch and those of the names, by their place in the request."""
+    bad = {refusal.index for refusal in batch.refused}
+    places = [index for index in range(batch.size) if index not in bad]
+    named = [Refusal(places[place], "/job_id", why) for place, why in agreed.refused.items()]
+    return sorted([*batch.refused, *named], key=lambda refusal: refusal.index)

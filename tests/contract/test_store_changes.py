@@ -1,0 +1,420 @@
+"""Pushers' own ids, and jobs whose content is changed: whatever comes in whatever order, the latest content stays."""
+
+import itertools
+import random
+from typing import Any
+
+import pytest
+
+from jqd.errors import StoreChanged
+from jqd.job import Change, ChangeKind, Fate, Held, Job, State
+from jqd.record import cancel_of
+from jqd.store import NameWanted, Owner, Release, Verdict
+from tests.contract.bench import StoreBench, holds, ids, outcome
+
+TTL_MS = 30_000
+
+
+async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: bool = False) -> Any:
+    """What the store says of one name."""
+    (given,) = await bench.store.reserve_names([NameWanted(name, job_id, digest, replace)])
+    return given
+
+
+def changed(job: Job, revision: int, kind: ChangeKind, generation: int = 0, digest: str = "", **fields: Any) -> Job:
+    """That job with other content."""
+    base = {name: getattr(job, name) for name in job.__struct_fields__} | fields
+    anew = generation if kind is ChangeKind.EDIT else revision
+    return Job(**base | {"change": Change(revision, anew, kind, digest)})
+
+
+async def push_named(bench: StoreBench, digest: str = "d1", **fields: Any) -> Job:
+    """A job under the name "mine", applied."""
+    job = bench.make(name="mine", **fields)
+    given = await ask(bench, job.id, digest)
+    assert given.verdict is Verdict.NEW
+    job = changed(job, given.revision, ChangeKind.NEW, digest=digest)
+    await bench.add(job)
+    return job
+
+
+# ---------------------------------------------------------------- names
+
+
+async def test_a_name_stands_for_one_job(store_bench: StoreBench) -> None:
+    assert await store_bench.store.resolve("mine") is None
+    job = await push_named(store_bench)
+    assert await store_bench.store.resolve("mine") == job.id
+    again, other = await ask(store_bench, "X"), await ask(store_bench, "X", "d2")
+    assert (again.verdict, again.job_id, again.revision) == (Verdict.DUPLICATE, job.id, 0)
+    assert (other.verdict, other.job_id, other.revision) == (Verdict.CONFLICT, job.id, 0)
+    assert (await ask(store_bench, "X", name="yours")).verdict is Verdict.NEW
+    view = await store_bench.view(job)
+    assert (view.name, view.state) == ("mine", State.WAITING)
+    assert view.revision == view.generation > 0
+
+
+async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBench) -> None:
+    lost = store_bench.make(name="mine")
+    first = await ask(store_bench, lost.id)
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT, "it may still come"
+    same = await ask(store_bench, "X")
+    assert (same.verdict, same.job_id) == (Verdict.NEW, lost.id), "who pushes the same again need not wait"
+    assert same.revision > first.revision
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    other = await ask(store_bench, "X", "d2")
+    assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
+    # Its journal comes back after all: what it holds is older, and the later content stays.
+    new = changed(lost, other.revision, ChangeKind.NEW, digest="d2", priority=7)
+    await store_bench.add(new)
+    await store_bench.add(changed(lost, first.revision, ChangeKind.NEW, digest="d1", priority=1))
+    assert (await store_bench.view(lost)).priority == 7
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE, "it ran; the same push again is the same job"
+    assert await store_bench.store.delete_dead([job.id, "no-such-job"]) == [job.id]
+    assert await store_bench.store.resolve("mine") is None
+    assert (await ask(store_bench, "X")).verdict is Verdict.NEW
+
+
+async def test_who_cancelled_a_job_may_push_it_again(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    generation = (await store_bench.view(job)).generation
+    await store_bench.cancel(cancel_of(job.id, generation))
+    given = await ask(store_bench, "X")
+    assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d1"))
+    assert await store_bench.state(job) is State.WAITING
+
+
+async def test_names_that_nobody_confirms_do_not_stay_for_ever(store_bench: StoreBench) -> None:
+    await ask(store_bench, store_bench.make().id)
+    confirmed = await push_named_as(store_bench, "kept")
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert await store_bench.store.resolve("mine") is None
+    assert await store_bench.store.resolve("kept") == confirmed
+
+
+async def push_named_as(bench: StoreBench, name: str) -> str:
+    """A job under another name."""
+    job = bench.make(name=name)
+    given = await ask(bench, job.id, name=name)
+    await bench.add(changed(job, given.revision, ChangeKind.NEW, digest="d1"))
+    return job.id
+
+
+async def test_an_emptied_store_agrees_to_nothing(store_bench: StoreBench) -> None:
+    for call in (
+        lambda: ask(store_bench, "X"),
+        store_bench.store.reserve_change,
+        lambda: store_bench.store.resolve("a"),
+    ):
+        await store_bench.store.look(fresh=False)
+        store_bench.wipe()
+        with pytest.raises(StoreChanged):
+            await call()
+
+
+# ---------------------------------------------------------------- changes
+
+
+async def test_a_waiting_job_is_replaced_where_it_waits(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench, argument=b"\x01")
+    given = await ask(store_bench, "X", "d2", replace=True)
+    assert given.verdict is Verdict.REPLACE
+    await store_bench.add(
+        changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02", jobtype="sms")
+    )
+    owner = await store_bench.join()
+    assert await store_bench.claim(owner) == []
+    held = await store_bench.claim_one(owner, "sms")
+    assert (held.job.id, held.job.argument) == (job.id, b"\x02")
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.RETRY, Fate.DEAD])
+async def test_a_running_job_that_was_replaced_runs_again(store_bench: StoreBench, fate: Fate) -> None:
+    job = await push_named(store_bench, argument=b"\x01")
+    owner = await store_bench.join()
+    old = await store_bench.claim_one(owner)
+    given = await ask(store_bench, "X", "d2", replace=True)
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02"))
+    assert await store_bench.state(job) is State.RUNNING
+    assert await store_bench.settle(outcome(old, fate)) == [job.id], "that was of the old content"
+    new = await store_bench.claim_one(owner)
+    assert (new.job.id, new.job.argument) == (job.id, b"\x02")
+    assert await store_bench.settle(outcome(new, Fate.SUCCEEDED)) == []
+    assert await store_bench.state(job) is State.SUCCEEDED
+
+
+async def test_a_replaced_job_with_a_date_waits_for_it_after_the_old_attempt(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    old = await store_bench.claim_one(await store_bench.join())
+    given = await ask(store_bench, "X", "d2", replace=True)
+    at_ms = store_bench.clock.wall_ms() + 60_000
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2", eligible_at_ms=at_ms))
+    await store_bench.settle(outcome(old, Fate.SUCCEEDED))
+    assert await store_bench.state(job) is State.SCHEDULED
+
+
+async def test_an_edit_changes_what_waits_and_nothing_else(store_bench: StoreBench) -> None:
+    job = await store_bench.push(argument=b"\x01")
+    revision = await store_bench.store.reserve_change()
+    later = store_bench.clock.wall_ms() + 60_000
+    await store_bench.add(changed(job, revision, ChangeKind.EDIT, priority=3, eligible_at_ms=later))
+    view = await store_bench.view(job)
+    assert (view.state, view.priority, view.eligible_at_ms, view.argument) == (State.SCHEDULED, 3, later, b"\x01")
+    assert (view.revision, view.generation) == (revision, 0)
+    now = await store_bench.store.reserve_change()
+    await store_bench.add(changed(job, now, ChangeKind.EDIT, argument=b"\x02"))
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    assert held.job.argument == b"\x02"
+    # While it runs the row is exchanged for a next attempt; the present one counts.
+    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.EDIT, argument=b"\x03"))
+    assert await store_bench.settle(outcome(held, Fate.RETRY)) == []
+    again = await store_bench.claim_one(owner)
+    assert (again.job.argument, again.attempt) == (b"\x03", 2)
+    await store_bench.settle(outcome(again, Fate.SUCCEEDED))
+    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.EDIT, argument=b"\x04"))
+    assert await store_bench.state(job) is State.SUCCEEDED, "what has ended stays so"
+
+
+@pytest.mark.parametrize("end", ["dead", "failed", "cancelled"])
+async def test_what_ended_is_tried_anew(store_bench: StoreBench, end: str) -> None:
+    job = await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(outcome(held, Fate.RETRY, message="first"))
+    if end == "cancelled":
+        await store_bench.cancel(job.id)
+    else:
+        fate = Fate.DEAD if end == "dead" else Fate.FAILED
+        await store_bench.settle(outcome(await store_bench.claim_one(owner), fate))
+    assert (await store_bench.view(job)).state.is_final
+    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.RETRY))
+    view = await store_bench.view(job)
+    assert not view.state.is_final
+    assert view.history[0].message == "first", "what went wrong before stays known"
+    held = await store_bench.claim_one(owner)
+    assert held.attempt == 1
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    assert await store_bench.state(job) is State.SUCCEEDED
+    assert (await store_bench.store.stats()).dead == 0
+
+
+async def test_a_cancel_of_what_was_replaced_meanwhile_changes_nothing(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    old = (await store_bench.view(job)).generation
+    given = await ask(store_bench, "X", "d2", replace=True)
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
+    await store_bench.cancel(cancel_of(job.id, old))
+    assert await store_bench.state(job) is State.WAITING
+    await store_bench.cancel(cancel_of(job.id, given.revision))
+    assert await store_bench.state(job) is State.CANCELLED
+
+
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD, Fate.RETRY, Fate.SUCCEEDED])
+async def test_a_running_job_whose_cancel_was_asked_ends_as_cancelled_unless_it_succeeds(
+    store_bench: StoreBench, fate: Fate
+) -> None:
+    job = await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.cancel(job.id)
+    assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [job.id]
+    assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [], "told once"
+    await store_bench.settle(outcome(held, fate, message="told to stop"))
+    view = await store_bench.view(job)
+    assert view.state is (State.SUCCEEDED if fate is Fate.SUCCEEDED else State.CANCELLED)
+    assert view.outcome is not None
+    assert view.outcome.message == "told to stop"
+
+
+@pytest.mark.parametrize("walk", range(5))
+async def test_any_order_of_what_the_journals_hold_ends_the_same(store_bench: StoreBench, walk: int) -> None:
+    """What one job lived through comes again to an emptied store, in any order of lanes and journals."""
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")  # noqa: T201 - shown when it fails
+    source = random.Random(seed)
+    history = await live(store_bench, source)
+    job, records, state, argument = history
+    orders = list(itertools.permutations(records))
+    for order in source.sample(orders, min(12, len(orders))):
+        store_bench.wipe()
+        store_bench.at = dict.fromkeys(store_bench.at, 0)
+        await store_bench.store.look(fresh=False)
+        for lane, record in order:
+            await getattr(store_bench, lane)(record)
+        view = await store_bench.view(job)
+        assert (view.state, view.argument) == (state, argument), f"seed {seed}: {order}"
+
+
+async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tuple[str, Any]], State, bytes]:
+    """A few things happen to a job; returns it, what was journaled of that, and how it stands."""
+    await bench.store.look(fresh=False)
+    owner = await bench.join()
+    job = bench.make(argument=b"\x00")
+    records: list[tuple[str, Any]] = [("add", job)]
+    await bench.add(job)
+    for step in range(1, 5):
+        view = await bench.view(job)
+        bench.clock.advance(1)
+        argument = bytes([step])
+        if view.state.is_final:
+            one = changed(job, await bench.store.reserve_change(), ChangeKind.RETRY, argument=argument)
+            record: tuple[str, Any] = ("add", one)
+        elif (act := source.choice(("edit", "cancel", "run"))) == "edit":
+            revision = await bench.store.reserve_change()
+            record = ("add", changed(job, revision, ChangeKind.EDIT, view.generation, argument=argument))
+        elif act == "cancel":
+            record = ("cancel", cancel_of(job.id, view.generation))
+        else:
+            held = await bench.claim_one(owner)
+            record = ("settle", outcome(held, source.choice((Fate.SUCCEEDED, Fate.DEAD, Fate.FAILED))))
+        await getattr(bench, record[0])(record[1])
+        records.append(record)
+    view = await bench.view(job)
+    return job, records, view.state, view.argument
+
+
+# ---------------------------------------------------------------- deaths in hand
+
+
+async def die(bench: StoreBench, sysid: str) -> None:
+    """A daemon dies with what it holds, and another one notices."""
+    watcher = await bench.join("watcher")
+    seen = (await bench.members(watcher))[sysid]
+    while await bench.store.reap(sysid, seen, 100):
+        pass
+
+
+async def company(bench: StoreBench, owner: Owner) -> list[Held]:
+    """A claim by somebody who waited long enough for his hand to be empty."""
+    limits = {"priority_min": -9, "priority_max": 9, "bytes_max": 1 << 20}
+    return await bench.store.get_waiting_jobs(owner, "mail", 5, **limits, in_company=True)
+
+
+async def test_a_job_in_hand_at_two_deaths_runs_alone_and_its_neighbours_go_on(store_bench: StoreBench) -> None:
+    poison, friend = await store_bench.push(), await store_bench.push()
+    for number in range(2):
+        owner = await store_bench.join(f"dies-{number}")
+        assert ids(await store_bench.claim(owner)) == [poison.id, friend.id] if number == 0 else True
+        if number:
+            friend = await store_bench.push()
+            assert poison.id in ids(await store_bench.claim(owner, limit=1))
+        await die(store_bench, f"dies-{number}")
+    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    assert (row.head_id, row.alone) == (poison.id, True)
+    busy = await store_bench.join("busy")
+    first = await store_bench.claim(busy, limit=3)
+    assert ids(first) == [poison.id], "an empty hand takes it by itself"
+    assert await store_bench.claim(busy) == [], "and nothing beside it"
+    other = await store_bench.join("other")
+    assert poison.id not in ids(await store_bench.claim(other)), "the rest runs elsewhere meanwhile"
+
+
+async def test_a_suspect_may_be_taken_in_company_and_others_after_a_while(store_bench: StoreBench) -> None:
+    suspect = await store_bench.push()
+    for number in range(2):
+        await store_bench.claim(await store_bench.join(f"dies-{number}"))
+        await die(store_bench, f"dies-{number}")
+    owner = await store_bench.join("one")
+    await store_bench.push("other")
+    await store_bench.claim(owner, "other")
+    behind = await store_bench.push()
+    assert ids(await store_bench.claim(owner, limit=1)) == [], "the hand is not empty"
+    assert ids(await store_bench.claim(owner)) == [behind.id]
+    assert ids(await company(store_bench, owner)) == [suspect.id]
+    await store_bench.store.release_jobs(owner, await store_bench.store.get_held(owner))
+    assert suspect.id in ids(await store_bench.claim(owner, limit=1))
+    assert await store_bench.claim(owner) == []
+    store_bench.clock.advance(61)
+    assert ids(await store_bench.claim(owner)) == [behind.id], "whatever kills does so at once"
+
+
+async def test_a_job_alone_in_hand_at_three_deaths_goes_to_the_dead_set(store_bench: StoreBench) -> None:
+    poison = await store_bench.push()
+    for number in range(3):
+        assert await store_bench.state(poison) is State.WAITING
+        await store_bench.claim(await store_bench.join(f"dies-{number}"))
+        await die(store_bench, f"dies-{number}")
+    view = await store_bench.view(poison)
+    assert view.state is State.FAILED
+    assert view.outcome is not None
+    assert (view.outcome.reason, view.outcome.fate) == ("crash", Fate.DEAD)
+    assert "3 daemons died" in view.outcome.message
+    await store_bench.add(changed(poison, await store_bench.store.reserve_change(), ChangeKind.RETRY))
+    assert await store_bench.state(poison) is State.WAITING
+
+
+async def test_a_neighbour_of_poison_never_dies_of_it(store_bench: StoreBench) -> None:
+    jobs = [await store_bench.push() for _ in range(2)]
+    for number in range(5):
+        owner = await store_bench.join(f"dies-{number}")
+        held: list[Held] = []
+        while more := await company(store_bench, owner):
+            held += more
+        assert len(held) == 2
+        await die(store_bench, f"dies-{number}")
+    assert [await store_bench.state(job) for job in jobs] == [State.WAITING] * 2
+
+
+async def test_a_daemon_that_comes_back_after_its_death_counts_as_dead_once(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    for _ in range(2):
+        await store_bench.claim(await store_bench.join("one"))
+    await store_bench.join("one")
+    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    assert (row.head_id, row.alone) == (job.id, True)
+
+
+async def test_an_orderly_leave_is_no_death(store_bench: StoreBench) -> None:
+    await store_bench.push()
+    for _ in range(4):
+        owner = await store_bench.join("one")
+        assert len(await store_bench.claim(owner)) == 1
+        await store_bench.store.release_sysid(owner)
+    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    assert not row.alone
+
+
+# ---------------------------------------------------------------- giving back
+
+
+@pytest.mark.parametrize("how", list(Release))
+async def test_jobs_are_given_back_in_three_ways(store_bench: StoreBench, how: Release) -> None:
+    job = await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.store.release_jobs(owner, holds([held]), how, delay_ms=5_000)
+    states = {Release.UNGET: State.WAITING, Release.RETRY: State.SCHEDULED, Release.ARCHIVE: State.CANCELLED}
+    assert await store_bench.state(job) is states[how]
+    store_bench.clock.advance(6)
+    await store_bench.store.promote(10)
+    again = [Held(one.job, 0, one.attempt) for one in await store_bench.claim(owner)]
+    assert again == ([] if how is Release.ARCHIVE else [Held(job, 0, 1)])
+
+
+# ---------------------------------------------------------------- handlers
+
+
+async def test_each_set_of_a_handler_is_a_new_version_and_old_ones_go(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    assert await store.get_handler("mail") is None
+    assert not await store.delete_handler("mail")
+    assert [await store.set_handler("mail", b"body %d" % number) for number in range(1, 13)] == list(range(1, 13))
+    assert await store.get_handler("mail") == (12, b"body 12")
+    assert await store.get_handler("mail", 3) == (3, b"body 3")
+    assert await store.get_handler("mail", 2) is None
+    assert await store.get_handler("mail:1") is None
+    assert await store.delete_handler("mail")
+    assert await store.get_handler("mail") is None
+    assert await store.get_handler("mail", 12) is None
+    assert await store.set_handler("mail", b"again") == 13
