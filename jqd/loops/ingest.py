@@ -78,6 +78,7 @@ class Ingest(Generic[Record]):
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
+        self._rechecks = 0
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
         # Sent from that position, but the answer was lost: sent again as it is, first of all.
         self._unanswered: tuple[int, Chunk[Record]] | None = None
@@ -104,6 +105,7 @@ class Ingest(Generic[Record]):
                 if self._unanswered is not None:
                     await self._apply(*self._unanswered)
                     self._seek(self._position or 0)
+                    continue
                 await self._step()
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
@@ -123,6 +125,7 @@ class Ingest(Generic[Record]):
     def recheck(self) -> None:
         """The store may have forgotten: ask it for the position before anything else is sent."""
         self._recheck = True
+        self._rechecks += 1
         self._waiting.cancel()
 
     def hold(self) -> None:
@@ -145,9 +148,11 @@ class Ingest(Generic[Record]):
             await self._moved.wait()
 
     async def _find_position(self) -> None:
+        asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
         self.pace.went_well()
-        self._recheck = False
+        # Told to ask again meanwhile: this answer may be of the life before.
+        self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
 
     def _go_to(self, position: int) -> None:
@@ -171,6 +176,8 @@ class Ingest(Generic[Record]):
         here, self._ahead = self._ahead or await self._fetch(), None
         if here is None:
             self._tell()  # all that is durable was looked at
+            if self._recheck or not self._free.is_set():
+                return  # said while the disk was waited for: nobody would wake us
             with trio.CancelScope() as self._waiting:
                 await self._journal.wait_readable(self.lane)
             return
