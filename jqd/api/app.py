@@ -12,7 +12,7 @@ from quart import request as quart_request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from jqd.api import jobs, lightjq, listing, status, workers
+from jqd.api import acts, bulk, jobs, lightjq, listing, status, workers
 from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
@@ -29,9 +29,15 @@ ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be
 ROUTES: list[tuple[str, str, Handler]] = [
     ("POST", HOT_PATH, push),
     ("GET", "/v1/jobs", listing.list_jobs),
+    ("POST", "/v1/jobs/cancel", bulk.cancel_many),
+    ("POST", "/v1/jobs/retry", bulk.retry_many),
+    ("POST", "/v1/jobs/clean", bulk.clean),
     ("GET", "/v1/jobs/<job_id>", jobs.get_job),
     ("GET", "/v1/jobs/<job_id>/result", jobs.get_result),
     ("DELETE", "/v1/jobs/<job_id>", jobs.delete_job),
+    ("PATCH", "/v1/jobs/<job_id>", acts.edit),
+    ("POST", "/v1/jobs/<job_id>/retry", acts.retry),
+    ("POST", "/v1/jobs/<job_id>/run-now", acts.run_now),
     ("GET", "/v1/types", listing.list_types),
     ("GET", "/v1/daemons", listing.list_daemons),
     ("POST", "/v1/workers", workers.register),

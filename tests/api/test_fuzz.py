@@ -1,6 +1,7 @@
 """Any bytes at all: an error is the client's, never ours, and nothing is journaled that was not acknowledged."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
@@ -9,12 +10,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jqd.api import ApiConfig
-from jqd.job import State
+from jqd.job import Fate, State
 from jqd.runner import DoneAnswer
 from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.whole import Whole
 
 CONFIG = ApiConfig(job_bytes_max=2_000, array_bytes_max=8_000, array_jobs_max=20)
 KINDS = [MSGPACK, JSON, "application/x-ndjson"]
+few = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 quick = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 scalars = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text(max_size=20)
@@ -174,5 +177,59 @@ def test_even_bytes_that_are_no_messagepack(raw):
         edge = Edge()
         job_id = edge.add(State.SUCCEEDED, keep_result=True, result=raw)
         assert (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).status == 200
+
+    trio.run(ask)
+
+
+filters = st.dictionaries(
+    st.sampled_from(["state", "name", "tag", "job_ids", "dry_run", "cursor", "before", "priority", "run_at", "x"]),
+    st.sampled_from(["failed", "mail", "red", "2030-01-01T00:00:00Z", ""]) | st.lists(st.text(max_size=4)) | values,
+    max_size=5,
+)
+
+
+@few
+@given(
+    damaged(filters.map(msgspec.msgpack.encode)) | filters.map(msgspec.msgpack.encode),
+    st.sampled_from(["/v1/jobs/cancel", "/v1/jobs/retry", "/v1/jobs/clean"]),
+    st.sampled_from([MSGPACK, JSON]),
+)
+def test_many_jobs_changed_with_any_body(body, path, accept):
+    async def ask() -> None:
+        edge = await Whole(CONFIG).begin()
+        await edge.push(tags=["red"])
+        await edge.ended(Fate.FAILED)
+        told = await edge.call("POST", path, body, accept=accept)
+        assert 200 <= told.status < 500, told.body
+        if told.status == 200:
+            assert told.body["changed"] <= told.body["matched"] <= 2
+        else:
+            assert len(edge.journal.frames) == 2, "nothing is changed by what is not understood"
+
+    trio.run(ask)
+
+
+@few
+@given(damaged(filters.map(msgspec.msgpack.encode)) | filters.map(msgspec.msgpack.encode), st.booleans())
+def test_a_job_changed_with_any_body(body, ended):
+    async def ask() -> None:
+        edge = await Whole(CONFIG).begin()
+        job_id = await (edge.ended(Fate.FAILED) if ended else edge.push())
+        told = await edge.call("PATCH", f"/v1/jobs/{job_id}", body)
+        assert told.status in (200, 400, 409, 422), told.body
+        for call in ("run-now", "retry"):
+            assert (await edge.call("POST", f"/v1/jobs/{job_id}/{call}", body)).status in (200, 409)
+
+    trio.run(ask)
+
+
+@few
+@given(st.text(max_size=40), st.sampled_from(["state", "name", "tag", "limit", "cursor", "x"]))
+def test_jobs_listed_with_any_query(text, name):
+    async def ask() -> None:
+        edge = await Whole(CONFIG).begin()
+        await edge.push()
+        told = await edge.call("GET", f"/v1/jobs?{urlencode({name: text}, errors='replace')}")
+        assert told.status in (200, 422), told.body
 
     trio.run(ask)

@@ -338,3 +338,33 @@ async def test_a_store_that_goes_while_it_is_asked(edge, autojump_clock):
 
     edge.control.on_apply[Lane.CANCELS] = go
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+
+
+async def test_a_cancel_names_the_life_it_is_meant_for(edge):
+    job_id = edge.add(State.WAITING, generation=5)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(job_id, State.CANCELLED)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    assert edge.journal.cancels() == [f"{job_id}@5"]
+
+
+async def test_a_job_that_is_replaced_while_it_is_cancelled_is_cancelled_again(edge):
+    job_id = edge.add(State.WAITING, generation=5)
+    lives = [(State.WAITING, 6), (State.CANCELLED, 6)]
+
+    def replace() -> None:
+        state, generation = lives.pop(0)
+        edge.move(job_id, state, generation=generation)
+
+    edge.control.on_apply[Lane.CANCELS] = replace
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    assert edge.journal.cancels() == [f"{job_id}@5", f"{job_id}@6"]
+
+
+async def test_a_job_that_is_replaced_for_ever_is_not_cancelled_for_ever(edge):
+    job_id = edge.add(State.WAITING, generation=1)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(
+        job_id, State.WAITING, generation=edge.store.views[job_id].generation + 1
+    )
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
+    assert (told.status, told.body["state"]) == (202, "waiting")
+    assert edge.journal.cancels() == [f"{job_id}@{n}" for n in (1, 2, 3)]

@@ -88,6 +88,39 @@ def test_a_job_with_a_date_is_cancelled(url: str, capsys: pytest.CaptureFixture[
     assert run(["cancel", json.loads(out(capsys))["job_id"], "--url", url]) == 1
 
 
+def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    to = ["--url", url, "-o", "json"]
+    own = ["push", "echo", "one", "--id", "cli/7", "--in", "1h", "--keep-result"]
+    assert run([*own, *to]) == run([*own, *to]) == 0, "the same again counts once"
+    assert out(capsys).count("cli/7") == 2
+    assert run(["push", "echo", "two", "--id", "cli/7", *to]) == 1
+    assert "409" in capsys.readouterr().err
+    assert run(["jobs", "--state", "scheduled", *to]) == 0
+    assert [(job["job_id"], job["name"]) for job in json.loads(out(capsys))] == [("cli/7", "echo")]
+    assert run(["push", "echo", "three", "--id", "cli/7", "--replace", "--in", "2h", "--keep-result", *to]) == 0
+    capsys.readouterr()
+    assert run(["run-now", "cli/7", *to]) == 0
+    assert json.loads(out(capsys)) == {"job_id": "cli/7", "run_now": "waiting"}
+    assert run(["get", "cli/7", "--wait", "20", *to]) == 0
+    assert json.loads(out(capsys))["result"] == "three"
+    assert run(["push", "fail", "--max-retry", "0", "--wait", *to]) == 1
+    failed = json.loads(out(capsys))["job_id"]
+    assert run(["retry", "--all", "--name", "fail", "--dry-run", *to]) == 0
+    assert json.loads(out(capsys))["changed"] == 0
+    assert run(["retry", failed, *to]) == 0
+    capsys.readouterr()
+    assert run(["get", failed, "--wait", "20", *to]) == 0
+    assert json.loads(out(capsys))["state"] == "failed"
+    assert run(["delete", failed, "cli/7", *to]) == 0
+    capsys.readouterr()
+    assert run(["get", failed, *to]) == 3
+    assert run(["clean", "--older", "1d", *to]) == 0
+    assert json.loads(out(capsys)) == {"matched": 0, "changed": 0}
+    assert run(["daemons", *to]) == 0
+    assert [row["this"] for row in json.loads(out(capsys))] == [True]
+    assert run(["types", *to]) == 0
+
+
 def test_status_names_both_halves_and_counts(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["status", "--url", url, "-o", "json"]) == 0
     told = json.loads(out(capsys))

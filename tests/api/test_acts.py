@@ -1,0 +1,205 @@
+"""Retry, run-now and PATCH of one job, to the end in the store."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from jqd.api.nesting import NESTING_MAX
+from jqd.job import Fate, State
+from jqd.store import JobView
+from tests.api.fakes import JSON, MSGPACK
+from tests.api.whole import Whole
+
+pack = msgspec.msgpack.encode
+HOUR_S = 3_600
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def view(edge: Whole, job_id: str) -> JobView:
+    found = await edge.whole.get_job(job_id)
+    assert isinstance(found, JobView)
+    return found
+
+
+# ------------------------------------------------------------ retry
+
+
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD])
+@pytest.mark.parametrize("kind", [MSGPACK, JSON])
+async def test_a_job_that_failed_is_tried_anew(edge, fate, kind):
+    job_id = await edge.ended(fate, argument={"n": 1}, priority=3, tags=["red"], keep_result=True, max_retry=2)
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/retry", accept=kind)
+    assert (told.status, told.body["state"], told.body["job_id"]) == (200, "waiting", job_id)
+    assert (told.body["priority"], told.body["tags"], told.body["max_retry"]) == (3, ["red"], 2)
+    assert edge.journal.synced == edge.journal.end
+    (held,) = await edge.claim()
+    assert (held.job.id, held.attempt, held.job.argument) == (job_id, 1, pack({"n": 1}))
+    assert held.job.keep_result
+    await edge.end(held, Fate.SUCCEEDED)
+    assert (await view(edge, job_id)).state is State.SUCCEEDED
+
+
+async def test_a_cancelled_job_is_tried_anew(edge):
+    job_id = await edge.push()
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).body["state"] == "waiting"
+    assert len(await edge.claim()) == 1
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
+    assert (told.status, told.body["state"]) == (202, "running"), "the new life can be cancelled as the old could"
+
+
+@pytest.mark.parametrize("call", ["retry", "run-now"])
+async def test_what_cannot_be_done_says_the_state(edge, call):
+    job_id = await edge.ended(Fate.SUCCEEDED)
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/{call}", accept=JSON)
+    assert told.status == 409
+    assert "succeeded" in told.body["detail"]
+    assert len(edge.journal.frames) == 1, "nothing but the push"
+
+
+async def test_what_waits_is_not_retried_and_what_runs_neither(edge):
+    job_id = await edge.push()
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).status == 409
+    await edge.claim()
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).status == 409
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/run-now")).status == 409
+
+
+# ------------------------------------------------------------ run now
+
+
+async def test_a_job_with_a_date_runs_now(edge):
+    job_id = await edge.push(delay=HOUR_S, argument="x")
+    assert await edge.claim() == []
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/run-now")
+    assert (told.status, told.body["state"], told.body["eligible_at"]) == (200, "waiting", None)
+    (held,) = await edge.claim()
+    assert held.job.argument == pack("x")
+
+
+async def test_a_job_that_is_to_be_tried_again_later_is_tried_now(edge):
+    job_id = await edge.push()
+    (held,) = await edge.claim()
+    await edge.end(held, Fate.RETRY, delay_ms=HOUR_S * 1000)
+    assert (await view(edge, job_id)).state is State.RETRYING
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/run-now")).status == 200
+    (held,) = await edge.claim()
+    assert held.attempt == 2, "it is the next attempt, no new life"
+
+
+# ------------------------------------------------------------ change
+
+
+@pytest.mark.parametrize("kind", [MSGPACK, JSON])
+async def test_a_job_that_waits_is_changed(edge, kind):
+    job_id = await edge.push(argument={"old": 1}, priority=5, tags=["red"])
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": -1, "argument": {"new": [2]}}, kind=kind)
+    assert (told.status, told.body["priority"], told.body["tags"]) == (200, -1, ["red"])
+    (held,) = await edge.claim()
+    assert (held.job.priority, held.job.argument) == (-1, pack({"new": [2]}))
+
+
+async def test_an_argument_stays_byte_for_byte(edge):
+    job_id = await edge.push()
+    odd = b"\x81\xa8argument\xd9\x01x"  # a string written longer than need be
+    assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", odd)).status == 200
+    (held,) = await edge.claim()
+    assert held.job.argument == b"\xd9\x01x"
+
+
+async def test_dates_are_moved_and_removed(edge):
+    job_id = await edge.push(delay=HOUR_S)
+    path = f"/v1/jobs/{job_id}"
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    told = await edge.call("PATCH", path, {"run_at": at.isoformat()})
+    assert (told.body["state"], told.body["eligible_at"]) == ("scheduled", "2030-01-01T00:00:00.000Z")
+    told = await edge.call("PATCH", path, {"priority": 7})
+    assert (told.body["state"], told.body["eligible_at"]) == ("scheduled", "2030-01-01T00:00:00.000Z"), "it stays"
+    told = await edge.call("PATCH", path, {"delay": 60})
+    assert told.body["eligible_at"] == "2027-01-15T08:01:00.000Z"
+    told = await edge.call("PATCH", path, {"run_at": None})
+    assert told.body["state"] == "waiting"
+    told = await edge.call("PATCH", path, {"delay": 60})
+    assert (await edge.call("PATCH", path, {"delay": 0})).body["state"] == "waiting"
+
+
+async def test_a_job_is_changed_by_its_own_id(edge):
+    await edge.push(job_id="a/b c")
+    told = await edge.call("PATCH", "/v1/jobs/a%2Fb%20c", {"priority": 2})
+    assert (told.status, told.body["job_id"], told.body["priority"]) == (200, "a/b c", 2)
+
+
+@pytest.mark.parametrize(
+    ("body", "pointer", "says"),
+    [
+        ({"prioritty": 1}, "/prioritty", "did you mean 'priority'"),
+        ({"priority": 2**40}, "/priority", "32-bit"),
+        ({"priority": "high"}, "/priority", "int"),
+        ({"run_at": "tomorrow"}, "/run_at", "no ISO 8601 date"),
+        ({"run_at": "2030-01-01T00:00:00"}, "/run_at", "no time zone"),
+        ({"delay": -1}, "/delay", "0 to"),
+        ({"delay": 1, "run_at": 2e9}, "/delay", "exclude each other"),
+        ({"name": "other"}, "/name", "there is no field 'name'"),
+    ],
+)
+async def test_a_wrong_change_is_named(edge, body, pointer, says):
+    job_id = await edge.push()
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", body, accept=JSON)
+    assert told.status == 422
+    assert told.body["errors"][0]["pointer"] == pointer
+    assert says in told.body["detail"]
+
+
+@pytest.mark.parametrize(("body", "status"), [({}, 422), ([1], 422), (b"\xc1", 400), (None, 415)])
+async def test_what_is_no_change(edge, body, status):
+    job_id = await edge.push()
+    assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", body)).status == status
+
+
+async def test_an_argument_nested_too_deep(edge):
+    job_id = await edge.push()
+    deep: Any = 1
+    for _ in range(NESTING_MAX + 1):
+        deep = [deep]
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": deep})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/argument")
+
+
+@pytest.mark.parametrize("fate", [None, Fate.SUCCEEDED, Fate.FAILED])
+async def test_what_does_not_wait_is_not_changed(edge, fate):
+    job_id = await edge.push()
+    (held,) = await edge.claim()
+    if fate:
+        await edge.end(held, fate)
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 1}, accept=JSON)
+    assert told.status == 409
+    assert ("running" if fate is None else fate.name.lower()) in told.body["detail"]
+
+
+# ------------------------------------------------------------ on its way
+
+
+@pytest.mark.parametrize(("method", "call"), [("POST", "/retry"), ("POST", "/run-now"), ("PATCH", "")])
+async def test_no_such_job(edge, method, call):
+    body = {"priority": 1} if method == "PATCH" else None
+    for job_id in ("nobody's", "0" * 26):
+        assert (await edge.call(method, f"/v1/jobs/{job_id}{call}", body)).status == 404
+
+
+async def test_a_job_that_was_pushed_a_moment_ago_is_waited_for(edge):
+    job_id = (await edge.call("POST", "/v1/jobs", {"name": "mail", "delay": HOUR_S})).body["job_id"]
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/run-now")).body["state"] == "waiting"
+
+
+async def test_a_job_that_does_not_come_is_to_be_asked_for_again(edge):
+    job_id = (await edge.call("POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
+    edge.apply_fails = True
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/run-now", accept=JSON)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert "on its way" in told.body["detail"]

@@ -1,0 +1,211 @@
+"""Cancel, retry and clean of many jobs, in bounded pieces, to the end in the store."""
+
+from typing import Any
+
+import pytest
+
+from jqd.api import bulk
+from jqd.errors import JournalRefused, StoreAway
+from jqd.job import Fate, State
+from tests.api.fakes import JSON, MSGPACK
+from tests.api.whole import Whole
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+async def edge(monkeypatch: pytest.MonkeyPatch) -> Whole:
+    monkeypatch.setattr(bulk, "STEP_JOBS", 4)
+    monkeypatch.setattr(bulk, "STEPS_MAX", 3)
+    return await Whole().begin()
+
+
+async def states(edge: Whole) -> dict[str, int]:
+    page = await edge.whole.list_jobs(None, None, None, 1_000, "")
+    counts: dict[str, int] = {}
+    for view in page.jobs:
+        counts[view.state.value] = counts.get(view.state.value, 0) + 1
+    return counts
+
+
+async def all_of(edge: Whole, path: str, body: dict[str, Any]) -> tuple[int, int, int]:
+    """Ask until that was all: matched, changed, requests."""
+    matched = changed = requests = 0
+    cursor = ""
+    while True:
+        told = await edge.call("POST", path, body | ({"cursor": cursor} if cursor else {}))
+        assert told.status == 200, told.body
+        matched, changed, requests = matched + told.body["matched"], changed + told.body["changed"], requests + 1
+        cursor = told.body["cursor"]
+        if not cursor:
+            return matched, changed, requests
+
+
+# ------------------------------------------------------------ cancel
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_jobs_of_a_name_are_cancelled_piece_by_piece(edge, dry_run):
+    for _ in range(30):
+        await edge.push()
+    await edge.push(name="other")
+    assert await all_of(edge, "/v1/jobs/cancel", {"name": "mail", "dry_run": dry_run}) == (
+        *(30, 0 if dry_run else 30),
+        3,
+    )
+    assert await states(edge) == ({"waiting": 31} if dry_run else {"cancelled": 30, "waiting": 1})
+    assert len(edge.journal.cancels()) == (0 if dry_run else 30)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "left"),
+    [
+        ({"tag": "red"}, {"cancelled": 1, "waiting": 1, "scheduled": 1, "running": 1}),
+        ({"state": "scheduled"}, {"cancelled": 1, "waiting": 2, "running": 1}),
+        ({"state": "waiting", "tag": "blue"}, {"waiting": 2, "scheduled": 1, "running": 1}),
+        ({"state": "succeeded"}, {"waiting": 2, "scheduled": 1, "running": 1}),
+        ({"name": "run"}, {"waiting": 2, "scheduled": 1, "running": 1}),
+    ],
+)
+@pytest.mark.parametrize("kind", [MSGPACK, JSON])
+async def test_filters_hold_together(edge, wanted, left, kind):
+    await edge.push(tags=["red", "green"])
+    await edge.push()
+    await edge.push(delay=9, tags=["blue"])
+    await edge.push(name="run")
+    await edge.claim("run")
+    told = await edge.call("POST", "/v1/jobs/cancel", wanted, kind=kind)
+    assert told.status == 200
+    assert await states(edge) == left
+    assert told.body["changed"] == (1 if wanted == {"name": "run"} else left.get("cancelled", 0))
+
+
+async def test_named_jobs_are_cancelled_by_either_id(edge):
+    ours, coming = await edge.push(), None
+    await edge.push(job_id="a/b")
+    done = await edge.ended(Fate.SUCCEEDED, name="mail", priority=-9)
+    coming = (await edge.call("POST", "/v1/jobs", {"name": "late"})).body["job_id"]
+    ids = [ours, "a/b", "nobody's", done, coming, ours]
+    told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ids})
+    assert told.body == {"matched": 3, "changed": 3, "cursor": ""}
+    assert await states(edge) == {"cancelled": 3, "succeeded": 1}
+    told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": [coming], "name": "mail"})
+    assert told.body["matched"] == 0
+
+
+async def test_jobs_on_their_way_are_known_by_id_only(edge):
+    coming = (await edge.call("POST", "/v1/jobs", {"name": "late"})).body["job_id"]
+    told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": [coming], "name": "late"})
+    assert told.body["matched"] == 0, "what it is called stands in the journal still"
+
+
+# ------------------------------------------------------------ retry
+
+
+async def test_all_that_failed_is_tried_anew(edge):
+    for fate in (Fate.FAILED, Fate.DEAD, Fate.SUCCEEDED) * 5:
+        await edge.ended(fate, argument=7)
+    gone = await edge.push()
+    await edge.call("DELETE", f"/v1/jobs/{gone}")
+    assert await all_of(edge, "/v1/jobs/retry", {"name": "mail"}) == (10, 10, 1)
+    assert await states(edge) == {"waiting": 10, "succeeded": 5, "cancelled": 1}
+    held = await edge.claim()
+    assert {each.job.argument for each in held} == {b"\x07"}, "a list tells no arguments; they are not lost"
+    assert (await edge.call("POST", "/v1/jobs/retry", {"state": "cancelled"})).body["changed"] == 1
+
+
+async def test_what_somebody_else_changed_meanwhile_is_not_counted(edge, monkeypatch):
+    first, second = await edge.ended(Fate.FAILED), await edge.ended(Fate.FAILED)
+    real = edge.whole.list_jobs
+
+    async def late(*given: Any) -> Any:
+        page = await real(*given)
+        await edge.whole.delete_dead([second])
+        assert (await edge.call("POST", f"/v1/jobs/{first}/retry")).status == 200
+        monkeypatch.setattr(edge.whole, "list_jobs", real)
+        return page
+
+    monkeypatch.setattr(edge.whole, "list_jobs", late)
+    told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"})
+    assert told.body == {"matched": 2, "changed": 0, "cursor": ""}
+
+
+@pytest.mark.parametrize("error", [StoreAway("gone"), JournalRefused("no space", full=True)])
+async def test_an_error_half_way_says_what_was_done(edge, monkeypatch, error):
+    for _ in range(6):
+        await edge.ended(Fate.FAILED)
+    real, calls = edge.whole.reserve_change, 0
+
+    async def fail() -> int:
+        nonlocal calls
+        calls += 1
+        if calls > 5:
+            raise error
+        revision: int = await real()
+        return revision
+
+    monkeypatch.setattr(edge.whole, "reserve_change", fail)
+    told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"}, accept=JSON)
+    assert told.status == (503 if isinstance(error, StoreAway) else 507)
+    assert told.headers["retry-after"] == "1"
+    assert told.body["detail"].startswith("5 jobs were changed before this: ")
+    monkeypatch.undo()
+    assert (await edge.call("POST", "/v1/jobs/retry", {"state": "failed"})).body["changed"] == 1
+
+
+async def test_an_error_at_once_is_that_error(edge):
+    edge.whole.away = "cable pulled"
+    told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"}, accept=JSON)
+    assert (told.status, "were changed" in told.body["detail"]) == (503, False)
+
+
+# ------------------------------------------------------------ clean
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_what_ended_before_a_date_is_deleted_but_never_the_dead(edge, dry_run):
+    for fate in (Fate.FAILED, Fate.DEAD, Fate.SUCCEEDED) * 6:
+        await edge.ended(fate)
+    edge.clock.advance(2 * DAY_S)
+    await edge.ended(Fate.SUCCEEDED)
+    await edge.push()
+    before = edge.clock.wall_ms() / 1000 - DAY_S
+    matched, changed, requests = await all_of(edge, "/v1/jobs/clean", {"before": before, "dry_run": dry_run})
+    assert (matched, changed) == (12, 0 if dry_run else 12)
+    assert requests == 2
+    gone = {} if dry_run else {"failed": 6, "succeeded": 1, "waiting": 1}
+    assert await states(edge) == gone or dry_run
+    assert await all_of(edge, "/v1/jobs/clean", {"before": before}) == ((12, 12, 2) if dry_run else (0, 0, 1))
+
+
+# ------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("cancel", {}, "a filter of nothing is every job there is"),
+        ("retry", {"dry_run": True}, "a filter of nothing"),
+        ("cancel", [], "a map is needed"),
+        ("cancel", {"stat": "failed"}, "did you mean 'state'"),
+        ("cancel", {"state": "dead"}, "there is no state 'dead'"),
+        ("cancel", {"job_ids": ["a"] * (bulk.IDS_MAX + 1)}, "at most 1000 jobs"),
+        ("cancel", {"name": "x", "cursor": "nonsense"}, "cursor 'nonsense' is none"),
+        ("clean", {}, "before is required"),
+        ("clean", {"before": "yesterday"}, "no ISO 8601 date"),
+        ("clean", {"before": "2027-01-01"}, "no time zone"),
+        ("clean", {"before": 1, "dry_run": True, "cursor": "nonsense"}, "is none"),
+    ],
+)
+async def test_what_cannot_be_meant_is_named(edge, path, body, says):
+    told = await edge.call("POST", f"/v1/jobs/{path}", body, accept=JSON)
+    assert told.status == 422, told.body
+    assert says in told.body["detail"]
+    assert edge.journal.frames == []
+
+
+async def test_without_a_journal_nothing_is_promised(edge):
+    await edge.push()
+    edge.journal.refuse = JournalRefused("no space", full=True)
+    assert (await edge.call("POST", "/v1/jobs/cancel", {"name": "mail"})).status == 507
+    assert (await edge.whole.list_jobs(State.CANCELLED, None, None, 9, "")).jobs == []

@@ -1,0 +1,101 @@
+"""The edge over the shipped fake store: what is journaled is applied to it, so changes can be followed to their end."""
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import trio
+
+from jqd.api import ApiConfig
+from jqd.errors import StoreAway
+from jqd.job import Fate, Held
+from jqd.record import Lane, decode_cancels, decode_jobs
+from jqd.store import Owner
+from jqd.testing.store import FakeStore
+from tests.api.fakes import JOURNAL, Edge, outcome
+
+JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
+OTHER_ID = "ff" * 16  # of the daemon that runs jobs here
+
+
+class Whole(Edge):
+    """An Edge whose control applies the journal before it says so."""
+
+    def __init__(self, config: ApiConfig | None = None) -> None:
+        super().__init__(config or ApiConfig())
+        self.whole = FakeStore(self.clock)
+        store: Any = self.whole
+        self.store = store
+        self.api._parts = replace(self.api._parts, store=store)
+        self.owner: Owner | None = None
+        self._positions = dict.fromkeys(Lane, 0)
+        self._taken = 0
+        self._applying = trio.Lock()
+        self._outcomes = 0
+        control: Any = self.control
+        control.wait_applied = self._wait_applied
+        self.apply_fails = False
+
+    async def begin(self) -> "Whole":
+        """Take the seat of a daemon that runs jobs."""
+        await self.whole.look(fresh=True)
+        await self.whole.applied(JOURNAL_ID)
+        self.owner = await self.whole.reserve_sysid("d1", True, through=True)
+        return self
+
+    async def push(self, **fields: Any) -> str:
+        """Push a job through the edge, and apply it."""
+        told = await self.call("POST", "/v1/jobs", {"name": "mail", **fields})
+        assert told.status == 201, told.body
+        await self.apply()
+        return str(told.body["job_id"])
+
+    async def apply(self) -> None:
+        """Bring all that is journaled into the store."""
+        async with self._applying:
+            await self._apply()
+
+    async def _apply(self) -> None:
+        for lane, _, body in self.journal.frames[self._taken :]:
+            start = self._positions[lane]
+            end = self._positions[lane] = start + 1
+            if lane is Lane.JOBS:
+                await self.whole.apply_jobs(JOURNAL_ID, start, end, decode_jobs(body))
+            else:
+                await self.whole.apply_cancels(JOURNAL_ID, start, end, decode_cancels(body))
+        self._taken = len(self.journal.frames)
+        for lane in Lane:
+            self.journal.read_points[lane] = self.journal.end
+
+    async def claim(self, name: str = "mail", limit: int = 100) -> list[Held]:
+        """Claim what is ready."""
+        assert self.owner is not None, "begin first"
+        return await self.whole.get_waiting_jobs(
+            self.owner, name, limit, priority_min=-100, priority_max=100, bytes_max=1 << 30
+        )
+
+    async def end(self, held: Held, fate: Fate, **fields: Any) -> None:
+        """An attempt ends."""
+        told = outcome(
+            held.job.id, fence=held.fence, fate=fate, attempt=held.attempt, finished_at_ms=self.clock.wall_ms()
+        )
+        told = msgspec.structs.replace(told, **fields)
+        await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
+        self._outcomes += 1
+
+    async def ended(self, fate: Fate, **pushed: Any) -> str:
+        """A job that has ended so."""
+        job_id = await self.push(**pushed)
+        (held,) = await self.claim(limit=1)
+        await self.end(held, fate)
+        return job_id
+
+    async def _wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
+        await trio.lowlevel.checkpoint()
+        if self.apply_fails:
+            return False
+        try:
+            await self.apply()
+        except StoreAway:
+            return False
+        return True
