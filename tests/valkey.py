@@ -6,12 +6,13 @@
 `server.kill()` is `kill -9`, `server.start()` brings it back with what its append-only file kept.
 """
 
+import os
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -31,8 +32,11 @@ NO_REDIS = "redis-server is not installed (Debian: apt-get install redis-server;
 class Valkey:
     """One server process with an append-only file. Not started before `start`."""
 
-    def __init__(self, directory: Path, *options: str, binary: str | None = None) -> None:
-        """`binary`: another server than the Valkey that comes with the tests."""
+    def __init__(
+        self, directory: Path, *options: str, binary: str | None = None, env: Mapping[str, str] | None = None
+    ) -> None:
+        """`binary`: another server than the Valkey that comes with the tests. `env`: added to its environment."""
+        self._env = {**os.environ, **(env or {})}
         self.directory = directory
         self._binary = binary or str(get_binary_path())
         self.socket = directory / "valkey.sock"
@@ -53,7 +57,7 @@ class Valkey:
         argv += ["--dir", str(self.directory), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
         argv += ["--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *self._options]
         with (self.directory / "valkey.log").open("ab") as log:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env)
         self._wait_answering()
 
     def kill(self) -> None:
@@ -90,10 +94,10 @@ class Valkey:
 
 
 @contextmanager
-def valkey(*options: str, binary: str | None = None) -> Iterator[Valkey]:
+def valkey(*options: str, binary: str | None = None, env: Mapping[str, str] | None = None) -> Iterator[Valkey]:
     """A running server with its own data directory; `options` are further arguments of the server."""
     directory = Path(tempfile.mkdtemp(prefix="jqd-"))
-    server = Valkey(directory, *options, binary=binary)
+    server = Valkey(directory, *options, binary=binary, env=env)
     try:
         server.start()
         yield server
