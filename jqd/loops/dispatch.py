@@ -13,6 +13,7 @@ from jqd.clock import Clock
 from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.job import Held
 from jqd.log import get_logger
+from jqd.loops.alone import Alone, Take
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.reconcile import reconcile
@@ -54,6 +55,7 @@ class Dispatch:
         self._log = get_logger("dispatch")
         self._hint = trio.Event()
         self._promote_at_s = 0.0
+        self._alone = Alone(clock)
         self._compare_at_s = clock.mono_s() + membership.config.lease_s
 
     def wake(self) -> None:
@@ -126,7 +128,10 @@ class Dispatch:
             if chosen is None:
                 break
             row = next(row for row in left if row.jobtype == chosen.jobtype)
-            if claimed := await self._claim(owner, row, chosen.no_worse_than):
+            take = self._alone.judge(row, empty=not self._runner.get_running_jobs())
+            if take is Take.NOTHING:
+                return 0
+            if claimed := await self._claim(owner, row, chosen.no_worse_than, in_company=take is Take.IN_COMPANY):
                 return claimed  # priorities may have changed meanwhile: look again
             left.remove(row)
         return 0
@@ -134,7 +139,7 @@ class Dispatch:
     def _may_run(self, row: WaitingType) -> bool:
         return self._runner.offer(row.jobtype, row.priority) is not None
 
-    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int) -> int:
+    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int, *, in_company: bool) -> int:
         async with self.claims:
             if self._membership.hold_up() is not None:
                 return 0
@@ -149,6 +154,7 @@ class Dispatch:
                 priority_min=offer.priority_min,
                 priority_max=min(no_worse_than, offer.priority_max),
                 bytes_max=offer.bytes_max,
+                in_company=in_company,
             )
             self.reply_lost = False
             if held:
