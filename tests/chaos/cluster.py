@@ -69,7 +69,9 @@ class Cluster:
         self.daemons: list[Daemon | None] = [None] * daemons
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * workers
         self.urls = [""] * daemons
-        self.faults = 0
+        self.struck: set[str] = set()
+        """Targets that something is wrong with now."""
+        self._faults = 0
         self._binds = ["127.0.0.1:0"] * daemons
         self._lives = 0
 
@@ -114,8 +116,9 @@ class Cluster:
 
     async def strike(self, strike: Strike) -> None:
         """Do it, wait, and undo it."""
-        self.faults += 1
-        told = {"id": self.faults, "kind": strike.kind, "target": strike.target}
+        self._faults += 1
+        self.struck.add(strike.target)
+        told = {"id": self._faults, "kind": strike.kind, "target": strike.target}
         self.history.add("nemesis", on="start", **told)
         part, _, number = strike.target.partition("-")
         i = int(number or 0)
@@ -133,6 +136,7 @@ class Cluster:
             await trio.sleep(strike.for_s)
             await self._start_again(part, i)
         self.history.add("nemesis", on="stop", **told)
+        self.struck.discard(strike.target)
 
     async def stop(self) -> list[int]:
         """SIGTERM to daemons, then to workers; their exit codes."""

@@ -29,7 +29,8 @@ OWN = "own-"  # how ids begin that a pusher chose
 NAMED_SHARE = 0.0  # of the pushes go with one more, of a job with such an id; none while the API refuses them
 PUSH_S = 20.0  # a paused daemon answers when it goes on
 CALL_S = 8.0
-CANCEL_SHARE, READS_PER_S = 0.03, 8
+CANCEL_SHARE, CANCEL_SHARE_STRUCK = 0.02, 0.12  # of the jobs; while something is wrong it pays to ask more
+READS_PER_S = 8
 FINAL_READS = 150  # over HTTP, beside the look at all of them in the store
 LOOKERS = 8
 POLL_S = 0.25
@@ -112,8 +113,9 @@ class Traffic:
 
     def _taken(self, ids: list[str], nursery: trio.Nursery) -> None:
         self.acked += ids
+        share = CANCEL_SHARE_STRUCK if self._cluster.struck else CANCEL_SHARE
         for job_id in ids:
-            if self._source.random() < CANCEL_SHARE:
+            if self._source.random() < share:
                 nursery.start_soon(self._cancel, job_id)
 
     async def _push_named(self, nursery: trio.Nursery, end_t: float) -> None:
@@ -188,7 +190,6 @@ class Nemesis:
     def __init__(self, cluster: Cluster, strikes: list[Strike]) -> None:
         self._cluster = cluster
         self._strikes = strikes
-        self._busy: set[str] = set()
 
     async def run(self) -> None:
         """Returns when the last fault is over."""
@@ -196,13 +197,8 @@ class Nemesis:
         async with trio.open_nursery() as nursery:
             for strike in self._strikes:
                 await trio.sleep(max(0.0, began_t + strike.at_s - trio.current_time()))
-                if strike.target not in self._busy:
-                    self._busy.add(strike.target)
-                    nursery.start_soon(self._strike, strike)
-
-    async def _strike(self, strike: Strike) -> None:
-        await self._cluster.strike(strike)
-        self._busy.discard(strike.target)
+                if strike.target not in self._cluster.struck:
+                    nursery.start_soon(self._cluster.strike, strike)
 
 
 async def chaos(settings: Settings, directory: Path) -> list[str]:

@@ -27,10 +27,10 @@ from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge
 from tests.live.harness import Daemon, short_directory
 
-LEASE_S = 1.5
+LEASE_S = 1.2
 TAKEN_OVER_S = LEASE_S + 2.0  # the promise: eligible again by then
 # Small against the lease: a pause of half a lease must not look like a whole one.
-LEASE = {"JQD_LEASE__LEASE_S": str(LEASE_S), "JQD_LEASE__RENEW_S": "0.3", "JQD_LEASE__MARGIN_S": "0.3"}
+LEASE = {"JQD_LEASE__LEASE_S": str(LEASE_S), "JQD_LEASE__RENEW_S": "0.2", "JQD_LEASE__MARGIN_S": "0.25"}
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
 POLL_S = 0.02
 WAIT_S = 20.0
