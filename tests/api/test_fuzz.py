@@ -43,8 +43,11 @@ good_jobs = st.fixed_dictionaries(
     {"name": st.text(st.characters(codec="utf-8", categories=["L", "N"]), min_size=1, max_size=10)},
     optional={"argument": values, "priority": st.integers(-(2**31), 2**31 - 1), "tags": st.just(["a"])},
 )
+named_jobs = st.fixed_dictionaries(
+    {"name": st.just("a"), "job_id": st.text(max_size=3)}, optional={"replace": st.booleans(), "argument": values}
+)
 odd_jobs = st.dictionaries(st.sampled_from(FIELD_NAMES), values, max_size=6) | values
-jobs = good_jobs | odd_jobs
+jobs = good_jobs | named_jobs | odd_jobs
 bodies = (jobs | st.lists(jobs, max_size=25)).map(msgspec.msgpack.encode)
 
 
@@ -66,16 +69,17 @@ def damaged(draw: st.DrawFn, sound: st.SearchStrategy[bytes]) -> bytes:
 
 
 async def _push(body: bytes, kind: str, query: str) -> None:
-    edge = Edge(CONFIG)
+    edge = await Whole(CONFIG).begin()
     told = await edge.call("POST", f"/v1/jobs{query}", body, kind=kind)
     assert 200 <= told.status < 500, told.body
+    await edge.apply()
     journaled = edge.journal.jobs()  # as ingest reads it: what was acknowledged can always be read
     if told.status == 201:
         ids = told.body["job_ids"] if "job_ids" in told.body else [told.body["job_id"]]
-        assert ids == [job.id for job in journaled]
+        assert ids == [job.name or job.id for job in journaled]
     elif told.status == 207:
         ids = told.body["job_ids"]
-        assert [job_id for job_id in ids if job_id] == [job.id for job in journaled] != []
+        assert [job_id for job_id in ids if job_id] == [job.name or job.id for job in journaled] != []
         assert {error["index"] for error in told.body["errors"]} == {n for n, job_id in enumerate(ids) if not job_id}
     else:
         assert edge.journal.frames == []

@@ -75,7 +75,9 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"tags": ("a" * 129,)}, "/tags/0"),
     ({"tags": ("a\tb",)}, "/tags/0"),
     ({"argument": msgspec.Raw(b"x" * (MIB + 1))}, "/argument"),
-    ({"job_id": "mine"}, "/job_id"),
+    ({"job_id": ""}, "/job_id"),
+    ({"job_id": "."}, "/job_id"),
+    ({"job_id": "01MCC5RM000000000000070001"}, "/job_id"),
     ({"replace": True}, "/replace"),
 ]
 

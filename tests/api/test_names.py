@@ -1,0 +1,205 @@
+"""Pushes under pushers' own ids, to the end in the store."""
+
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from jqd.job import Fate, State
+from tests.api.fakes import JSON, MSGPACK
+from tests.api.whole import Whole
+
+pack = msgspec.msgpack.encode
+JOB = {"name": "mail", "argument": {"n": 1}, "job_id": "order/17"}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def push(edge: Whole, body: object, query: str = "") -> tuple[int, Any]:
+    told = await edge.call("POST", f"/v1/jobs{query}", body)
+    await edge.apply()
+    return told.status, told.body
+
+
+async def arguments(edge: Whole) -> list[object]:
+    return [msgspec.msgpack.decode(held.job.argument) for held in await edge.claim()]
+
+
+# ------------------------------------------------------------ one
+
+
+@pytest.mark.parametrize("kind", [MSGPACK, JSON])
+@pytest.mark.parametrize("own", ["order/17", "ünï", "a b", "%2F", "x" * 128])
+async def test_an_own_id_is_the_jobs_id(edge, own, kind):
+    told = await edge.call("POST", "/v1/jobs", {**JOB, "job_id": own}, kind=kind)
+    assert (told.status, told.body) == (201, {"job_id": own, "ack": "fsync"})
+    assert told.headers["location"] == f"/v1/jobs/{quote(own, safe='')}"
+    told = await edge.call("GET", told.headers["location"])
+    assert (told.body["job_id"], told.body["state"]) == (own, "waiting"), "from its ack on"
+    await edge.apply()
+    told = await edge.call("GET", f"/v1/jobs/{quote(own, safe='')}")
+    assert (told.body["job_id"], told.body["name"]) == (own, "mail")
+    (held,) = await edge.claim()
+    assert held.job.id == told.body["id"] != own, "workers know it by ours"
+
+
+@pytest.mark.parametrize("applied", [True, False])
+async def test_the_same_again_counts_once(edge, applied):
+    assert (await edge.call("POST", "/v1/jobs", JOB)).status == 201
+    if applied:
+        await edge.apply()
+    status, body = await push(edge, JOB)
+    told = {"duplicate": True} if applied else {"ack": "fsync"}  # not applied: the same id is given once more
+    assert (status, body) == (200 if applied else 201, {"job_id": "order/17", **told})
+    assert len(await edge.claim()) == 1
+
+
+async def test_the_same_again_counts_once_when_it_has_ended_too(edge):
+    await edge.ended(Fate.SUCCEEDED, **JOB)
+    assert (await push(edge, JOB))[0] == 200
+    assert await edge.claim() == []
+
+
+async def test_another_content_is_refused(edge):
+    await push(edge, JOB)
+    told = await edge.call("POST", "/v1/jobs", {**JOB, "argument": {"n": 2}}, accept=JSON)
+    assert told.status == 409
+    assert told.body["errors"][0]["pointer"] == "/job_id"
+    assert "replace=true takes its place" in told.body["detail"]
+    assert await arguments(edge) == [{"n": 1}]
+
+
+async def test_replace_takes_the_place_of_what_waits(edge):
+    await push(edge, {**JOB, "delay": 3_600})
+    assert await push(edge, {**JOB, "argument": 2, "replace": True}) == (201, {"job_id": "order/17", "ack": "fsync"})
+    assert await arguments(edge) == [2]
+
+
+async def test_what_runs_runs_again_with_the_new_content(edge):
+    await push(edge, JOB)
+    (held,) = await edge.claim()
+    await push(edge, {**JOB, "argument": 2, "replace": True})
+    await edge.end(held, Fate.SUCCEEDED)
+    assert await arguments(edge) == [2]
+
+
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD])
+async def test_what_has_ended_begins_anew_with_replace(edge, fate):
+    await edge.ended(fate, **JOB)
+    assert (await push(edge, {**JOB, "argument": 2}))[0] == 409
+    assert (await push(edge, {**JOB, "argument": 2, "replace": True}))[0] == 201
+    assert await arguments(edge) == [2]
+
+
+async def test_the_id_of_a_cancelled_or_deleted_job_is_free(edge):
+    await push(edge, JOB)
+    assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    assert (await push(edge, {**JOB, "argument": 2}))[0] == 201
+    assert await arguments(edge) == [2]
+    await edge.ended(Fate.FAILED, **{**JOB, "job_id": "b"})
+    assert (await edge.call("DELETE", "/v1/jobs/b?purge=1")).status == 204
+    assert (await push(edge, {**JOB, "job_id": "b", "argument": 3}))[0] == 201
+    assert await arguments(edge) == [3]
+
+
+async def test_a_replaced_job_can_be_cancelled(edge):
+    await push(edge, JOB)
+    await push(edge, {**JOB, "argument": 2, "replace": True})
+    assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    assert await edge.claim() == []
+
+
+# ------------------------------------------------------------ many
+
+
+async def test_some_of_an_array_are_known_and_some_refused(edge):
+    await push(edge, [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b"}])
+    jobs = [
+        {"name": "plain"},
+        {**JOB, "job_id": "a"},
+        {**JOB, "job_id": "b", "argument": 9},
+        {"name": ""},
+        {**JOB, "job_id": "c"},
+        {**JOB, "job_id": "c"},
+        {**JOB, "job_id": "b", "argument": 7, "replace": True},
+    ]
+    told = await edge.call("POST", "/v1/jobs", jobs)
+    assert told.status == 207
+    ours, *rest = told.body["job_ids"]
+    assert len(ours) == 26
+    assert rest == ["a", None, None, "c", None, None]
+    assert told.body["duplicates"] == ["a"]
+    assert [(error["index"], error["pointer"]) for error in told.body["errors"]] == [
+        (2, "/2/job_id"),
+        (3, "/3/name"),
+        (5, "/5/job_id"),
+        (6, "/6/job_id"),
+    ]
+    assert "appears twice" in told.body["errors"][2]["detail"]
+    await edge.apply()
+    assert len(await edge.claim("plain")) == 1
+    assert len(await edge.claim()) == 3
+
+
+async def test_an_array_of_known_jobs_is_taken_as_known(edge):
+    jobs = [{**JOB, "job_id": own} for own in "ab"]
+    assert (await push(edge, jobs))[1] == {"job_ids": ["a", "b"], "ack": "fsync"}
+    frames = len(edge.journal.frames)
+    status, body = await push(edge, jobs)
+    assert (status, body["job_ids"], body["duplicates"]) == (201, ["a", "b"], ["a", "b"])
+    assert len(edge.journal.frames) == frames
+
+
+async def test_all_of_an_array_or_nothing(edge):
+    await push(edge, {**JOB, "job_id": "b"})
+    frames = len(edge.journal.frames)
+    jobs = [{**JOB, "job_id": "a"}, {**JOB, "job_id": "b", "argument": 9}]
+    status, body = await push(edge, jobs, "?atomic=1")
+    assert (status, body["errors"][0]["index"]) == (400, 1)
+    assert len(edge.journal.frames) == frames
+    assert (await push(edge, jobs[0], "?atomic=1"))[0] == 201, "what was reserved and not taken is its pusher's still"
+
+
+async def test_names_go_to_the_store_in_calls_it_takes(edge, monkeypatch):
+    monkeypatch.setattr("jqd.api.names.CALL_JOBS_MAX", 3)
+    status, body = await push(edge, [{**JOB, "job_id": str(n)} for n in range(10)])
+    assert (status, body["job_ids"]) == (201, [str(n) for n in range(10)])
+    assert len(await edge.claim()) == 10
+
+
+# ------------------------------------------------------------ refused
+
+
+@pytest.mark.parametrize(
+    ("fields", "pointer"),
+    [
+        ({"job_id": ""}, "/job_id"),
+        ({"job_id": "x" * 129}, "/job_id"),
+        ({"job_id": "a\tb"}, "/job_id"),
+        ({"job_id": ".."}, "/job_id"),
+        ({"job_id": "01MCC5RM000000000000070001"}, "/job_id"),
+        ({"job_id": 7}, "/job_id"),
+        ({"replace": True}, "/replace"),
+    ],
+)
+async def test_ids_that_cannot_be_chosen(edge, fields, pointer):
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail", **fields})
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, pointer)
+    assert edge.journal.frames == []
+
+
+async def test_without_the_store_only_ids_of_ours_are_given(edge):
+    edge.whole.away = "cable pulled"
+    told = await edge.call("POST", "/v1/jobs", JOB)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert (await edge.call("POST", "/v1/jobs", [{"name": "mail"}, JOB])).status == 503
+    assert edge.journal.frames == []
+    assert (await edge.call("POST", "/v1/jobs", {"name": "mail"})).status == 201
+    edge.whole.away = None
+    assert (await push(edge, JOB))[0] == 201
+    page = await edge.whole.list_jobs(State.WAITING, None, None, 10, "")
+    assert sorted(view.name for view in page.jobs) == ["", "order/17"]
