@@ -143,6 +143,11 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
         yield len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes), jobs)
 
 
+def generations(body: bytes) -> dict[str, int]:
+    """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
+    return {job_id: generation for job_id, _, generation, _ in _read_raw(body).head.changes.values()}
+
+
 def _read_raw(body: bytes) -> _JobsRaw:
     try:
         return _jobs_raw_decoder.decode(body)

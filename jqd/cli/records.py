@@ -17,7 +17,7 @@ from jqd.cli.exits import Usage
 from jqd.cli.render import plain
 from jqd.job import Job, Outcome
 from jqd.journal.inspect import Good
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 
 DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.JOBS: decode_jobs,
@@ -81,8 +81,10 @@ def _means_itself(text: str) -> bool:
 def _fields(what: Job | Outcome | str) -> dict[str, Any]:
     match what:
         case str():
-            return {"job_id": what}
+            job_id, generation = split_cancel(what)
+            return {"job_id": job_id} | ({"generation": generation} if generation else {})
         case Job():
+            change = what.change
             return {
                 "job_id": what.id,
                 "name": what.jobtype,
@@ -94,7 +96,7 @@ def _fields(what: Job | Outcome | str) -> dict[str, Any]:
                 "eligible_at": _date(what.eligible_at_ms),
                 "chosen_id": what.name or None,
                 "tags": what.tags,
-            }
+            } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
     return {
         "job_id": what.job_id,
         "name": what.jobtype,

@@ -23,7 +23,7 @@ from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.record import Lane, carry_jobs, encode_cancels, job_ids
+from jqd.record import Lane, cancel_of, carry_jobs, encode_cancels, generations, job_ids
 from jqd.store import CALL_JOBS_MAX, Store
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
@@ -100,10 +100,10 @@ class Retention:
             return
         self._look_at_bytes = 0
         if unfinished:
-            ended = await self._copy_forward(start, end, unfinished)
+            cancels = await self._copy_forward(start, end, unfinished)
             await self._expect_remembered(positions)
-            if ended:
-                await self._journal.wsync(self._journal.write(Lane.CANCELS, len(ended), encode_cancels(ended)))
+            if cancels:
+                await self._journal.wsync(self._journal.write(Lane.CANCELS, len(cancels), encode_cancels(cancels)))
         await self._expect_remembered(positions)
         freed = self._journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end, copied=len(unfinished), copied_bytes=copied_bytes)
@@ -149,17 +149,20 @@ class Retention:
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> list[str]:
         """Write them to the end again, durably. The store leaves a job alone that it has.
 
-        Returns those that ended meanwhile: an ending that was journaled before the copy may be deleted before the
-        copy, so it must be said again after it.
+        Returns cancels of those that ended meanwhile: an ending that was journaled before the copy may be deleted
+        before the copy, so it must be said again after it.
         """
-        frames = 0
+        frames, changed = 0, dict[str, int]()
         async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
             async for slices in pieces:
                 for piece in slices:
+                    for job_id, generation in generations(piece.body).items():
+                        changed[job_id] = max(generation, changed.get(job_id, 0))
                     for records, body in carry_jobs(piece.body, unfinished):
                         self._journal.write(Lane.JOBS, records, body)
                         frames += 1
                         if frames % COPY_FRAMES == 0:
                             await self._journal.wsync()
         await self._journal.wsync()
-        return sorted(unfinished.difference(await self._unfinished(sorted(unfinished))))
+        ended = unfinished.difference(await self._unfinished(sorted(unfinished)))
+        return [cancel_of(job_id, changed.get(job_id, 0)) for job_id in sorted(ended)]
