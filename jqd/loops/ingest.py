@@ -96,8 +96,8 @@ class Ingest(Generic[Record]):
         task_status.started()
         while True:
             try:
-                if self._recheck:
-                    await self._find_position()
+                while self._recheck:
+                    await self._find_position()  # told to ask again meanwhile: before it waits for anything
                 if not self._free.is_set():
                     with trio.CancelScope() as self._waiting:
                         await self._free.wait()
