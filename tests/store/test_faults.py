@@ -9,7 +9,7 @@ import trio
 from jqd.errors import StoreAway, StoreRefused
 from jqd.job import Fate, Held, State
 from jqd.record import Lane
-from jqd.store import Member, Owner, RedisStore, StoreConfig, StoreStats, open_store
+from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
 from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome
@@ -39,6 +39,12 @@ CHANGES: dict[str, Call] = {
     "new_life": lambda bench, owner, held: bench.store.new_life("run.life"),
     "drop_result": lambda bench, owner, held: bench.store.drop_result("x"),
     "purge": lambda bench, owner, held: bench.store.purge(10),
+    "reserve_names": lambda bench, owner, held: bench.store.reserve_names([NameWanted("mine", "x", "d", False)]),
+    "reserve_change": lambda bench, owner, held: bench.store.reserve_change(),
+    "delete_dead": lambda bench, owner, held: bench.store.delete_dead([held[0].job.id]),
+    "clean_ended": lambda bench, owner, held: bench.store.clean_ended(bench.clock.wall_ms(), 10),
+    "set_handler": lambda bench, owner, held: bench.store.set_handler("mail", b"\x01"),
+    "delete_handler": lambda bench, owner, held: bench.store.delete_handler("mail"),
 }
 
 
@@ -190,70 +196,11 @@ async def test_a_full_server_takes_no_jobs_but_ends_them(bench: StoreBench, clie
 # ---------------------------------------------------------------- mischief
 
 
-def planted(name: str) -> str:
-    """A key of that name that the calls below use."""
-    return {"ready": KEYS.ready("mail"), "held": KEYS.held("one")}.get(name, KEYS[name])
-
-
-@pytest.mark.parametrize(
-    "name", [*CHANGES, "reserve_sysid", "reap", "get_waiting_jobs", "get_job", "get_held", "stats"]
-)
-async def test_a_planted_key_is_named_and_nothing_changes(bench: StoreBench, client: "redis.Redis", name: str) -> None:
-    """At each key in turn: the method does its work without that key, or refuses before its first write."""
-    calls: dict[str, Call] = {
-        **CHANGES,
-        "apply_jobs": lambda bench, owner, held: bench.store.apply_jobs(JOURNAL, 100, 200, [bench.make()]),
-        "reserve_sysid": lambda bench, owner, held: bench.join(),
-        "reap": lambda bench, owner, held: bench.store.reap("one", bench_member(client), 9),
-        "get_waiting_jobs": lambda bench, owner, held: bench.claim(owner),
-        "get_job": lambda bench, owner, held: bench.view(held[0].job),
-        "get_held": lambda bench, owner, held: bench.store.get_held(owner),
-        "stats": lambda bench, owner, held: bench.store.stats(),
-    }
-    refused = 0
-    for key_name in KINDS:
-        client.flushall()
-        bench.at = dict.fromkeys(Lane, 0)
-        owner, held = await prepare(bench)
-        client.delete(planted(key_name))
-        client.rpush(planted(key_name), "planted")
-        before = digest(client)
-        if (refusal := await refused_by(calls[name](bench, owner, held))) is not None:
-            refused += 1
-            assert KEYS[key_name] in refusal
-            assert digest(client) == before, f"{name} wrote something before it found the key {key_name} planted"
-        assert client.lrange(planted(key_name), 0, -1) == [b"planted"]
-    assert refused, f"{name} met no planted key at all"
-
-
-async def refused_by(call: Awaitable[object]) -> str | None:
-    """What the refusal says; None when the call went well."""
-    try:
-        await call
-    except StoreRefused as error:
-        return str(error)
-    return None
-
-
-def bench_member(client: "redis.Redis"):
-    """The member row of `one`, or nothing that matches when it is planted."""
-    if client.type(KEYS["members"]) != b"hash":
-        return Member(1, 1, True)
-    counter, epoch, _ = field(client, "members", "one").split(b":")
-    return Member(int(counter), int(epoch), True)
-
-
 def field(client: "redis.Redis", name: str, of: str) -> bytes:
     """A field of one of our hashes, which must be there."""
     value = client.hget(KEYS[name], of)
     assert isinstance(value, bytes)
     return value
-
-
-def digest(client: "redis.Redis") -> dict[bytes, bytes | None]:
-    """All there is of jobs, byte by byte. Burning an epoch comes before emptying its hand, so seats may differ."""
-    seats = {KEYS["members"].encode(), KEYS["fence"].encode()}
-    return {key: client.dump(key) for key in client.scan_iter() if key not in seats}
 
 
 @pytest.mark.parametrize("name", sorted(KINDS.keys() - STEMS))

@@ -1,0 +1,218 @@
+"""Something else wrote one of our keys. Every method, at every key: it does without that key, or refuses before its
+first write and says which key it is."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+import redis
+
+from jqd.clock import ManualClock
+from jqd.errors import StoreRefused
+from jqd.job import Change, ChangeKind, Fate, Held, Job
+from jqd.record import Lane
+from jqd.store import Member, NameWanted, Owner, Release, Store, StoreConfig, open_store
+from jqd.store.keys import KINDS, STEMS, Keys
+from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.store.test_faults import field
+from tests.valkey import Valkey
+
+KEYS = Keys("jqd")
+NO_KEYS = {"wait_durable", "durability_rule"}  # they ask the server, not the data
+
+
+class Furnished:
+    """A store in which every key holds something, and how to have it again."""
+
+    def __init__(self, bench: StoreBench, client: "redis.Redis") -> None:
+        self.bench, self.client = bench, client
+        self.owner = Owner("", 0)
+        self.held: list[Held] = []
+        self.other = Member(0, 0, False)
+        self.ended = self.named = Job("", "")
+        self._rows: dict[bytes, bytes] = {}
+
+    async def fill(self) -> None:
+        """Something of everything."""
+        bench = self.bench
+        store, now_ms = bench.store, bench.clock.wall_ms()
+        await store.look(fresh=True)
+        self.owner = await bench.join()
+        await bench.add(*(bench.make(eligible_at_ms=wait and now_ms + wait) for wait in (0, 0, 0, 500, 99_000)))
+        self.held = await bench.claim(self.owner, limit=2)
+        for _ in range(5):
+            await bench.push("thumb", keep_result=True)
+        ended, dead, retried, asked = await bench.claim(self.owner, "thumb", limit=4)
+        self.ended = ended.job
+        await bench.settle(
+            outcome(ended, Fate.SUCCEEDED, result=b"\x01"),
+            outcome(dead, Fate.DEAD, message="no"),
+            outcome(retried, Fate.RETRY, delay_ms=9_000),
+        )
+        await store.reassert(self.owner, {bench.make().id: self.owner.epoch + 1})
+        await self._die()
+        await self._name()
+        await store.set_handler("mail", b"\x01")
+        await bench.cancel(asked.job.id, bench.make().id)
+        bench.clock.advance(1)
+        self._rows = {key: self._dump(key) for key in self.client.scan_iter()}
+
+    async def _die(self) -> None:
+        """A daemon that held a job does."""
+        two = await self.bench.join("two")
+        assert await self.bench.claim(two, "thumb")
+        member = (await self.bench.members(self.owner))["two"]
+        while await self.bench.store.reap("two", member, 9):
+            continue
+        two = await self.bench.join("two")
+        assert two.epoch
+        self.other = (await self.bench.members(self.owner))["two"]
+
+    async def _name(self) -> None:
+        self.named = job = self.bench.make(name="mine")
+        (given,) = await self.bench.store.reserve_names([NameWanted("mine", job.id, "d1", False)])
+        await self.bench.add(
+            Job(job.id, "mail", name="mine", change=Change(given.revision, given.revision, ChangeKind.NEW, "d1"))
+        )
+
+    def again(self) -> None:
+        """As it was when it was filled."""
+        self.client.flushall()
+        with self.client.pipeline(transaction=False) as pipeline:
+            for key, row in self._rows.items():
+                pipeline.restore(key, 0, row)
+            pipeline.execute()
+
+    def _dump(self, key: bytes) -> bytes:
+        row = self.client.dump(key)
+        assert isinstance(row, bytes)
+        return row
+
+    def rows(self) -> dict[bytes, bytes]:
+        """All there is of jobs. Burning an epoch comes before emptying its hand, so seats may differ."""
+        seats = {KEYS["members"].encode(), KEYS["fence"].encode()}
+        return {key: self._dump(key) for key in self.client.scan_iter() if key not in seats}
+
+
+Call = Callable[[Furnished], Awaitable[object]]
+
+CALLS: dict[str, Call] = {
+    "look": lambda here: here.bench.store.look(fresh=False),
+    "new_life": lambda here: here.bench.store.new_life("run.life"),
+    "reserve_names": lambda here: here.bench.store.reserve_names(
+        [NameWanted("yours", here.bench.make().id, "d", False)]
+    ),
+    "reserve_change": lambda here: here.bench.store.reserve_change(),
+    "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),
+    "apply_jobs, a change": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [replaced(here)]),
+    "apply_outcomes": lambda here: here.bench.store.apply_outcomes(
+        JOURNAL,
+        *at(here, Lane.OUTCOMES),
+        [outcome(here.held[0], Fate.RETRY), outcome(here.held[1], Fate.SUCCEEDED, result=b"\x01", keep_result=True)],
+    ),
+    "apply_outcomes, dead": lambda here: here.bench.store.apply_outcomes(
+        JOURNAL, *at(here, Lane.OUTCOMES), [outcome(here.held[0], Fate.DEAD), outcome(here.held[1], Fate.FAILED)]
+    ),
+    "apply_cancels": lambda here: here.bench.store.apply_cancels(
+        JOURNAL, *at(here, Lane.CANCELS), [here.held[0].job.id, here.named.id, here.bench.make().id]
+    ),
+    "applied": lambda here: here.bench.store.applied(JOURNAL),
+    "skip": lambda here: here.bench.store.skip(JOURNAL, Lane.JOBS, at(here, Lane.JOBS)[0], 1_000_000),
+    "get_waiting_jobtypes": lambda here: here.bench.store.get_waiting_jobtypes(None, 9),
+    "get_waiting_jobs": lambda here: here.bench.claim(here.owner),
+    "get_held": lambda here: here.bench.store.get_held(here.owner),
+    "reassert": lambda here: here.bench.store.reassert(here.owner, {**holds(here.held), here.bench.make().id: 5}),
+    "release_jobs": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held)),
+    "release_jobs, later": lambda here: here.bench.store.release_jobs(
+        here.owner, holds(here.held), Release.RETRY, delay_ms=9
+    ),
+    "release_jobs, ended": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held), Release.ARCHIVE),
+    "promote": lambda here: here.bench.store.promote(10),
+    "reserve_sysid": lambda here: here.bench.join(),
+    "renew_sysid": lambda here: here.bench.members(here.owner),
+    "release_sysid": lambda here: here.bench.store.release_sysid(here.owner),
+    "reap": lambda here: here.bench.store.reap("one", seat(here.client), 9),
+    "get_job": lambda here: here.bench.view(here.held[0].job),
+    "get_job, ended": lambda here: here.bench.view(here.ended),
+    "drop_result": lambda here: here.bench.store.drop_result(here.ended.id),
+    "purge": lambda here: here.bench.store.purge(10),
+    "stats": lambda here: here.bench.store.stats(),
+    "unfinished": lambda here: here.bench.store.unfinished([here.ended.id, here.named.id]),
+    "resolve": lambda here: here.bench.store.resolve("mine"),
+    "list_jobs": lambda here: here.bench.store.list_jobs(None, None, None, 50, ""),
+    "list_types": lambda here: here.bench.store.list_types(9),
+    "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
+    "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
+    "set_handler": lambda here: here.bench.store.set_handler("mail", b"\x02"),
+    "get_handler": lambda here: here.bench.store.get_handler("mail"),
+    "delete_handler": lambda here: here.bench.store.delete_handler("mail"),
+}
+
+
+def at(here: Furnished, lane: Lane) -> tuple[int, int]:
+    """The next range of that lane."""
+    return here.bench.at[lane], here.bench.at[lane] + 100
+
+
+def replaced(here: Furnished) -> Job:
+    """The named job with other content, of a later date than any."""
+    revision = here.owner.epoch + 1_000_000
+    change = Change(revision, revision, ChangeKind.REPLACE, "d2")
+    return Job(here.named.id, "mail", name="mine", priority=3, change=change)
+
+
+def seat(client: "redis.Redis") -> Member:
+    """The member row of `one`, or nothing that matches when it is planted."""
+    if client.type(KEYS["members"]) != b"hash":
+        return Member(1, 1, True)
+    counter, epoch, _ = field(client, "members", "one").split(b":")
+    return Member(int(counter), int(epoch), True)
+
+
+def planted(name: str) -> str:
+    """A key of that name that the calls above use."""
+    return {"ready": KEYS.ready("mail"), "held": KEYS.held("one")}.get(name, KEYS[name])
+
+
+@pytest.fixture
+async def here(fresh_valkey: Valkey, client: "redis.Redis") -> AsyncIterator[Furnished]:
+    """A store in which every key holds something, on a clock that stands still."""
+    clock = ManualClock()
+    async with open_store(StoreConfig(url=fresh_valkey.url), now_ms=clock.wall_ms) as store:
+        furnished = Furnished(StoreBench(store, clock), client)
+        await furnished.fill()
+        yield furnished
+
+
+def test_every_method_is_here() -> None:
+    methods = {name for name in vars(Store) if not name.startswith("_")} - NO_KEYS
+    assert {name.partition(",")[0] for name in CALLS} == methods
+
+
+async def test_every_key_holds_something(here: Furnished) -> None:
+    assert [name for name in KINDS if not here.client.exists(planted(name))] == []
+    assert {"ready", "held"} == STEMS, "`planted` knows how those are spelled"
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_planted_key_is_named_and_nothing_changes(here: Furnished, name: str) -> None:
+    refused = 0
+    for key_name in KINDS:
+        here.again()
+        here.client.delete(planted(key_name))
+        here.client.rpush(planted(key_name), "planted")
+        before = here.rows()
+        if (refusal := await refused_by(CALLS[name](here))) is not None:
+            refused += 1
+            assert KEYS[key_name] in refusal
+            assert here.rows() == before, f"{name} wrote something before it found the key {key_name} planted"
+        assert here.client.lrange(planted(key_name), 0, -1) == [b"planted"]
+    assert refused, f"{name} met no planted key at all"
+
+
+async def refused_by(call: Awaitable[object]) -> str | None:
+    """What the refusal says; None when the call went well."""
+    try:
+        await call
+    except StoreRefused as error:
+        return str(error)
+    return None
