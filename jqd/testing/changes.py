@@ -34,7 +34,7 @@ class FakeChanges(FakeMembers):
     def _verdict(self, row: Name | None, one: NameWanted) -> Verdict:
         if row is None:
             return Verdict.NEW
-        if one.replace or (not row.until_ms and row.job_id in self._data.cancelled):
+        if one.replace:
             return Verdict.REPLACE
         if row.digest == one.digest:
             return Verdict.NEW if row.until_ms else Verdict.DUPLICATE

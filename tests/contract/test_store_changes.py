@@ -82,11 +82,12 @@ async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
     assert (await ask(store_bench, "X")).verdict is Verdict.NEW
 
 
-async def test_who_cancelled_a_job_may_push_it_again(store_bench: StoreBench) -> None:
+async def test_a_cancelled_job_begins_anew_only_when_it_is_replaced(store_bench: StoreBench) -> None:
+    """The same push may be the repetition of one whose answer was lost before the cancel."""
     job = await push_named(store_bench)
-    generation = (await store_bench.view(job)).generation
-    await store_bench.cancel(cancel_of(job.id, generation))
-    given = await ask(store_bench, "X")
+    await store_bench.cancel(cancel_of(job.id, (await store_bench.view(job)).generation))
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    given = await ask(store_bench, "X", replace=True)
     assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d1"))
     assert await store_bench.state(job) is State.WAITING

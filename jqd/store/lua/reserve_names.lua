@@ -6,12 +6,12 @@
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys now members life move
+--@include fail keys now members life
 local now_ms, now_us = clock(ARGV[1])
 local ttl_ms = number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 4
 
-expect('names', 'fence', 'life', 'tomb', 'outcome')
+expect('names', 'fence', 'life', 'tomb')
 expect_life(ARGV[2])
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
@@ -23,9 +23,8 @@ local function verdict(row, digest, replace)
     return 'new', nil
   end
   local confirmed = until_ms == '0'
-  -- Who cancelled a job and pushes it again wants it to run.
-  local cancelled = (redis.call('HGET', K.outcome, id) or ''):sub(1, 1) == CANCELLED
-  if replace or confirmed and cancelled then
+  -- One that was cancelled stays so: the same push may be the repetition of one that came before the cancel.
+  if replace then
     return 'replace', id
   elseif known == digest then
     return confirmed and 'duplicate' or 'new', id
