@@ -1,0 +1,199 @@
+"""No call makes the server stand still: each script does a bounded number of commands, however much there is.
+
+Nothing is timed here. The server counts the commands that it was given, those inside scripts too.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+import redis
+
+from jqd.clock import ManualClock
+from jqd.job import Fate, Held
+from jqd.jobid import IdSource
+from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
+from jqd.store.jobs import BYTES_MAX, PAGE_JOBS
+from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.valkey import Valkey
+
+FEW, MANY = 200, 5_000  # jobs
+COMMANDS_PER_JOB = 16  # inside a script; giving one back takes 13
+
+
+class Count:
+    """Commands that the server did since the last look."""
+
+    def __init__(self, client: "redis.Redis") -> None:
+        self._client = client
+        self._before: dict[str, int] = {}
+        self.scripts = self.inside = 0
+        self.look()
+
+    def look(self) -> "Count":
+        """Count again."""
+        stats = {name: row["calls"] for name, row in self._client.info("commandstats").items()}
+        done = {name: calls - self._before.get(name, 0) for name, calls in stats.items()}
+        self._before = stats
+        self.scripts = done.get("cmdstat_evalsha", 0) + done.get("cmdstat_eval", 0)
+        self.inside = sum(done.values()) - self.scripts - done.get("cmdstat_info", 0)
+        return self
+
+
+@pytest.fixture
+async def bench(fresh_valkey: Valkey) -> AsyncIterator[StoreBench]:
+    """The real store on a clock that the test moves."""
+    clock = ManualClock()
+    config = StoreConfig(url=fresh_valkey.url, ended_keep_jobs=0, ended_keep_s=1)
+    async with open_store(config, now_ms=clock.wall_ms) as store:
+        await store.look(fresh=True)
+        bench = StoreBench(store, clock)
+        bench.ids = IdSource(journal=bench.ids.journal, salt=7, clock=clock)
+        yield bench
+
+
+@pytest.fixture
+def count(bench: StoreBench, client: "redis.Redis") -> Count:
+    """Of all that follows."""
+    return Count(client)
+
+
+async def fill(bench: StoreBench, jobs: int, **fields: Any) -> None:
+    """So many jobs, as few calls as are allowed."""
+    for start in range(0, jobs, CALL_JOBS_MAX):
+        await bench.add(*(bench.make(**fields) for _ in range(min(CALL_JOBS_MAX, jobs - start))))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda store, records: store.apply_jobs(JOURNAL, 0, 1, records),
+        lambda store, records: store.apply_outcomes(JOURNAL, 0, 1, records),
+        lambda store, records: store.apply_cancels(JOURNAL, 0, 1, records),
+        lambda store, records: store.unfinished(records),
+        lambda store, records: store.delete_dead(records),
+        lambda store, records: store.reserve_names(records),
+    ],
+    ids=["apply_jobs", "apply_outcomes", "apply_cancels", "unfinished", "delete_dead", "reserve_names"],
+)
+async def test_a_call_with_too_many_records_is_refused_before_it_is_sent(
+    bench: StoreBench, count: Count, call: Callable[..., Awaitable[object]]
+) -> None:
+    with pytest.raises(ValueError, match=f"{CALL_JOBS_MAX + 1} records"):
+        await call(bench.store, ["x"] * (CALL_JOBS_MAX + 1))
+    assert count.look().scripts == 0
+
+
+async def test_as_many_jobs_as_are_allowed_go_in_one_call(bench: StoreBench, count: Count) -> None:
+    await bench.add(*(bench.make(argument=b"\xc5\x01\xf4" + bytes(500)) for _ in range(CALL_JOBS_MAX)))
+    count.look()
+    assert count.scripts <= 2, "the second one loads the script"
+    assert count.inside <= CALL_JOBS_MAX * COMMANDS_PER_JOB
+    assert (await bench.store.stats()).waiting == CALL_JOBS_MAX
+
+
+@pytest.mark.parametrize("jobs", [FEW, MANY])
+async def test_what_a_call_costs_does_not_depend_on_how_many_wait(bench: StoreBench, count: Count, jobs: int) -> None:
+    """The same bounds with few jobs and with many."""
+    await fill(bench, jobs)
+    owner = await bench.join()
+    held = await bench.claim(owner, limit=100)
+    count.look()
+    steps: list[tuple[Callable[[], Awaitable[object]], int]] = [
+        (lambda: bench.push(), 1),
+        (lambda: bench.claim(owner, limit=50), 50),
+        (lambda: bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held[:50])), 50),
+        (lambda: bench.settle(outcome(held[50], Fate.RETRY, delay_ms=1)), 1),
+        (lambda: bench.store.release_jobs(owner, holds(held[60:])), 40),
+        (lambda: bench.store.get_waiting_jobtypes(None, 64), 1),
+        (lambda: bench.store.promote(100), 1),
+        (lambda: bench.cancel(held[99].job.id), 1),
+        (lambda: bench.members(owner), 1),
+        (lambda: bench.store.stats(), 1),
+        (lambda: bench.view(held[99].job), 1),
+        (lambda: bench.store.applied(JOURNAL), 1),
+    ]
+    for number, (step, touched) in enumerate(steps):
+        await step()
+        count.look()
+        assert count.scripts <= 2, f"step {number}"
+        assert count.inside <= 30 + touched * COMMANDS_PER_JOB, f"step {number}: {count.inside} commands"
+
+
+async def test_whoever_asks_for_more_than_is_good_gets_a_part(bench: StoreBench, count: Count) -> None:
+    """promote, claim, purge, reap: a part for each call, until all is done."""
+    now_ms = bench.clock.wall_ms()
+    await fill(bench, MANY, eligible_at_ms=now_ms + 10)
+    bench.clock.advance(1)
+    owner = await bench.join()
+    moved = []
+    while (promoted := await bench.store.promote(1_000_000)).moved:
+        moved.append(promoted.moved)
+    assert sum(moved) == MANY
+    assert max(moved) <= CALL_JOBS_MAX
+    held: list[Held] = []
+    while claimed := await bench.claim(owner, limit=1_000_000, bytes_max=1 << 30):
+        assert len(claimed) <= CALL_JOBS_MAX
+        held += claimed
+    assert len(held) == MANY
+    for start in range(0, 4_000, CALL_JOBS_MAX):
+        await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held[start : start + CALL_JOBS_MAX]))
+    bench.clock.advance(9)
+    count.look()
+    purged = []
+    while rows := await bench.store.purge(1_000_000):
+        purged.append(count.look().inside)
+    assert len(purged) >= 2
+    assert max(purged) <= CALL_JOBS_MAX * COMMANDS_PER_JOB
+    await bench.join("two")
+    member = (await bench.members(owner))["one"]
+    count.look()
+    reaped = await bench.store.reap("one", member, 1_000_000)
+    assert 0 < reaped <= CALL_JOBS_MAX
+    assert rows == 0
+
+
+async def test_a_whole_hand_is_given_back_in_steps(bench: StoreBench, count: Count) -> None:
+    await fill(bench, MANY)
+    owner = await bench.join()
+    held: dict[str, int] = {}
+    while claimed := await bench.claim(owner, limit=CALL_JOBS_MAX):
+        held |= holds(claimed)
+    assert len(held) == MANY
+    calls: list[Callable[[], Awaitable[object]]] = [
+        lambda: bench.store.reassert(owner, held),
+        lambda: bench.store.release_jobs(owner, held),
+    ]
+    for call in calls:
+        count.look()
+        await call()
+        assert count.look().scripts >= MANY // PAGE_JOBS
+        assert count.inside <= count.scripts * (PAGE_JOBS * COMMANDS_PER_JOB + 30)
+    while await bench.claim(owner, limit=CALL_JOBS_MAX):
+        continue
+    assert len(await bench.store.get_held(owner)) == MANY
+    count.look()
+    again = await bench.join()
+    assert count.look().scripts >= MANY // PAGE_JOBS, "what the old epoch held"
+    while await bench.claim(again, limit=CALL_JOBS_MAX):
+        continue
+    count.look()
+    await bench.store.release_sysid(again)
+    assert count.look().scripts >= MANY // PAGE_JOBS
+    assert (await bench.store.stats()).waiting == MANY
+
+
+async def test_big_rows_are_moved_a_few_at_a_time(bench: StoreBench) -> None:
+    """Copying them is what takes the time."""
+    size = 256 << 10
+    rows = 2 * BYTES_MAX // size
+    for _ in range(rows):
+        await bench.push(
+            argument=b"\xc6" + size.to_bytes(4, "big") + bytes(size), eligible_at_ms=bench.clock.wall_ms() + 5
+        )
+    bench.clock.advance(1)
+    moved = (await bench.store.promote(rows)).moved
+    assert 0 < moved <= BYTES_MAX // size + 1
+    owner = await bench.join()
+    assert len(await bench.claim(owner, bytes_max=3 * size)) == 3 - 1, "the third would go beyond"
+    assert len(await bench.claim(owner, bytes_max=1)) == 1, "but one at least"
