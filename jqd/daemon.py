@@ -25,7 +25,7 @@ from jqd.config import Config
 from jqd.control import Control
 from jqd.edge import address_of, bind, serve_http, url_of
 from jqd.errors import JournalForked, StoreError
-from jqd.job import Fate, Held, Job, Outcome
+from jqd.job import Fate, Job, Outcome
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
@@ -123,7 +123,7 @@ class Daemon:
             membership=self.membership,
             clock=clock,
             source=source,
-            started=self._started,
+            started=self.joblog.started,
         )
         self.settle = Settle(
             journal=journal,
@@ -198,40 +198,12 @@ class Daemon:
         if self.joblog.enabled:
             self.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
 
-    def _started(self, worker_id: str, held: Sequence[Held]) -> None:
-        if self.joblog.enabled:
-            rows = (
-                {
-                    "job_id": h.job.id,
-                    "jobtype": h.job.jobtype,
-                    "attempt": h.attempt,
-                    "fence": h.fence,
-                    "worker": worker_id,
-                }
-                for h in held
-            )
-            self.joblog.write("started", rows)
-
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         self.runner.settled(outcome.job_id for outcome in outcomes)
         self.endings.ring(outcome.job_id for outcome in outcomes)
         self.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
         self.dispatch.wake()
-        if self.joblog.enabled:
-            rows = (
-                {
-                    "job_id": o.job_id,
-                    "jobtype": o.jobtype,
-                    "attempt": o.attempt,
-                    "fence": o.fence,
-                    "fate": o.fate.name.lower(),
-                    "status": o.status,
-                    "worker": o.worker,
-                    "ms": o.finished_at_ms - o.started_at_ms,
-                }
-                for o in outcomes
-            )
-            self.joblog.write("ended", rows)
+        self.joblog.ended(outcomes)
 
     def _cancelled(self, records: Sequence[str]) -> None:
         job_ids = [split_cancel(record)[0] for record in records]

@@ -5,13 +5,14 @@ attempt ended, with its fate). Never an argument, a result or an error's text. T
 whoever rotates it just renames it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
 
 from jqd.clock import Clock
+from jqd.job import Held, Outcome
 from jqd.log import get_logger
 
 _encoder = msgspec.json.Encoder()
@@ -33,6 +34,16 @@ class JobLog:
         """Whether lines are wanted: callers skip building them otherwise."""
         return self._path is not None
 
+    def started(self, worker_id: str, held: Sequence[Held]) -> None:
+        """Jobs were handed to a worker."""
+        if self.enabled:
+            self.write("started", ({**_attempt(h.job.id, h.job.jobtype, h), "worker": worker_id} for h in held))
+
+    def ended(self, outcomes: Sequence[Outcome]) -> None:
+        """Attempts ended, and the store knows."""
+        if self.enabled:
+            self.write("ended", map(_ending, outcomes))
+
     def write(self, event: str, rows: Iterable[Mapping[str, object]]) -> None:
         """Append one line per row, `event` and the common fields added."""
         if self._path is None:
@@ -49,3 +60,18 @@ class JobLog:
             self.failing = f"the job log {self._path} cannot be written: {error}"
         else:
             self.failing = None
+
+
+def _attempt(job_id: str, jobtype: str, of: Held | Outcome) -> dict[str, object]:
+    # The fence tells which claim a start or an end came of.
+    return {"job_id": job_id, "jobtype": jobtype, "attempt": of.attempt, "fence": of.fence}
+
+
+def _ending(outcome: Outcome) -> dict[str, object]:
+    return {
+        **_attempt(outcome.job_id, outcome.jobtype, outcome),
+        "fate": outcome.fate.name.lower(),
+        "status": outcome.status,
+        "worker": outcome.worker,
+        "ms": outcome.finished_at_ms - outcome.started_at_ms,
+    }
