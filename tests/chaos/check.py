@@ -473,7 +473,10 @@ def liveness(h: History) -> Iterator[str]:
         # Whose a chosen id is only the store can say, so for those pushes it has to be there.
         named = any(job.get("key") for job in push["jobs"])
         needed = (push["daemon"], push["daemon"].replace("daemon", "edge"), "store")[: 3 if named else 1]
-        if end["e"] != "push_ok" and not any(h.on(push["t"] - AFTER_S if named else push["t"], end["t"], *needed)):
+        since_t = push["t"] - (
+            h.config["lease_s"] + TAIL_S if named else 0.0
+        )  # it may have to come through the barrier
+        if end["e"] != "push_ok" and not any(h.on(since_t, end["t"], *needed)):
             yield f"push {number} to {push['daemon']} at {push['t']:.3f}: {end['e']} {end.get('why')}, but it was well"
 
 

@@ -26,7 +26,7 @@ UNLIMITED = httpx2.Limits()  # who waits for a paused daemon must not keep other
 BATCH = 10  # jobs of one push
 MAX_RETRY = 30  # what faults cost in attempts must not kill a job
 OWN = "own-"  # how ids begin that a pusher chose
-NAMED_SHARE = 0.0  # of the pushes go with one more, of a job with such an id; none while the API refuses them
+NAMED_SHARE = 0.0  # of the pushes go with one more, of a job with such an id
 PUSH_S = 20.0  # a paused daemon answers when it goes on
 CALL_S = 8.0
 CANCEL_SHARE, CANCEL_SHARE_STRUCK = 0.02, 0.12  # of the jobs; while something is wrong it pays to ask more
@@ -111,10 +111,10 @@ class Traffic:
         self._history.add("push_ok", push=number, ids=ids)
         return ids
 
-    def _taken(self, ids: list[str], nursery: trio.Nursery) -> None:
+    def _taken(self, ids: list[str], nursery: trio.Nursery, *, cancel: bool = True) -> None:
         self.acked += ids
         share = CANCEL_SHARE_STRUCK if self._cluster.struck else CANCEL_SHARE
-        for job_id in ids:
+        for job_id in ids if cancel else ():
             if self._source.random() < share:
                 nursery.start_soon(self._cancel, job_id)
 
@@ -129,7 +129,8 @@ class Traffic:
             taken = await self._push_once(i, [_told(job)], msgspec.msgpack.encode(job))
             if taken and not known:
                 known = True
-                self._taken(taken, nursery)
+                # A cancelled job that is pushed again runs: that is what its pusher wants.
+                self._taken(taken, nursery, cancel=times == 1)
             times -= bool(taken)
             await trio.sleep(self._source.uniform(0.1, 1.0))
 
