@@ -53,12 +53,17 @@ class Valkey:
     def start(self) -> None:
         """Start the server and return when it has loaded its data and answers."""
         assert self._process is None, "the server is running already"
+        with (self.directory / "valkey.log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.argv(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env
+            )
+        self._wait_answering()
+
+    def argv(self) -> list[str]:
+        """What is run."""
         argv = [self._binary, "--port", "0", "--unixsocket", str(self.socket), "--unixsocketperm", "700"]
         argv += ["--dir", str(self.directory), "--save", "", "--appendonly", "yes", "--appendfsync", "everysec"]
-        argv += ["--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *self._options]
-        with (self.directory / "valkey.log").open("ab") as log:
-            self._process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=self._env)
-        self._wait_answering()
+        return [*argv, "--maxmemory-policy", "noeviction", "--enable-debug-command", "yes", *self._options]
 
     def kill(self) -> None:
         """End the server as a crash would; what it had written to its file stays."""

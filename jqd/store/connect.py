@@ -20,6 +20,7 @@ from redis.retry import Retry
 from jqd.clock import SystemClock
 from jqd.errors import ConfigError, StoreAway, StoreChanged
 from jqd.store import codec
+from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.interface import Look
 from jqd.store.jobs import JobMethods, StoreConfig
@@ -32,6 +33,7 @@ __all__ = ["RedisStore", "StoreConfig", "open_store"]
 
 HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
+MORE_SCHEMES = ("redis+cluster://", "redis+sentinel://", "rediss+cluster://", "rediss+sentinel://")
 
 _FACT = re.compile(rb"^(run_id|role):(\w+)", re.MULTILINE)
 
@@ -52,12 +54,19 @@ class Accepted:
 class Connection:
     """Calls from trio, done in threads; at most `connections` at once, all to the accepted server."""
 
-    def __init__(self, config: StoreConfig, keys: Keys, connections: int, now_ms: Callable[[], int] | None) -> None:
-        self._config, self._keys, self._connections = config, keys, connections
+    def __init__(
+        self,
+        config: StoreConfig,
+        keys: Keys,
+        connections: int,
+        now_ms: Callable[[], int] | None,
+        finder: Finder | None,
+    ) -> None:
+        self._config, self._keys, self._connections, self._finder = config, keys, connections, finder
         self._limiter = trio.CapacityLimiter(connections)
         self._now_ms = now_ms
         self._accepted = Accepted()
-        self._client = _client(config, connections, "")
+        self._client = _client(config, connections, "", finder)
         self._scripts = Scripts(self._client, keys)
 
     @property
@@ -72,7 +81,7 @@ class Connection:
         """
         before = self._client
         self._accepted = accepted
-        self._client = _client(self._config, self._connections, accepted.run_id)
+        self._client = _client(self._config, self._connections, accepted.run_id, self._finder)
         self._scripts = self._scripts.on(self._client)
         before.connection_pool.disconnect(inuse_connections=False)
 
@@ -121,11 +130,12 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
         """`now_ms` replaces the server's own clock, for tests. Raises ConfigError for a URL nobody understands."""
         keys = Keys(config.prefix)
-        self._bulk = Connection(config, keys, config.connections_max, now_ms)
-        self._beat = Connection(config, keys, HEART_CONNECTIONS, now_ms)
+        self._finder = finder = finder_of(config.url, keys)
+        self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
+        self._beat = Connection(config, keys, HEART_CONNECTIONS, now_ms, finder)
         # Waiting for a sync takes the server's time, not its work: it must not stand in the way of other calls.
         patient = replace(config, timeout_s=config.timeout_s + CALL_S)
-        self._waiting = Connection(patient, keys, 1, now_ms)
+        self._waiting = Connection(patient, keys, 1, now_ms, finder)
         self._durability = Durability(self._waiting, SystemClock())
         self._config, self._keys, self._now_ms = config, keys, now_ms
         JobMethods.__init__(self, config, keys, self._bulk)
@@ -134,7 +144,7 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
 
     async def look(self, *, fresh: bool) -> Look:
         """See Store."""
-        probe = Connection(self._config, self._keys, 1, self._now_ms)
+        probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
             run_id, history = str(facts.get("run_id", "")), str(facts.get("master_replid", ""))
@@ -161,6 +171,8 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
 
     async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
         """See Store."""
+        if self._finder is not None and self._finder.replicated:
+            replicas = max(replicas, 1)  # a failover forgets what only the master had
         return await self._durability.wait(replicas, timeout_s)
 
     @property
@@ -187,10 +199,11 @@ async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = 
         store.close()
 
 
-def _client(config: StoreConfig, connections: int, run_id: str) -> "redis.Redis":
+def _client(config: StoreConfig, connections: int, run_id: str, finder: Finder | None = None) -> "redis.Redis":
     """A client whose connections lead to the server with that run id, or to any."""
-    if not config.url.startswith(URL_SCHEMES):
-        raise ConfigError(f"store.url must begin with one of {', '.join(URL_SCHEMES)}")
+    finder = finder or finder_of(config.url, Keys(config.prefix))
+    if finder is None and not config.url.startswith(URL_SCHEMES):
+        raise ConfigError(f"store.url must begin with one of {', '.join((*URL_SCHEMES, *MORE_SCHEMES))}")
 
     def greet(connection: Any) -> None:
         connection.on_connect()
@@ -203,7 +216,7 @@ def _client(config: StoreConfig, connections: int, run_id: str) -> "redis.Redis"
 
     try:
         pool = redis.BlockingConnectionPool.from_url(
-            config.url,
+            finder.url if finder is not None else config.url,
             max_connections=connections,
             timeout=config.timeout_s,
             socket_timeout=config.timeout_s,
@@ -212,6 +225,7 @@ def _client(config: StoreConfig, connections: int, run_id: str) -> "redis.Redis"
             protocol=2,
             client_name="jqd",
             redis_connect_func=greet if run_id else None,
+            **({} if finder is None else {"connection_class": finder.connections()}),
         )
     except ValueError as error:
         raise ConfigError(f"store.url is not understood: {error}") from error

@@ -6,6 +6,7 @@ A script names what it needs in one line, `--@include fail keys …`; each inclu
 import hashlib
 import re
 from collections.abc import Callable
+from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -25,10 +26,8 @@ WEATHER = frozenset(
         "MASTERDOWN",
         "MISCONF",
         "OOM",
-        "CLUSTERDOWN",
         "TRYAGAIN",
         "NOREPLICAS",
-        "MOVED",
         "ASK",
     }
 )
@@ -55,6 +54,12 @@ def load_scripts(root: Traversable | None = None) -> dict[str, Script]:
     }
 
 
+@cache
+def _shipped() -> dict[str, Script]:
+    """Those of the package: reading them takes longer than a look at the store, which wants new connections."""
+    return load_scripts()
+
+
 def _load(lua: Traversable, entry: Traversable) -> Script:
     def include(match: re.Match[str]) -> str:
         parts = []
@@ -78,7 +83,7 @@ class Scripts:
         self._client = client
         self._execute: Callable[..., object] = client.execute_command
         self._keys = keys
-        self._scripts = scripts or load_scripts()
+        self._scripts = scripts or _shipped()
 
     def on(self, client: "redis.Redis") -> "Scripts":
         """The same scripts on another client."""
@@ -127,6 +132,14 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
         return StoreChanged(
             f"{call}: the server has become a copy of another one, whose data takes the place of its own"
         )
+    if code == "MOVED":
+        return StoreChanged(
+            f"{call}: the store's keys belong to another node of the cluster now: {error}. It is looked for when the "
+            "store's URL is redis+cluster://…"
+        )
+    if code == "CLUSTERDOWN":
+        # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
+        return StoreChanged(f"{call}: the cluster, or this node of it, cannot serve now: {error}")
     if code in WEATHER:
         return StoreAway(f"the store cannot serve {call} now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")

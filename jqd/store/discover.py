@@ -1,0 +1,254 @@
+"""Finds the server that is the store at this moment, where several may be: in a Cluster, or behind Sentinels.
+
+    redis+cluster://user:password@host:port,host:port        rediss+… speaks TLS to all of them
+    redis+sentinel://user:password@host:port,host:port/service/0?sentinel_username=…&sentinel_password=…
+
+All keys of the store have one hash tag, so it lives on one master at a time, and that one is spoken to as any other
+server is. It is asked for anew for each connection: all seeds at once, and who knows of the latest failover is right.
+A connection that leads to another server than before is found out by `connect.py`, and the barrier does the rest.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote, urlencode
+
+import redis
+from redis.backoff import NoBackoff
+from redis.crc import key_slot
+from redis.retry import Retry
+
+from jqd.errors import ConfigError
+from jqd.store.keys import Keys
+
+ASK_S = 1.0  # of one answer; a seed that takes longer is as good as gone, and the others have answered meanwhile
+SEEDS_MAX = 16  # asked at once, each in a thread for a moment
+PORT_MAX = 65_535
+NOWHERE = "found.invalid"  # stands for the server in a URL until it is found; RFC 2606: no such host can be
+
+FORMS = {
+    "cluster": "redis+cluster://host:port,host:port",
+    "sentinel": "redis+sentinel://host:port,host:port/service/0",
+}
+
+_SCHEME = re.compile(r"(rediss?)\+(cluster|sentinel)")
+_SEED = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+):(?P<port>[0-9]{1,5})")
+_LINE = re.compile(rb"^(\w+):(\w+)", re.MULTILINE)
+
+Command = Callable[..., Any]
+SeedUrl = Callable[[str], str]
+"""host:port → how a seed there is spoken to"""
+
+
+class Address(NamedTuple):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        """As in a URL."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+class Found(NamedTuple):
+    """What one seed says."""
+
+    master: Address
+    epoch: int
+    """Of the last failover it knows of."""
+    nodes: Sequence[Address] = ()
+    """All that may be asked the next time."""
+    replicas: int = 0
+
+
+class Finder(ABC):
+    """Asks the seeds for the present master. Blocking: used from the store's own threads."""
+
+    def __init__(self, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
+        """`url`: of a plain server, whose credentials, database and options hold for the one that is found."""
+        self.seeds = tuple(seeds)
+        self.url = url
+        self.replicated = False
+        """Whether a copy of the master may take its place: what only the master has may be lost by that."""
+        self._seed_url = seed_url
+        self._learned: tuple[Address, ...] = ()  # the seeds may all be gone one day
+
+    def find(self) -> Address:
+        """Where the master is. Raises redis.RedisError when nobody knows."""
+        asked = list(dict.fromkeys((*self.seeds, *self._learned)))[:SEEDS_MAX]
+        with ThreadPoolExecutor(len(asked)) as threads:
+            answers = list(threads.map(self._ask_one, asked))
+        found = [answer for answer in answers if isinstance(answer, Found)]
+        if not found:
+            raise _worst({seed: e for seed, e in zip(asked, answers, strict=True) if isinstance(e, redis.RedisError)})
+        best = max(found, key=lambda one: one.epoch)
+        self._learned = tuple(best.nodes)
+        self.replicated = self.replicated or best.replicas > 0  # one that is away for a while may still be promoted
+        return best.master
+
+    def connections(self) -> type[redis.Connection]:
+        """What a pool makes its connections of: each asks for its server when it is opened."""
+        kind = redis.SSLConnection if self.url.startswith("rediss:") else redis.Connection
+        return type("FoundConnection", (_Found, kind), {"finder": self})
+
+    def _ask_one(self, seed: Address) -> Found | redis.RedisError:
+        connection = self._connection(seed)
+        try:
+            return self._ask(partial(_command, connection), seed)
+        except redis.RedisError as error:
+            return error
+        except (ValueError, TypeError, LookupError) as error:
+            # What comes from outside is checked by reading it; whatever this was, it is no answer of a seed.
+            return redis.exceptions.InvalidResponse(f"an answer that is not understood: {error!r}")
+        finally:
+            connection.disconnect()
+
+    def _connection(self, seed: Address) -> Any:
+        pool = redis.ConnectionPool.from_url(
+            self._seed_url(str(seed)),
+            socket_timeout=ASK_S,
+            socket_connect_timeout=ASK_S,
+            retry=Retry(NoBackoff(), 0),
+            protocol=2,
+            client_name="jqd",
+        )
+        return pool.make_connection()
+
+    @abstractmethod
+    def _ask(self, command: Command, seed: Address) -> Found:
+        """What this seed knows."""
+
+
+class ClusterFinder(Finder):
+    """Asks the nodes of a Cluster who has the slot of our keys."""
+
+    def __init__(self, slot: int, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
+        super().__init__(seeds, url, seed_url)
+        self._slot = slot
+
+    def _ask(self, command: Command, seed: Address) -> Found:
+        state = dict(_LINE.findall(command("CLUSTER", "INFO")))
+        if state[b"cluster_state"] != b"ok":
+            # One that lost sight of the others believes what was true before: it may name a master of yesterday.
+            raise redis.ConnectionError("it is not in touch with most of the cluster, or nobody serves some slots")
+        rows = command("CLUSTER", "SLOTS")
+        nodes = list(dict.fromkeys(_address(node, seed) for _first, _last, *nodes in rows for node in nodes))
+        for first, last, master, *replicas in rows:
+            if int(first) <= self._slot <= int(last):
+                return Found(_address(master, seed), int(state[b"cluster_current_epoch"]), nodes, len(replicas))
+        raise redis.ConnectionError(f"no node has slot {self._slot} of the cluster, where the store's keys belong")
+
+
+class SentinelFinder(Finder):
+    """Asks the Sentinels of a service for its master."""
+
+    def __init__(self, service: str, seeds: Sequence[Address], url: str, seed_url: SeedUrl) -> None:
+        super().__init__(seeds, url, seed_url)
+        self._service = service
+        self.replicated = True
+
+    def _ask(self, command: Command, seed: Address) -> Found:
+        row = command("SENTINEL", "MASTER", self._service)
+        facts = {bytes(name): bytes(value).decode() for name, value in zip(row[::2], row[1::2], strict=True)}
+        return Found(_checked(facts[b"ip"], facts[b"port"]), int(facts[b"config-epoch"]))
+
+
+class _Found:
+    """Before a connection is opened: where to?"""
+
+    finder: Finder
+    host: str
+    port: int
+
+    def _connect(self) -> Any:
+        self.host, self.port = self.finder.find()
+        return super()._connect()  # type: ignore[misc]  # of the kind of connection it is mixed with
+
+
+def finder_of(url: str, keys: Keys) -> Finder | None:
+    """How the store of this URL is found; None when the URL names its one server. Raises ConfigError."""
+    scheme, _, rest = url.partition("://")
+    named = _SCHEME.fullmatch(scheme)
+    if named is None:
+        return None
+    plain, kind = named.groups()
+    head, _, query = rest.partition("?")
+    netloc, _, path = head.partition("/")
+    login, _, hosts = netloc.rpartition("@")
+    seeds = [_seed(text, kind) for text in hosts.split(",")]
+    if len(seeds) > SEEDS_MAX:
+        raise ConfigError(f"store.url names {len(seeds)} servers to ask; {SEEDS_MAX} are enough to find the others")
+    common, own = _split_options(query)
+    if kind == "cluster":
+        if path.strip("/") not in ("", "0"):
+            raise ConfigError(f"store.url: a cluster has database 0 only; write {FORMS[kind]}")
+        node_url = partial(_plain_url, plain, login, "0", common)
+        return ClusterFinder(key_slot(keys["jobs"].encode()), seeds, node_url(NOWHERE), node_url)
+    service, _, database = path.strip("/").partition("/")
+    if not service or not re.fullmatch(r"[0-9]*", database):
+        raise ConfigError(f"store.url must name the service that the sentinels watch: {FORMS[kind]}")
+    seed_url = partial(_plain_url, plain, _login(own), "0", common)  # they have users of their own, or none
+    return SentinelFinder(unquote(service), seeds, _plain_url(plain, login, database or "0", common, NOWHERE), seed_url)
+
+
+def _seed(text: str, kind: str) -> Address:
+    match = _SEED.fullmatch(text)
+    if match is None or not 0 < int(match["port"]) <= PORT_MAX:
+        raise ConfigError(f"store.url: {text!r} is not host:port; write {FORMS[kind]}")
+    return Address(match["host"].strip("[]"), int(match["port"]))
+
+
+def _split_options(query: str) -> tuple[str, dict[str, str]]:
+    """What is for every connection, and what only sentinels are told."""
+    pairs = parse_qsl(query, keep_blank_values=True)
+    own = {name: value for name, value in pairs if name in ("sentinel_username", "sentinel_password")}
+    return urlencode([pair for pair in pairs if pair[0] not in own]), own
+
+
+def _login(options: dict[str, str]) -> str:
+    if not options:
+        return ""
+    return ":".join(quote(options.get(f"sentinel_{name}", ""), safe="") for name in ("username", "password"))
+
+
+def _plain_url(scheme: str, login: str, database: str, query: str, server: str) -> str:
+    return f"{scheme}://{login}{'@' if login else ''}{server}/{database}{'?' if query else ''}{query}"
+
+
+def _command(connection: Any, *words: str) -> Any:
+    """An answer as the server gave it: redis-py's own reading of these drops what it does not know."""
+    connection.connect()
+    connection.send_command(*words)
+    return connection.read_response()
+
+
+def _address(node: Sequence[Any], seed: Address) -> Address:
+    """Of a node in a table of slots; one that does not know its own name means: where you asked me."""
+    host = bytes(node[0] or b"").decode()
+    return _checked(seed.host if host in ("", "?") else host, node[1])
+
+
+def _checked(host: str, port: object) -> Address:
+    number = int(str(port))
+    if not host or not 0 < number <= PORT_MAX:
+        raise ValueError(f"no address: {host!r}, {port!r}")
+    return Address(host, number)
+
+
+def _worst(errors: dict[Address, redis.RedisError]) -> redis.RedisError:
+    """Why nobody knows. What passes by itself, somewhere, is worth waiting for; else a human must look."""
+    told = "; ".join(f"{seed}: {error}" for seed, error in errors.items())
+    if any(_passes(error) for error in errors.values()):
+        return redis.ConnectionError(f"nobody tells where the store is now: {told}")
+    if any(isinstance(error, redis.AuthenticationError) for error in errors.values()):
+        return redis.AuthenticationError(f"nobody tells where the store is: {told}")
+    return redis.ResponseError(f"nobody tells where the store is: {told}")
+
+
+def _passes(error: redis.RedisError) -> bool:
+    shut_out = (redis.AuthenticationError, redis.exceptions.AuthorizationError)
+    return isinstance(error, (redis.ConnectionError, redis.TimeoutError)) and not isinstance(error, shut_out)
