@@ -26,10 +26,8 @@ WEATHER = frozenset(
         "MASTERDOWN",
         "MISCONF",
         "OOM",
-        "CLUSTERDOWN",
         "TRYAGAIN",
         "NOREPLICAS",
-        "MOVED",
         "ASK",
     }
 )
@@ -134,6 +132,14 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
         return StoreChanged(
             f"{call}: the server has become a copy of another one, whose data takes the place of its own"
         )
+    if code == "MOVED":
+        return StoreChanged(
+            f"{call}: the store's keys belong to another node of the cluster now: {error}. It is looked for when the "
+            "store's URL is redis+cluster://…"
+        )
+    if code == "CLUSTERDOWN":
+        # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
+        return StoreChanged(f"{call}: the cluster, or this node of it, cannot serve now: {error}")
     if code in WEATHER:
         return StoreAway(f"the store cannot serve {call} now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")
