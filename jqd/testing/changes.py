@@ -69,7 +69,7 @@ class FakeChanges(FakeMembers):
             self._place_again(entry, job, change)
         else:
             entry = self._place_unseen(job, change)
-        entry.job = job
+        entry.job = msgspec.structs.replace(job, change=None)
         self._data.entries[job.id] = entry
         self._data.generations[job.id] = change.revision, max(generation, change.generation)
 

@@ -10,13 +10,14 @@ from functools import partial
 from typing import Any
 
 import redis
+from msgspec import structs
 
 from jqd.clock import ManualClock
 from jqd.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.job import Fate, Held, Job
+from jqd.job import Change, ChangeKind, Fate, Held, Job
 from jqd.jobid import IdSource, journal_number
-from jqd.record import Lane
-from jqd.store import Look, Owner, Renewed, Store, StoreConfig, open_store
+from jqd.record import Lane, cancel_of
+from jqd.store import Look, NameWanted, Owner, Release, Renewed, Store, StoreConfig, Verdict, open_store
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -39,6 +40,7 @@ class Walk:
         self.held: list[Held] = []
         self.owners: list[Owner] = []
         self.names: tuple[dict[str, int], dict[str, int]] = ({}, {})
+        self.revisions: list[int] = []
         self.shut = False
         self.wipe = wipe
 
@@ -76,6 +78,10 @@ class Walk:
                 self.leave,
                 self.look,
                 self.lose,
+                self.push_named,
+                self.change,
+                self.change,
+                self.delete,
             ]
         )()
         self.clock.advance(self.random.choice([0.001, 0.1, 1.0]))
@@ -105,6 +111,7 @@ class Walk:
                 self.random.randint(1, 4),
             )
             limits = {**ALL, "priority_max": self.random.choice([0, 2]), "bytes_max": self.random.choice([60, 999])}
+            limits["in_company"] = self.random.random() < 0.2
             answer = await self.both(lambda store: store.get_waiting_jobs(owner, jobtype, limit, **limits))
             if isinstance(answer, list):
                 self.held += answer
@@ -119,8 +126,49 @@ class Walk:
         await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
 
     async def cancel(self) -> None:
-        ids = [job.id for job in self.random.sample(self.jobs, min(len(self.jobs), 1))]
+        generation = self.random.choice([0, 0, self.random.choice([0, *self.revisions])])
+        ids = [cancel_of(job.id, generation) for job in self.random.sample(self.jobs, min(len(self.jobs), 1))]
         await self.lane(Lane.CANCELS, lambda store, at: store.apply_cancels(JOURNAL, *at, ids))
+
+    async def push_named(self) -> None:
+        """Under one of a few names; now and then the job never comes."""
+        name, replace = self.random.choice(("red", "blue")), self.random.random() < 0.3
+        digest = self.random.choice(("d1", "d2"))
+        job = self.make()
+        wanted = NameWanted(name, job.id, digest, replace)
+        given = await self.both(lambda store: store.reserve_names([wanted]))
+        await self.both(lambda store: store.resolve(name))
+        if not isinstance(given, list) or not given[0].revision or self.random.random() < 0.2:
+            return
+        kind = ChangeKind.REPLACE if given[0].verdict is Verdict.REPLACE else ChangeKind.NEW
+        change = Change(given[0].revision, given[0].revision, kind, digest)
+        named = structs.replace(job, id=given[0].job_id, name=name, change=change)
+        self.revisions.append(given[0].revision)
+        await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [named]))
+
+    async def change(self) -> None:
+        """Another content, for any job: what waits, runs, has ended, or has not come yet; in any order."""
+        revision = await self.both(lambda store: store.reserve_change())
+        if not isinstance(revision, int) or not self.jobs:
+            return
+        self.revisions.append(revision)
+        kind = self.random.choice((ChangeKind.EDIT, ChangeKind.RETRY))
+        base = self.random.choice([0, *self.revisions]) if kind is ChangeKind.EDIT else revision
+        job = self.random.choice(self.jobs)
+        priority, jobtype = self.random.randint(-2, 2), self.random.choice(TYPES)
+        late = self.random.choice([revision, self.random.choice(self.revisions)])
+        changed = structs.replace(
+            job, priority=priority, jobtype=jobtype, change=Change(late, min(base, late), kind), argument=b"\x02"
+        )
+        await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [changed]))
+
+    async def delete(self) -> None:
+        if self.random.random() < 0.5:
+            ids = [job.id for job in self.random.sample(self.jobs, min(len(self.jobs), 2))]
+            await self.both(lambda store: store.delete_dead(ids))
+        else:
+            before_ms = self.clock.wall_ms() - self.random.choice([0, 5_000])
+            await self.both(lambda store: store.clean_ended(before_ms, 3))
 
     async def lane(self, lane: Lane, call: Callable[[Store, tuple[int, int]], Awaitable[Any]]) -> None:
         """Apply at the present position; now and then twice, or from a wrong one."""
@@ -139,7 +187,8 @@ class Walk:
     async def release(self) -> None:
         if self.owners:
             owner, held = self.owner(), self.random.sample(self.held, min(len(self.held), 3))
-            await self.both(lambda store: store.release_jobs(owner, holds(held)))
+            how, delay_ms = self.random.choice([Release.UNGET, *Release]), self.random.choice([0, 700])
+            await self.both(lambda store: store.release_jobs(owner, holds(held), how, delay_ms))
 
     async def reassert(self) -> None:
         """Say that we hold what we once held, what was never ours, and what has not come yet."""
@@ -209,6 +258,8 @@ class Walk:
         for job in self.jobs:
             await self.both(partial(get_job, job.id))
         await self.both(lambda store: store.get_waiting_jobtypes(None, 9))
+        await self.both(lambda store: store.list_types(9))
+        await self.both(partial(listed, self.random.randint(1, 60)))
         await self.both(lambda store: store.applied(JOURNAL))
         for owner in self.owners:
             await self.both(partial(get_held, owner))
@@ -219,6 +270,20 @@ class Walk:
 async def get_job(job_id: str, store: Store) -> object:
     """For `both`."""
     return await store.get_job(job_id)
+
+
+async def listed(limit: int, store: Store) -> list[str]:
+    """All jobs, page by page: each once, in whatever order more than a page has."""
+    found: list[str] = []
+    cursor = ""
+    while True:
+        page = await store.list_jobs(None, None, None, limit, cursor)
+        ids = [view.id for view in page.jobs]
+        assert ids == sorted(ids, reverse=True)
+        found += ids
+        if not page.cursor:
+            return sorted(found)
+        cursor = page.cursor
 
 
 async def get_held(owner: Owner, store: Store) -> object:

@@ -97,7 +97,14 @@ local function retry(one, sysid)
   elseif one.delay_ms > 0 then
     redis.call('ZADD', K.later, now_ms + one.delay_ms, one.id)
   else
-    add_ready(one.jobtype, one.priority, one.id)
+    local jobtype, priority = one.jobtype, one.priority
+    if changed(one.id) > 0 then
+      -- It was edited while it ran: the outcome tells what it was before.
+      local now_jobtype, now_priority = header(redis.call('HGET', K.jobs, one.id) or '')
+      jobtype, priority = now_jobtype or jobtype, now_priority or priority
+      expect_kind(ready_key(jobtype), 'ready')
+    end
+    add_ready(jobtype, priority, one.id)
   end
   redis.call('ZREM', held_key(sysid), one.id)
 end
