@@ -86,13 +86,21 @@ async def cancel(parts: Parts, job_id: str) -> State:
 
 async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> bool:
     """Journal cancels. Whether the store is known to hold them: then none of these will start that is not running."""
-    records = [cancel_of(job.id, job.generation) for job in found]
+    coming = 0
+    if any(isinstance(job, Coming) for job in found):
+        # Which life of it is in some journal nobody knows here: all that began before now are meant.
+        try:
+            coming = await parts.store.reserve_change()
+        except StoreAway:
+            coming = 0
+    records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming) for job in found]
     position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
     applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    return applied and parts.control.settled()
+    unsure = not coming and any(isinstance(job, Coming) for job in found)
+    return applied and parts.control.settled() and not unsure
 
 
 async def _purge(parts: Parts, given: str, job_id: str) -> None:

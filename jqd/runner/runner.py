@@ -242,7 +242,8 @@ class Runner:
         for job_id in job_ids:
             parcel = self._desk.parcels.get(job_id)
             if parcel is None:
-                self._asked.note(job_id)
+                if self._ledger.find(job_id) is None:  # otherwise it has just stopped here
+                    self._asked.note(job_id)
             elif not parcel.withdraw(job_id) and self._tell is not None and parcel.worker.protocol != "lightjq":
                 self._tell(parcel, job_id)
 

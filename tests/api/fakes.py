@@ -93,6 +93,7 @@ class FakeStore:
         self.durable = True
         self.waited_for: list[int] = []
         self.names: dict[str, str] = {}
+        self.changes = 100
         self.held: dict[Owner, dict[str, int]] = {}
         self.types: list[TypeView] = []
         self.asked: list[tuple[Any, ...]] = []
@@ -119,6 +120,12 @@ class FakeStore:
         ids = parse_id(job_id)
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
+
+    async def reserve_change(self) -> int:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.changes += 1
+        return self.changes
 
     async def resolve(self, name: str) -> str | None:
         await trio.lowlevel.checkpoint()

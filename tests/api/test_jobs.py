@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.errors import JournalRefused, StoreRefused
+from jqd.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.job import Fate, State
 from jqd.jobid import IdSource
 from jqd.record import Lane
@@ -321,6 +321,19 @@ async def test_a_cancel_is_not_confirmed_while_daemons_still_tell_the_store_what
 async def test_a_job_not_ingested_yet_meets_its_cancel(edge):
     job_id = await pushed(edge)
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    assert edge.journal.cancels() == [f"{job_id}@101"], "whatever life of it the journal holds"
+
+
+async def test_a_cancel_without_a_number_promises_nothing(edge, monkeypatch):
+    """The store goes after the first look, comes back for the rest: nobody knows which life of the job was meant."""
+    job_id = await pushed(edge)
+
+    async def away() -> int:
+        raise StoreAway("gone for a moment")
+
+    monkeypatch.setattr(edge.store, "reserve_change", away)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+    assert edge.journal.cancels() == [job_id]
 
 
 @pytest.mark.parametrize(("full", "status"), [(True, 507), (False, 503)])

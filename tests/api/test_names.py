@@ -95,15 +95,37 @@ async def test_what_has_ended_begins_anew_with_replace(edge, fate):
     assert await arguments(edge) == [2]
 
 
-async def test_the_id_of_a_cancelled_or_deleted_job_is_free(edge):
+async def test_a_cancelled_job_stays_cancelled_when_it_is_pushed_again(edge):
     await push(edge, JOB)
     assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
-    assert (await push(edge, {**JOB, "argument": 2}))[0] == 201
+    assert (await push(edge, JOB))[0] == 200, "it may be the repetition of a push that came before the cancel"
+    assert (await push(edge, {**JOB, "argument": 2}))[0] == 409
+    assert await edge.claim() == []
+    assert (await push(edge, {**JOB, "argument": 2, "replace": True}))[0] == 201
     assert await arguments(edge) == [2]
+
+
+async def test_the_id_of_a_deleted_job_is_free(edge):
     await edge.ended(Fate.FAILED, **{**JOB, "job_id": "b"})
     assert (await edge.call("DELETE", "/v1/jobs/b?purge=1")).status == 204
     assert (await push(edge, {**JOB, "job_id": "b", "argument": 3}))[0] == 201
     assert await arguments(edge) == [3]
+
+
+@pytest.mark.parametrize("many", [True, False])
+async def test_a_job_on_its_way_is_cancelled_whatever_its_generation(edge, many, monkeypatch):
+    """It is in the journal still when its cancel is applied: lanes do not wait for each other."""
+    assert (await edge.call("POST", "/v1/jobs", JOB)).status == 201
+    edge.cancels_first = True
+    if many:
+        told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ["order/17"]})
+        assert told.body["changed"] == 1
+    else:
+        assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    edge.cancels_first = False
+    await edge.apply()
+    assert await edge.claim() == []
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "cancelled"
 
 
 async def test_a_replaced_job_can_be_cancelled(edge):

@@ -35,6 +35,9 @@ class Whole(Edge):
         control: Any = self.control
         control.wait_applied = self._wait_applied
         self.apply_fails = False
+        self.cancels_first = False
+        """Whether the lane of jobs stands still."""
+        self._behind: list[tuple[Lane, int, bytes]] = []
 
     async def begin(self) -> "Whole":
         """Take the seat of a daemon that runs jobs."""
@@ -56,16 +59,22 @@ class Whole(Edge):
             await self._apply()
 
     async def _apply(self) -> None:
-        for lane, _, body in self.journal.frames[self._taken :]:
+        waiting = self._behind + self.journal.frames[self._taken :]
+        self._taken = len(self.journal.frames)
+        self._behind = []
+        for lane, count, body in waiting:
+            if lane is Lane.JOBS and self.cancels_first:
+                self._behind.append((lane, count, body))
+                continue
             start = self._positions[lane]
             end = self._positions[lane] = start + 1
             if lane is Lane.JOBS:
                 await self.whole.apply_jobs(JOURNAL_ID, start, end, decode_jobs(body))
             else:
                 await self.whole.apply_cancels(JOURNAL_ID, start, end, decode_cancels(body))
-        self._taken = len(self.journal.frames)
         for lane in Lane:
-            self.journal.read_points[lane] = self.journal.end
+            if lane is not Lane.JOBS or not self._behind:
+                self.journal.read_points[lane] = self.journal.end
 
     async def claim(self, name: str = "mail", limit: int = 100) -> list[Held]:
         """Claim what is ready."""

@@ -114,6 +114,18 @@ async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenH
         assert again[0].job.id in house.outcomes
 
 
+async def test_a_cancel_of_what_has_just_stopped_is_not_remembered(open_house: OpenHouse) -> None:
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold()
+        await house.run_to_end(held)
+        house.runner.cancel(ids(held))
+        house.runner.settled(ids(held))
+        house.outcomes.clear()
+        await house.run_to_end(held)
+        assert worker.cancels == []
+
+
 async def test_what_is_remembered_is_bounded() -> None:
     asked = Asked()
     for number in range(ASKED_MAX + 1):
