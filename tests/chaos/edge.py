@@ -29,6 +29,7 @@ class Edge:
         self._mode = "pass"
         self._delay_s = 0.0
         self._mended = trio.Event()
+        self._mended.set()
         self._open: set[trio.CancelScope] = set()
         self._muted_by: tuple[bytes, trio.Event] | None = None
 
@@ -42,7 +43,7 @@ class Edge:
     def misbehave(self, mode: str, delay_s: float = 0.0) -> None:
         """From now on."""
         self._mode, self._delay_s = mode, delay_s
-        if mode in ("hole", "mute"):
+        if mode in ("hole", "mute") and self._mended.is_set():
             self._mended = trio.Event()
         if mode == "cut":
             for scope in self._open:

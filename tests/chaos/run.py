@@ -152,7 +152,7 @@ class Traffic:
         """Somebody else than its pusher wants it cancelled, at once or a little later."""
         await trio.sleep(self._source.choice((0.0, 0.0, 0.3, 1.0)))
         url = self._source.choice(self._cluster.urls)
-        self._history.add("cancel_invoke", job=job_id)
+        self._history.add("cancel_invoke", job=job_id, daemon=self._name(url))
         try:
             answer = await self._http.delete(f"{url}/v1/jobs/{job_id}", timeout=CALL_S)
         except httpx2.TransportError as error:
@@ -161,7 +161,7 @@ class Traffic:
         if answer.status_code == 204:
             self._history.add("cancel_ok", job=job_id)
         elif answer.status_code == 404:
-            self._history.add("read", job=job_id, t0=time.monotonic(), state="unknown")
+            self._history.add("read", job=job_id, t0=time.monotonic(), state="unknown", daemon=self._name(url))
         else:
             self._history.add("cancel_info", job=job_id, why=f"{answer.status_code}")
 
@@ -182,7 +182,10 @@ class Traffic:
             return  # nothing was told, so nothing can be wrong
         if answer.status_code in (200, 404):
             state = answer.json()["state"] if answer.status_code == 200 else "unknown"
-            self._history.add("read", job=job_id, t0=t0, state=state)
+            self._history.add("read", job=job_id, t0=t0, state=state, daemon=self._name(url))
+
+    def _name(self, url: str) -> str:
+        return f"daemon-{self._cluster.urls.index(url)}"
 
 
 class Nemesis:

@@ -1,8 +1,9 @@
-"""A daemon that stands still, dies or leaves with jobs in its hand and the answer to a claim on its way.
+"""A daemon that stands still, is cut off, dies or leaves with jobs in its hand and the answer to a claim on its way.
 
 Each patient has a worker of its own and one jobtype. It gets jobs to run; then a claim goes to the store, and before
-the answer arrives the daemon is struck. Meanwhile another daemon is given that worker, too. When the patient wakes up
-it must notice before it sends anything: the job of that claim is not started by it, and what others did stays as it is.
+the answer arrives the daemon is struck. Meanwhile another daemon is given that worker, too. When the patient wakes up,
+or reaches the store again, it must notice before it sends anything: the job of that claim is not started by it, and
+what others did stays as it is.
 """
 
 import os
@@ -35,7 +36,7 @@ MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
 POLL_S = 0.02
 WAIT_S = 20.0
 IN_HAND = 4
-LONG_MS = 400  # they end while their daemon stands still, and the answer waits for it
+LONG_MS = 800  # they end while their daemon stands still, and the answer waits for it
 
 
 @dataclass
@@ -92,16 +93,24 @@ class Ward:
         while (view := await self.view(patient.claimed)) is None or view.state is not State.RUNNING:
             await trio.sleep(POLL_S)
 
-    async def offer(self, patient: Patient) -> None:
-        """The daemon that is well gets the worker for this jobtype, too."""
+    async def offer(self, patient: Patient) -> str:
+        """The daemon that is well gets the worker for this jobtype, too. Returns where that can be deleted."""
         url = self.well.url + "/v1/workers"
         card = {"name": patient.jobtype, "url": patient.worker_url, "jobs": [patient.jobtype], "max_jobs": 32}
-        (await self.http.post(url, content=_packed(card), headers=MSGPACK)).raise_for_status()
+        answer = await self.http.post(url, content=_packed(card), headers=MSGPACK)
+        return f"{url}/{answer.raise_for_status().json()['worker_id']}"
 
     async def view(self, job_id: str) -> JobView | None:
         """The job as the store has it; None before it came there."""
         view = await self.store.get_job(job_id)
         return view if isinstance(view, JobView) else None
+
+    async def still_held(self, patient: Patient) -> list[str]:
+        """What of it had not ended when it was struck: of that the claim is always one."""
+        views = {job_id: await self.view(job_id) for job_id in (*patient.running, patient.claimed)}
+        held = [job_id for job_id, view in views.items() if view is not None and view.state is State.RUNNING]
+        assert patient.claimed in held, f"{patient.jobtype}: {views}"
+        return held
 
     async def wait_ended(self, job_ids: list[str]) -> None:
         """All succeed."""
@@ -153,52 +162,68 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
 
 
 @pytest.mark.timeout(150)
-async def test_a_daemon_that_stood_still_notices_before_it_sends_and_changes_nothing(tmp_path: Path) -> None:
+async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
+    tmp_path: Path,
+) -> None:
     leases = (0.5, 1.1, 3.0, 20.0)
     async with ward(tmp_path, len(leases), LEASE) as all_:
         async with trio.open_nursery() as nursery:
             for patient, times in zip(all_.patients, leases, strict=True):
-                nursery.start_soon(_stand_still, all_, patient, times)
-        reaped = all_.reaped()
-        assert all_.patients[0].sysid not in reaped
-        assert all(patient.sysid in reaped for patient in all_.patients[2:])  # at 1.1 it may just come back in time
+                nursery.start_soon(_suffer, all_, patient, times)
         assert not any(await all_.cluster.stop())
 
 
-async def _stand_still(all_: Ward, patient: Patient, leases: float) -> None:
+async def _suffer(all_: Ward, patient: Patient, leases: float) -> None:
+    """Stand still for so long; those who are back soon are cut off from the store as long, meanwhile."""
+    await _strike(all_, patient, leases, cut_off=False)
+    assert (patient.sysid in all_.reaped()) == (leases > 1) or leases == 1.1  # then it may just come back in time
+    if leases < 20:
+        await _strike(all_, patient, leases, cut_off=True)
+
+
+async def _strike(all_: Ward, patient: Patient, leases: float, *, cut_off: bool) -> None:
     await all_.fill(patient)
-    os.kill(patient.daemon.child.pid, signal.SIGSTOP)
-    stopped_t = time.monotonic()
-    patient.edge.mend()  # the answer to the claim lies in its socket
-    await all_.offer(patient)
-    await trio.sleep(max(0.0, stopped_t + leases * LEASE_S - time.monotonic()))
-    jobs = [*patient.running, patient.claimed]
+    struck_t = time.monotonic()
+    meanwhile: list[str] = []
+    if cut_off:
+        patient.edge.misbehave("hole")
+        meanwhile = await all_.push(patient, 0)  # on its own disk: it needs no store for that
+    else:
+        os.kill(patient.daemon.child.pid, signal.SIGSTOP)
+        patient.edge.mend()  # the answer to the claim lies in its socket
+    jobs = await all_.still_held(patient)
+    second = await all_.offer(patient)
+    await trio.sleep(max(0.0, struck_t + leases * LEASE_S - time.monotonic()))
     before = {job_id: await all_.view(job_id) for job_id in jobs}
-    woken_t = time.monotonic()
-    os.kill(patient.daemon.child.pid, signal.SIGCONT)
+    back_t = time.monotonic()
+    if cut_off:
+        patient.edge.mend()
+    else:
+        os.kill(patient.daemon.child.pid, signal.SIGCONT)
     await all_.wait_ended(jobs)
     assert len(all_.runs(patient.claimed)) == 1, f"{leases} leases: {all_.runs(patient.claimed)}"
     for job_id in jobs:
         if leases > 1:  # before that it may trust what it holds
-            _check_sent_after(all_, patient, job_id, woken_t)
+            _check_sent_after(all_, patient, job_id, back_t)
         if leases * LEASE_S > TAKEN_OVER_S:
-            taken = [run["t"] - stopped_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]
+            taken = [run["t"] - struck_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]
             assert len(taken) == 1, f"{job_id} should run once elsewhere: {all_.runs(job_id)}"
             assert taken[0] < TAKEN_OVER_S, f"{job_id} lay for {taken[0]:.2f} s"
     for job_id, view in before.items():
         if view is not None and view.state.is_final:
             assert await all_.view(job_id) == view, f"{leases} leases: {job_id} had ended and was changed"
-    # It is of use again: what is pushed to it now runs.
-    await all_.wait_ended(await all_.push(patient, 0))
+    (await all_.http.delete(second)).raise_for_status()
+    # It is of use again: what was and is pushed to it runs.
+    await all_.wait_ended([*meanwhile, *await all_.push(patient, 0)])
 
 
-def _check_sent_after(all_: Ward, patient: Patient, job_id: str, woken_t: float) -> None:
-    """What it sends after waking up it has claimed after waking up: fences are microseconds of the store's clock."""
-    late = [run for run in all_.runs(job_id) if run["daemon"] == patient.sysid and run["t"] > woken_t]
-    woken_us = (time.time() - time.monotonic() + woken_t) * 1e6
+def _check_sent_after(all_: Ward, patient: Patient, job_id: str, back_t: float) -> None:
+    """What it sends after it is back it has claimed after that: fences are microseconds of the store's clock."""
+    late = [run for run in all_.runs(job_id) if run["daemon"] == patient.sysid and run["t"] > back_t]
+    back_us = (time.time() - time.monotonic() + back_t) * 1e6
     claims = [e for e in load(all_.cluster.history.directory) if e.get("event") == "started" and e["job_id"] == job_id]
-    fresh = [e for e in claims if e["daemon"] == patient.sysid and e["fence"] > woken_us]
-    assert len(late) <= len(fresh), f"{job_id} was sent after waking up at {woken_t:.3f}: {late}, claimed: {claims}"
+    fresh = [e for e in claims if e["daemon"] == patient.sysid and e["fence"] > back_us]
+    assert len(late) <= len(fresh), f"{job_id} was sent after coming back at {back_t:.3f}: {late}, claimed: {claims}"
 
 
 @pytest.mark.timeout(90)
@@ -214,12 +239,13 @@ async def test_a_dead_daemon_is_relieved_within_its_lease_and_a_leaving_one_at_o
         leaving.edge.mend()
         struck_t = time.monotonic()
         dead.daemon.child.kill()
+        held = await all_.still_held(dead)
         leaving.daemon.child.send_signal(signal.SIGTERM)
-        await all_.wait_ended([*dead.running, dead.claimed, leaving.claimed])
+        await all_.wait_ended([*held, leaving.claimed])
         with trio.fail_after(WAIT_S):
             while not all(len(all_.runs(job_id)) == 2 for job_id in leaving.running):
                 await trio.sleep(POLL_S)
-        for job_id in (*dead.running, dead.claimed):
+        for job_id in held:
             (taken,) = [run["t"] - struck_t for run in all_.runs(job_id) if run["daemon"] == all_.well_id]
             assert taken < TAKEN_OVER_S, f"{job_id} lay for {taken:.2f} s"
         assert len(all_.runs(dead.claimed)) == len(all_.runs(leaving.claimed)) == 1
