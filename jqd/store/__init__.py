@@ -3,7 +3,8 @@
 from jqd.store.connect import RedisStore, StoreConfig, open_store
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded
-from jqd.store.interface import (
+from jqd.store.interface import Store
+from jqd.store.shapes import (
     CALL_JOBS_MAX,
     JobView,
     Look,
@@ -16,7 +17,6 @@ from jqd.store.interface import (
     Promoted,
     Release,
     Renewed,
-    Store,
     StoreStats,
     TypeView,
     Verdict,

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from jqd.errors import StoreRefused
 from jqd.job import NIL, Fate, Held, Job, Outcome, State
 from jqd.jobid import parse_id
-from jqd.store.interface import JobView, Member, OnItsWay
 from jqd.store.keys import Keys
+from jqd.store.shapes import JobView, Member, OnItsWay
 
 ROW_VERSION = 1
 CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow

@@ -6,192 +6,27 @@ although its answer was lost), StoreChanged (another store, or another life of i
 answer.
 """
 
-import enum
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
-
-import msgspec
+from typing import Protocol
 
 from jqd.job import Held, Job, Outcome, State
 from jqd.record import Lane
-
-CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
-
-
-class Owner(NamedTuple):
-    """Under which name and epoch a daemon holds jobs."""
-
-    sysid: str
-    epoch: int
-
-
-class Member(NamedTuple):
-    """A daemon's heartbeat as the store shows it. Both numbers only grow, even when the store is emptied."""
-
-    counter: int
-    epoch: int
-    """0: burnt, whoever lived under it can change nothing any more."""
-    through: bool
-    """It came through the recovery barrier of this life of the store."""
-
-
-class WaitingType(NamedTuple):
-    """A jobtype that has jobs ready to run."""
-
-    jobtype: str
-    priority: int
-    """The best one waiting; smaller runs first."""
-    head_id: str
-    """The job that is next: the oldest of that priority."""
-    waiting: int
-    alone: bool = False
-    """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
-
-
-class Promoted(NamedTuple):
-    """What a look at the dates brought."""
-
-    moved: int
-    next_due_ms: int | None
-    """Milliseconds until the next job falls due, 0 when more are due already, None when none has a date."""
-
-
-class StoreStats(NamedTuple):
-    """Numbers of jobs by where they lie, and the server's memory in bytes."""
-
-    waiting: int
-    scheduled: int
-    running: int
-    ended: int
-    dead: int
-    types: int
-    used_memory: int
-
-
-class Look(NamedTuple):
-    """Who answers."""
-
-    identity: str
-    """Changes whenever the store may be older than it was, emptied, or another one."""
-    settled: bool
-    """All daemons came through the recovery barrier under this very identity."""
-
-
-class Renewed(NamedTuple):
-    """What a renewal brings back."""
-
-    members: dict[str, Member]
-    settled: bool
-    cancels: list[str]
-    """Ids in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
-
-
-class Release(enum.StrEnum):
-    """What becomes of jobs that are given back without an outcome."""
-
-    UNGET = "unget"
-    """Ready at once, untried."""
-    RETRY = "retry"
-    """Eligible again after a delay, untried."""
-    ARCHIVE = "archive"
-    """Ended: it is kept to be looked at, and never runs."""
-
-
-class Verdict(enum.StrEnum):
-    """What a pusher's own id means for his job."""
-
-    NEW = "new"
-    REPLACE = "replace"
-    """It takes the place of the job that stands under that id."""
-    DUPLICATE = "duplicate"
-    """The same content was pushed before."""
-    CONFLICT = "conflict"
-    """Another content stands there, and must not be replaced."""
-
-
-class NameWanted(NamedTuple):
-    """A pusher's own id for a job that is about to be journaled."""
-
-    name: str
-    job_id: str
-    """To be used unless a job stands under that name already."""
-    digest: str
-    """Of its content, `record.content_digest`."""
-    replace: bool
-
-
-class NameGiven(NamedTuple):
-    """What the store says to that."""
-
-    verdict: Verdict
-    job_id: str
-    """The job that stands, or will stand, under that name."""
-    revision: int
-    """Of the content that may be journaled now; 0 when it must not be."""
-
-
-class TypeView(NamedTuple):
-    """A jobtype that has jobs waiting or running."""
-
-    jobtype: str
-    waiting: int
-    running: int
-    """Counted among the first thousand in each daemon's hand."""
-    oldest_ms: int
-    """When the job that is next was pushed; 0 when none waits."""
-
-
-class OnItsWay(NamedTuple):
-    """The job is not in the store, but its journal has not been applied that far: it may still come."""
-
-    last_id: str
-    """The last id applied of that journal, "" when none was."""
-
-
-class JobView(msgspec.Struct, frozen=True, gc=False):
-    """One job with all that is known of it."""
-
-    id: str
-    jobtype: str
-    name: str
-    """The pusher's own id, or empty."""
-    priority: int
-    max_retry: int
-    timeout_s: float
-    keep_result: bool
-    created_at_ms: int
-    tags: tuple[str, ...]
-    state: State
-    attempts: int
-    """Attempts begun, the present one included."""
-    eligible_at_ms: int
-    """0: at once."""
-    started_at_ms: int
-    """Of the present or last attempt; 0 when there was none."""
-    daemon: str
-    """The sysid that holds it, or empty."""
-    outcome: Outcome | None
-    """Of the last attempt that ended, without its result."""
-    history: list[Outcome]
-    """Failed attempts, oldest first; only the last few are kept."""
-    cancel_asked: bool
-    result: bytes | None
-    """One MessagePack value; None when it was not kept, or is dropped."""
-    revision: int = 0
-    """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""
-    generation: int = 0
-    """The revision of the latest change that was no mere edit. A cancel names it."""
-    argument: bytes = b"\xc0"
-    """One MessagePack value; nil in a page of jobs."""
-
-
-class Page(NamedTuple):
-    """Some jobs, newest first."""
-
-    jobs: list[JobView]
-    """Without their arguments and results."""
-    cursor: str
-    """Where to go on; "" when that was all."""
+from jqd.store.shapes import (
+    JobView,
+    Look,
+    Member,
+    NameGiven,
+    NameWanted,
+    OnItsWay,
+    Owner,
+    Page,
+    Promoted,
+    Release,
+    Renewed,
+    StoreStats,
+    TypeView,
+    WaitingType,
+)
 
 
 class Store(Protocol):

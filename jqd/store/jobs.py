@@ -10,7 +10,8 @@ from jqd.jobid import journal_number
 from jqd.log import get_logger
 from jqd.record import Lane
 from jqd.store import codec
-from jqd.store.interface import (
+from jqd.store.keys import Keys, lane_field, last_field
+from jqd.store.shapes import (
     CALL_JOBS_MAX,
     NameGiven,
     NameWanted,
@@ -20,7 +21,6 @@ from jqd.store.interface import (
     Verdict,
     WaitingType,
 )
-from jqd.store.keys import Keys, lane_field, last_field
 
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
 PAGE_JOBS = 500  # jobs per call where a method works in steps by itself

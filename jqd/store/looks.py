@@ -8,9 +8,9 @@ import msgspec
 from jqd.job import State
 from jqd.jobid import parse_id
 from jqd.store import codec
-from jqd.store.interface import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
 from jqd.store.jobs import BYTES_MAX, Caller, StoreConfig, bound, milliseconds
 from jqd.store.keys import Keys, last_field
+from jqd.store.shapes import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_LIMIT_MAX = 1_000  # jobs of one page

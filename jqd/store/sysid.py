@@ -3,9 +3,9 @@
 import re
 
 from jqd.store import codec
-from jqd.store.interface import CALL_JOBS_MAX, Member, Owner, Renewed
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller, StoreConfig
 from jqd.store.keys import Keys
+from jqd.store.shapes import CALL_JOBS_MAX, Member, Owner, Renewed
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
