@@ -203,3 +203,46 @@ async def test_a_job_that_does_not_come_is_to_be_asked_for_again(edge):
     told = await edge.call("POST", f"/v1/jobs/{job_id}/run-now", accept=JSON)
     assert (told.status, told.headers["retry-after"]) == (503, "1")
     assert "on its way" in told.body["detail"]
+
+
+# ------------------------------------------------------------ meanwhile
+
+
+async def test_a_change_that_is_not_applied_in_time_is_recorded(edge):
+    job_id = await edge.push(delay=HOUR_S)
+    edge.apply_fails = True
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/run-now", accept=JSON)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert "it is recorded that job" in told.body["detail"]
+    await edge.apply()
+    assert len(await edge.claim()) == 1
+
+
+async def test_a_job_that_starts_while_it_is_changed(edge, monkeypatch):
+    job_id = await edge.push(argument="old")
+    real = edge.whole.reserve_change
+
+    async def late() -> int:
+        await edge.claim()
+        revision: int = await real()
+        return revision
+
+    monkeypatch.setattr(edge.whole, "reserve_change", late)
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"}, accept=JSON)
+    assert told.status == 409
+    assert "running" in told.body["detail"]
+
+
+async def test_a_job_that_is_gone_once_it_is_changed(edge, monkeypatch):
+    job_id = await edge.push()
+    real, calls = edge.whole.get_job, 0
+
+    async def gone(wanted: str) -> Any:
+        nonlocal calls
+        calls += 1
+        return await real(wanted) if calls == 1 else None
+
+    monkeypatch.setattr(edge.whole, "get_job", gone)
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 1}, accept=JSON)
+    assert told.status == 409
+    assert "deleted" in told.body["detail"]

@@ -209,3 +209,11 @@ async def test_without_a_journal_nothing_is_promised(edge):
     edge.journal.refuse = JournalRefused("no space", full=True)
     assert (await edge.call("POST", "/v1/jobs/cancel", {"name": "mail"})).status == 507
     assert (await edge.whole.list_jobs(State.CANCELLED, None, None, 9, "")).jobs == []
+
+
+async def test_one_named_job_that_cannot_be_looked_at_stops_the_request(edge):
+    await edge.push(job_id="a")
+    edge.control.calm = False
+    told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ["a", "nobody's"]})
+    assert told.status == 503, "whose that id is nobody can say while the store is told what it forgot"
+    assert edge.journal.cancels() == []

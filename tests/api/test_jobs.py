@@ -381,3 +381,10 @@ async def test_a_job_that_is_replaced_for_ever_is_not_cancelled_for_ever(edge):
     told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
     assert (told.status, told.body["state"]) == (202, "waiting")
     assert edge.journal.cancels() == [f"{job_id}@{n}" for n in (1, 2, 3)]
+
+
+async def test_a_cancel_of_an_id_nobody_gave_is_not_recorded_without_the_store(edge):
+    ahead = IdSource(journal=JOURNAL, salt=1, clock=edge.clock, after_ms=edge.clock.wall_ms() + 5).take(1).first
+    edge.store.away = True
+    assert (await edge.call("DELETE", f"/v1/jobs/{ahead}")).status == 404
+    assert edge.journal.frames == []

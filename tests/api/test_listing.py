@@ -194,3 +194,13 @@ async def test_what_has_not_ended_is_not_deleted(edge, state):
 
 def quoted(own: str) -> str:
     return quote(own, safe="")
+
+
+async def test_what_somebody_else_deleted_at_the_same_time_is_not_there(edge, monkeypatch):
+    job_id = edge.add(State.FAILED)
+
+    async def too_late(job_ids: object) -> list[str]:
+        return []
+
+    monkeypatch.setattr(edge.store, "delete_dead", too_late)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}?purge=1")).status == 404

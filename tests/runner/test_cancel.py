@@ -1,5 +1,7 @@
 """Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
 
+from typing import Any
+
 import msgpack
 import pytest
 import trio
@@ -254,4 +256,16 @@ async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> Non
         await trio.testing.wait_all_tasks_blocked()
         assert house.runner.done(card.id, held[0].job.id, Report(result=msgpack.packb(1))) is DoneAnswer.TAKEN
         await house.stopped(1)
+        assert worker.cancels == []
+
+
+async def test_a_worker_is_not_told_of_a_job_that_has_ended_meanwhile(open_house: OpenHouse) -> None:
+    """It ended while others were told."""
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold()
+        await house.run_to_end(held)
+        nothing: Any = None  # neither its parcel nor the connections are touched
+        parcel: Any = object()
+        await house.runner._teller.tell(nothing, parcel, held[0].job.id)
         assert worker.cancels == []
