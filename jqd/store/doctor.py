@@ -114,7 +114,7 @@ def _shut_out(error: redis.RedisError) -> Finding:
             REFUSE,
             "the store's user may not do what jqd needs",
             f"the server answers: {words}",
-            "ACL SETUSER name ~{jqd:* +@read +@write +@scripting +@connection +info +time +wait +waitaof +config|get "
+            "ACL SETUSER name ~{jqd:* +@read +@write +@scripting +@connection +info +time +config|get "
             "(with the prefix you use)",
         )
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):

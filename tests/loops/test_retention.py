@@ -1,7 +1,7 @@
 """The journal's space: what may go goes, unfinished jobs are copied forward, and nothing is deleted too early."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 4_000
 
 
 @asynccontextmanager
-async def small() -> AsyncIterator[tuple[House, Retention]]:
+async def small(unsafe: Callable[[], bool] = lambda: False) -> AsyncIterator[tuple[House, Retention]]:
     """A daemon whose journal has short segments and keeps nothing it need not."""
     clock = TrioClock()
     config = JournalConfig(
@@ -42,6 +42,7 @@ async def small() -> AsyncIterator[tuple[House, Retention]]:
                 lanes=here.lanes,
                 clock=clock,
                 source=random.Random(2),
+                unsafe=unsafe,
             ),
         )
 
@@ -115,6 +116,21 @@ async def test_one_unfinished_job_pins_nothing_and_is_copied_as_it_was(autojump_
         view = await here.store.get_job(ids[3])
         assert isinstance(view, JobView)
         assert (view.state, view.jobtype) == (State.WAITING, "a")
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_goes_on_the_word_of_a_store_that_would_lose_jobs(autojump_clock: None) -> None:
+    unsafe = [True]
+    async with small(unsafe=lambda: bool(unsafe)) as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await push(here, 60)
+        await finish(here, owner, set())
+        await nursery.start(retention.run)
+        await trio.sleep(10 * EVERY_S)
+        assert here.journal.start == 0
+        unsafe.clear()
+        await until(lambda: here.journal.stats().segments == 1)
         nursery.cancel_scope.cancel()
 
 

@@ -15,10 +15,12 @@ import redis
 from jqd.clock import ManualClock, SystemClock
 from jqd.errors import StoreAway
 from jqd.finding import Finding, Severity, refusals
-from jqd.store import StoreConfig
+from jqd.store import StoreConfig, open_store
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
+from tests.contract.bench import StoreBench
+from tests.store.test_planted import CALLS, Furnished
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
 GOOD = {
@@ -212,12 +214,23 @@ async def test_a_user_who_may_not_do_enough_is_told_what(
     assert said in str(finding)
 
 
-async def test_the_rights_that_are_named_are_enough(fresh_valkey: Valkey) -> None:
-    with user(fresh_valkey, "~other:*", "+@all") as url:
+@pytest.mark.parametrize("name", ["fresh_valkey", "fresh_redis"])
+async def test_the_rights_that_are_named_are_enough(request: pytest.FixtureRequest, name: str) -> None:
+    """For every method; and on the oldest server, where some commands do not exist."""
+    server: Valkey = request.getfixturevalue(name)
+    with user(server, "~other:*", "+@all") as url:
         (finding,) = await examine(StoreConfig(url=url))
-    words = finding.mend.split()
-    with user(fresh_valkey, *(word for word in words if word[0] in "+~")) as url:
-        assert await examine(StoreConfig(url=url)) == []
+    rights = [word for word in finding.mend.split() if word[0] in "+~"]
+    with user(server, *rights) as url, redis.Redis.from_url(server.url) as client:
+        assert not refusals(await examine(StoreConfig(url=url)))
+        clock = ManualClock()
+        async with open_store(StoreConfig(url=url), now_ms=clock.wall_ms) as store:
+            here = Furnished(StoreBench(store, clock), client)
+            await here.fill()
+            for call in CALLS.values():
+                here.again()
+                await call(here)
+            assert await store.wait_durable()
 
 
 def test_all_commands_of_our_scripts_are_asked_for() -> None:
