@@ -193,6 +193,19 @@ async def test_a_full_server_takes_no_jobs_but_ends_them(bench: StoreBench, clie
     await bench.store.release_sysid(owner)
 
 
+async def test_a_server_that_takes_no_more_clients_is_weather(config: StoreConfig, client: "redis.Redis") -> None:
+    before = client.config_get("maxclients")["maxclients"]
+    client.config_set("maxclients", 1)  # the one that sets it
+    try:
+        async with open_store(config) as store:
+            with pytest.raises(StoreAway, match="stats"):
+                await store.stats()
+            client.config_set("maxclients", before)
+            assert (await store.stats()).waiting == 0
+    finally:
+        client.config_set("maxclients", before)
+
+
 # ---------------------------------------------------------------- mischief
 
 
