@@ -22,11 +22,11 @@ from jqd.errors import ConfigError, StoreAway, StoreChanged
 from jqd.store import codec
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
-from jqd.store.interface import Look
 from jqd.store.jobs import JobMethods, StoreConfig
 from jqd.store.keys import Keys
 from jqd.store.looks import LookMethods
 from jqd.store.scripts import OtherServer, Scripts, translate
+from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.sysid import SysidMethods
 
 __all__ = ["RedisStore", "StoreConfig", "open_store"]
@@ -118,6 +118,22 @@ class Connection:
             accepted.changed = str(error)
             raise
 
+    async def expect_in_place(self) -> None:
+        """Raise StoreChanged when the store is elsewhere by now, although a server still answers here.
+
+        One that lost sight of the others goes on as if nothing had happened, until somebody tells it.
+        """
+        accepted, here = self._accepted, getattr(self._client.connection_pool.connection_class, "last", None)
+        if self._finder is None or here is None:
+            return
+        try:
+            found = await trio.to_thread.run_sync(self._finder.find, limiter=self._limiter, abandon_on_cancel=False)
+        except redis.RedisError:
+            return  # nobody can tell, as when all sentinels are down: the server we have is as good as before
+        if found != here:
+            accepted.changed = f"the store is at {found} by now, not at {here} any more: a failover"
+            raise StoreChanged(accepted.changed)
+
     def close(self) -> None:
         """Close all connections. Nothing may be under way."""
         self._client.close()
@@ -164,6 +180,18 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
         for connection in (self._bulk, self._beat, self._waiting):
             connection.accept(accepted)
         return Look(accepted.identity, settled == accepted.identity.encode())
+
+    async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+        """See Store. Trust in a seat is trust in the server that keeps it: it must still be the store."""
+        try:
+            answer = await super().renew_sysid(owner, through=through, settle=settle)
+        except StoreChanged:
+            raise
+        except StoreAway:
+            await self._beat.expect_in_place()
+            raise
+        await self._beat.expect_in_place()
+        return answer
 
     async def new_life(self, identity: str) -> None:
         """See Store."""

@@ -161,11 +161,13 @@ class _Found:
     """Before a connection is opened: where to?"""
 
     finder: Finder
+    last: Address | None = None
+    """Where the last connection of this client was opened to."""
     host: str
     port: int
 
     def _connect(self) -> Any:
-        self.host, self.port = self.finder.find()
+        self.host, self.port = type(self).last = self.finder.find()
         return super()._connect()  # type: ignore[misc]  # of the kind of connection it is mixed with
 
 
