@@ -7,8 +7,9 @@ from typing import Any
 import structlog
 import trio
 
-from jqd.testing.sim import Report, simulate
+from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
+from jqd.testing.sim.plan import KINDS
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -17,12 +18,17 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
+    parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {','.join(KINDS)}")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
+    kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
+    if unknown := set(kinds or ()) - set(KINDS):
+        parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
     broken = starts = 0
     for seed in seeds:
-        report = simulate(seed, log=_say if chosen.trace else None)
+        plan = make_plan(seed, None if kinds is None else frozenset(kinds))
+        report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
         if chosen.trace:
             _print_events(report)

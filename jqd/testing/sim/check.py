@@ -20,7 +20,7 @@ import trio
 
 from jqd.job import Fate, State
 from jqd.testing.sim.loop import EPOCH_MS
-from jqd.testing.sim.plan import Plan
+from jqd.testing.sim.plan import STORE, Plan
 
 DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
 
@@ -126,6 +126,13 @@ class History:
         self._check_start(story, life, fence, now_s)
         story.attempts.append(Attempt(life, life.partition(".")[0], fence, now_s))
 
+    def cancelled(self, number: int, node: str) -> None:
+        """A cancel was answered 204."""
+        story = self.stories[number]
+        story.cancelled.append((trio.current_time(), node))
+        for life in self._runs(story.job_id, ""):
+            self.wrong(f"cancel: job {number} was answered 204 by {node} while {life} runs it")
+
     def ended(self, life: str, number: int, fence: int, fate: Fate) -> None:
         """A daemon heard how an attempt ended, and will say so."""
         self.note("end", life, number, fence, fate.name)
@@ -141,7 +148,8 @@ class History:
         for other in self._runs(story.job_id, life):
             self.wrong(f"overlap: {name} started by {life} while {other} runs it and rightly trusts its lease")
         for at_s, node in story.cancelled:
-            if not self._cancel_forgotten(at_s, node, now_s):
+            takers = {node, *(each for _, each in story.cancels)}
+            if not any(self._cancel_forgotten(at_s, taker, now_s) for taker in takers):
                 self.wrong(f"cancel: {name} started by {life} after a 204 given by {node} at {at_s:.3f} s")
         for attempt in story.attempts:
             if attempt.fate not in (None, Fate.RETRY) and not self._explained(attempt, now_s):
@@ -182,12 +190,30 @@ class History:
                 self.wrong(f"stuck: job {number} is still {state.value}")
             elif state is State.CANCELLED and not story.cancels:
                 self.wrong(f"lost: job {number} is cancelled, and nobody asked for that")
+            elif state is State.CANCELLED and self._surely_succeeded(story):
+                self.wrong(f"lost: job {number} had succeeded, and counts as cancelled")
             elif state is State.SUCCEEDED and Fate.SUCCEEDED not in fates:
                 self.wrong(f"lost: job {number} counts as succeeded, but no attempt of it did")
-            elif state is State.FAILED and not fates & {Fate.FAILED, Fate.DEAD}:
+            elif state is State.FAILED and not fates & {Fate.FAILED, Fate.DEAD} and not self._is_poison(story):
                 self.wrong(f"lost: job {number} counts as failed, but no attempt of it did")
         if not self.plan.kinds:
             self._check_calm()
+
+    def _is_poison(self, story: Story) -> bool:
+        """Whether it was in hand at so many deaths that it is not tried any more."""
+        return sum(attempt.fate is None for attempt in story.attempts) >= STORE.crash_limit
+
+    def _surely_succeeded(self, story: Story) -> bool:
+        """Whether a daemon heard so that was never away: its success was there before any end of another kind.
+
+        A store that lost data is told again lane by lane, and a cancel may come to it before the success.
+        """
+        return any(
+            attempt.fate is Fate.SUCCEEDED
+            and not self._explained(attempt, math.inf)
+            and not any(loss_s >= attempt.at_s for loss_s in self.losses)
+            for attempt in story.attempts
+        )
 
     def _check_calm(self) -> None:
         """Without a fault every start but the first follows a retry."""

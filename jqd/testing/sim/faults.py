@@ -11,6 +11,7 @@ restart   the store is started anew with all it had
 away      nobody reaches the store
 cut       one daemon does not reach the store
 slow      the store takes long to answer
+lag       what one daemon's journal holds takes long to come to the store, as behind a large backlog
 disk      a disk takes long, and some of its syncs fail
 full      a disk is full
 clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
@@ -35,7 +36,7 @@ JUMP_MS = 3_600_000
 POINTS = (
     "before renew_sysid",
     "after renew_sysid",
-    "after get_waiting_jobs",
+    *("after get_waiting_jobs",) * 8,  # nothing tells more than to be caught with fresh jobs in hand
     "before apply_outcomes",
     "after apply_outcomes",
     "before apply_jobs",
@@ -87,6 +88,7 @@ class Nemesis:
         world.clock.wrong_ms = self._hours_ms
         for node in world.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
+            node.lag_s = 0.0
             life = node.life
             if life is not None and life.link is not None:
                 life.link.cut = False
@@ -242,6 +244,12 @@ class Nemesis:
         self._world.weather.slow_s = 0.1 + 1.5 * fault.part
         await trio.sleep(fault.span_s)
         self._world.weather.slow_s = 0.0
+
+    async def _lag(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        node.lag_s = 0.3 + 3.0 * fault.part
+        await trio.sleep(fault.span_s * 3)
+        node.lag_s = 0.0
 
     async def _clock(self, fault: Fault) -> None:
         world = self._world

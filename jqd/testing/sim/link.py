@@ -51,8 +51,12 @@ class Link:
         spawn: Callable[..., None],
         note: Callable[..., None],
         moment: Callable[[str], bool],
+        lag_s: Callable[[], float],
     ) -> None:
-        """`spawn` starts a task of the world: of a call without a caller. `moment`: told of each; True: wait a turn."""
+        """Everything here is of the world: `spawn` starts a task of it, for calls whose caller is gone.
+
+        `moment` is told of each point a call comes to; True: wait a turn. `lag_s`: what applying may take besides.
+        """
         self.cut = False
         """This daemon alone does not reach it."""
         self.dead = False
@@ -63,6 +67,7 @@ class Link:
         self._spawn = spawn
         self._note = note
         self._moment = moment
+        self._lag_s = lag_s
 
     def __getattr__(self, name: str) -> Any:
         method = getattr(self._store, name)
@@ -92,6 +97,8 @@ class Link:
         if fate > 1 - weather.late:
             self._spawn(self._do_late, name, method, args, named)
             await self._give_up(name, "the request is on its way yet")
+        if name.startswith("apply_") and (lag_s := self._lag_s()):
+            await trio.sleep(source.uniform(0.0, lag_s))
         await self._travel()
         if self.is_broken():
             await self._give_up(name, "the way to the store broke")

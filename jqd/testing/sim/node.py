@@ -19,16 +19,14 @@ from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import Entry
-from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
-from jqd.testing.sim.plan import LEASE
+from jqd.testing.sim.plan import LEASE, STORE
 from jqd.testing.sim.worker import HOSTS, SLOTS
 
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
-STORE = StoreConfig(url="redis://simulated")
 
 
 class WorldClock(ManualClock):
@@ -95,6 +93,7 @@ class Node:
         self.disk = MemoryFiles()
         self.life: Life | None = None
         self.slow_disk_s = 0.0
+        self.lag_s = 0.0
         self.failing_syncs = 0.0
         self.full = False
         self._source = random.Random(f"{self.name} {seed}")

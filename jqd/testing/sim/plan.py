@@ -7,8 +7,10 @@ import random
 from dataclasses import dataclass, field
 
 from jqd.lease import LeaseConfig
+from jqd.store import StoreConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
+STORE = StoreConfig(url="redis://simulated")
 FAULTY_S = 20.0  # of the world's time in which faults come
 PAUSES = (0.5, 1.1, 3.0, 8.0)  # leases a daemon stands still
 KINDS = (
@@ -23,6 +25,7 @@ KINDS = (
     "away",
     "cut",
     "slow",
+    "lag",
     "disk",
     "full",
     "clock",
@@ -82,11 +85,12 @@ class Plan:
     faults: tuple[Fault, ...] = field(default=())
 
 
-def make_plan(seed: int) -> Plan:
-    """The plan of a seed. Pure."""
+def make_plan(seed: int, kinds: frozenset[str] | None = None) -> Plan:
+    """The plan of a seed; `kinds`: with these faults instead of its own. Pure."""
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
-    kinds = _kinds(source)
+    own = _kinds(source)
+    kinds = own if kinds is None else kinds
     works: list[Work] = []
     pushes: list[Push] = []
     for _ in range(source.randint(3, 8)):

@@ -22,8 +22,8 @@ from jqd.testing.sim.check import Away, History
 from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link, Weather
 from jqd.testing.sim.loop import RunQueue, start_in
-from jqd.testing.sim.node import STORE, Life, Node, WorldClock
-from jqd.testing.sim.plan import FAULTY_S, LEASE, Plan, Work
+from jqd.testing.sim.node import Life, Node, WorldClock
+from jqd.testing.sim.plan import FAULTY_S, STORE, Plan, Work
 from jqd.testing.sim.worker import Workers
 from jqd.testing.store import FakeStore
 
@@ -104,6 +104,7 @@ class World:
             spawn=self.spawn,
             note=lambda *what: self.history.note("store", life.label, *what),
             moment=lambda name: self.moment(node, name),
+            lag_s=lambda: node.lag_s,
         )
 
     def moment(self, node: Node, name: str) -> bool:
@@ -124,6 +125,8 @@ class World:
     def started(self, life: Life, job_id: str, number: int) -> None:
         """A worker has it from that life."""
         assert life.daemon is not None
+        if not life.daemon.membership.trusts():
+            self.history.wrong(f"doubt: job {number} started by {life.label}, which does not trust its lease")
         runner: Any = life.daemon.runner
         entry = runner._ledger.find(job_id)
         self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
@@ -175,7 +178,7 @@ class World:
         status, _ = await self._ask(node, delete_job, request, job_id)
         self.history.note("cancelled", node.name, number, status)
         if status == 204:
-            story.cancelled.append((trio.current_time(), node.name))
+            self.history.cancelled(number, node.name)
 
     async def _ask(self, node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
         """What the daemon answers; 0: nothing, for it is not there, or goes away meanwhile."""
@@ -276,6 +279,3 @@ def _text_of(error: BaseException) -> str:
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return f"{type(error).__name__}: {error}"
-
-
-__all__ = ["LEASE", "World"]

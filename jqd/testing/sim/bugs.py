@@ -1,0 +1,304 @@
+"""Mistakes of the protocol, planted in the real code by name for the time of a block: the simulation must find each.
+
+    with planted("no-barrier"):
+        simulate(seed).violations
+
+The first eleven are those that the model of the protocol was checked with; `CAUGHT` says where each is found fast.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import trio
+
+from jqd.api import jobs as jobs_api
+from jqd.job import Job, Outcome, State
+from jqd.loops import barrier as barrier_module
+from jqd.loops import dispatch as dispatch_module
+from jqd.loops.barrier import Barrier
+from jqd.loops.ingest import Chunk, Ingest
+from jqd.loops.membership import Membership
+from jqd.loops.reap import Reap
+from jqd.loops.settle import Settle
+from jqd.record import Lane, encode_cancels
+from jqd.runner.runner import Runner
+from jqd.store import Look, Member, Owner, Renewed
+from jqd.testing.bugs import Bug
+from jqd.testing.members import Entry, FakeMembers
+from jqd.testing.store import FakeStore
+
+Real = Callable[..., Any]
+
+
+def _advance_first(real: Real) -> Real:
+    async def apply(self: Ingest[Any], start: int, chunk: Chunk[Any]) -> None:
+        journal_id = self._journal.journal_id
+        self._sent_end = max(self._sent_end, chunk.end)
+        await self._store.skip(journal_id, self.lane, start, chunk.end)
+        self._advance(chunk.end)
+        await self._rules.apply(journal_id, chunk.end, chunk.end, chunk.records)
+        self._rules.applied(chunk.records)
+
+    return apply
+
+
+def _pass_by(real: Real) -> Real:
+    async def go_through(self: Barrier) -> None:
+        look: Look = await self._store.look(fresh=False)
+        self._membership.looked(look)
+        self._reap.store_changed()
+        for lane in self._lanes.values():
+            lane.recheck()
+        await self._take_seat(look, through=True)
+        self._jobs.let_go()
+        self._through_in = look.identity
+        self._membership.came_through()
+
+    return go_through
+
+
+def _never_wait(real: Real) -> Real:
+    def waited(self: Membership) -> bool:
+        return True
+
+    return waited
+
+
+def _do_not(real: Real) -> Real:
+    async def nothing(*args: Any, **named: Any) -> None:
+        await trio.lowlevel.checkpoint()
+
+    return nothing
+
+
+def _judge_by_wall_clock(real: Real) -> Real:
+    def seen(self: Reap, members: Mapping[str, Member]) -> None:
+        now_us, lease_us = self._clock.wall_ms() * 1000, self._membership.config.lease_s * 1_000_000
+        for sysid, member in members.items():
+            if sysid != self._membership.sysid and (not member.epoch or now_us - member.counter > lease_us):
+                self._dead[sysid] = member
+                self._found.set()
+
+    return seen
+
+
+def _promise_at_once(real: Real) -> Real:
+    async def cancel(parts: Any, job_id: str) -> State:
+        await parts.journal.wsync(parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
+        return State.CANCELLED
+
+    return cancel
+
+
+def _note_nothing(real: Real) -> Real:
+    def note(self: FakeStore, one: Outcome) -> bool:
+        return False
+
+    return note
+
+
+def _cancel_only_what_is_there(real: Real) -> Real:
+    def cancel(self: FakeStore, job_id: str, generation: int) -> None:
+        if job_id in self._data.entries:
+            real(self, job_id, generation)
+
+    return cancel
+
+
+def _cancel_wins(real: Real) -> Real:
+    def placed(self: FakeStore, job: Job) -> Entry:
+        if ("c", job.id) in self._data.notes:
+            self._data.early.pop(job.id, None)
+            for letter in "sdr":
+                self._data.notes.pop((letter, job.id), None)
+        entry: Entry = real(self, job)
+        return entry
+
+    return placed
+
+
+def _next_number(real: Real) -> Real:
+    def next_fence(self: FakeMembers) -> int:
+        self._data.fence += 1
+        return self._data.fence
+
+    return next_fence
+
+
+def _same_sequence(real: Real) -> Real:
+    def new_life(self: FakeMembers) -> None:
+        self._server.lives += 1
+        self._data.life, self._data.settled = f"life-{self._server.lives}", ""
+
+    return new_life
+
+
+def _count_from_one(real: Real) -> Real:
+    async def reserve(self: FakeMembers, sysid: str, *args: Any, **named: Any) -> Owner:
+        owner: Owner = await real(self, sysid, *args, **named)
+        self._data.members[sysid].counter = 1
+        return owner
+
+    return reserve
+
+
+def _count_on(real: Real) -> Real:
+    async def renew(self: FakeMembers, owner: Owner, **named: Any) -> Renewed:
+        seat = self._data.members.get(owner.sysid)
+        counter = seat.counter if seat else 0
+        answer: Renewed = await real(self, owner, **named)
+        self._data.members[owner.sysid].counter = counter + 1
+        return answer
+
+    return renew
+
+
+def _remember_observations(real: Real) -> Real:
+    def store_changed(self: Reap) -> None:
+        return
+
+    return store_changed
+
+
+def _let_go_when_written(real: Real) -> Real:
+    async def write(self: Settle, outcomes: Sequence[Outcome]) -> None:
+        await real(self, outcomes)
+        self._runner.settled(outcome.job_id for outcome in outcomes)
+
+    return write
+
+
+def _drop_all(real: Real) -> Real:
+    def stop_work(self: Runner) -> None:
+        real(self)
+        self._ledger._entries.clear()
+
+    return stop_work
+
+
+def _never_doubt(real: Real) -> Real:
+    def init(self: Runner, *args: Any, trusts: Callable[[], bool], **named: Any) -> None:
+        real(self, *args, trusts=lambda: True, **named)
+
+    return init
+
+
+class Mistake(NamedTuple):
+    """What is exchanged for it, and where the simulation finds it."""
+
+    parts: tuple[Bug, ...]
+    kinds: str
+    """Faults under which it shows, by commas; empty: those of each seed itself."""
+    seeds: tuple[int, int]
+    """A range in which it is found."""
+    finds: str
+    """How the violation begins."""
+
+    @property
+    def what(self) -> str:
+        """One sentence."""
+        return self.parts[0].what
+
+
+def _mistake(
+    kinds: str, seeds: tuple[int, int], finds: str, what: str, *parts: tuple[Any, str, Callable[[Real], Real]]
+) -> Mistake:
+    return Mistake(tuple(Bug(what, owner, name, plant) for owner, name, plant in parts), kinds, seeds, finds)
+
+
+MISTAKES: dict[str, Mistake] = {
+    "advance-first": _mistake(
+        "lost",
+        (0, 40),
+        "lost",
+        "the read point moves before the records are applied",
+        (Ingest, "_apply", _advance_first),
+    ),
+    "no-barrier": _mistake(
+        "wipe",
+        (0, 40),
+        "again",
+        "a changed store is used as if it were the same",
+        (Barrier, "_pass", _pass_by),
+        (Membership, "_waited", _never_wait),
+    ),
+    "no-reassert": _mistake(
+        "rollback",
+        (0, 40),
+        "overlap",
+        "a store that forgot is not told what is in hand",
+        (Barrier, "_arbitrate", _do_not),
+    ),
+    "reap-by-wall-clock": _mistake(
+        "clock", (0, 40), "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+    ),
+    "cancel-early": _mistake(
+        "away",
+        (0, 40),
+        "cancel",
+        "204 is said when the cancel is in the journal",
+        (jobs_api, "cancel", _promise_at_once),
+    ),
+    "no-notes": _mistake(
+        "wipe",
+        (0, 40),
+        "again",
+        "what comes before its job is not remembered",
+        (FakeStore, "_note", _note_nothing),
+        (FakeStore, "_cancel", _cancel_only_what_is_there),
+    ),
+    "overwrite-notes": _mistake(
+        "wipe,slow",
+        (0, 40),
+        "lost",
+        "a cancel overwrites what else was noted of its job",
+        (FakeStore, "_placed", _cancel_wins),
+    ),
+    "restarting-counters": _mistake(
+        "wipe",
+        (0, 40),
+        "fence",
+        "fences, epochs and heartbeats begin anew with the store",
+        (FakeMembers, "_next_fence", _next_number),
+        (FakeMembers, "_new_life", _same_sequence),
+        (FakeMembers, "reserve_sysid", _count_from_one),
+        (FakeMembers, "renew_sysid", _count_on),
+        (Reap, "store_changed", _remember_observations),
+    ),
+    "drop-on-finish": _mistake(
+        "rollback",
+        (0, 40),
+        "again",
+        "a job is out of hand when its outcome is in the journal",
+        (Settle, "_write", _let_go_when_written),
+    ),
+    "drop-on-doubt": _mistake(
+        "slow", (0, 40), "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+    ),
+    "no-reconcile": _mistake(
+        "lost",
+        (0, 40),
+        "stuck",
+        "nobody compares what the store takes for held with what is in hand",
+        (dispatch_module, "reconcile", _do_not),
+        (barrier_module, "reconcile", _do_not),
+    ),
+    "never-doubt": _mistake(
+        "pause",
+        (0, 40),
+        "doubt",
+        "a daemon that stood still sends what it has in hand",
+        (Runner, "__init__", _never_doubt),
+    ),
+}
+"""By name."""
+
+
+@contextmanager
+def planted(name: str) -> Iterator[None]:
+    """Make this mistake for the time of the block. KeyError when there is none of that name."""
+    with ExitStack() as stack:
+        for part in MISTAKES[name].parts:
+            stack.enter_context(part.planted())
+        yield
