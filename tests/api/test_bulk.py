@@ -178,6 +178,20 @@ async def test_what_ended_before_a_date_is_deleted_but_never_the_dead(edge, dry_
     assert await all_of(edge, "/v1/jobs/clean", {"before": before}) == ((12, 12, 2) if dry_run else (0, 0, 1))
 
 
+# ------------------------------------------------------------ in time
+
+
+async def test_a_request_that_takes_long_ends_with_its_step(edge, monkeypatch):
+    monkeypatch.setattr(bulk, "WITHIN_S", 0.0)
+    for _ in range(10):
+        await edge.ended(Fate.FAILED)
+    assert await all_of(edge, "/v1/jobs/retry", {"state": "failed"}) == (10, 10, 3)
+    for _ in range(10):
+        await edge.ended(Fate.SUCCEEDED)
+    edge.clock.advance(DAY_S)
+    assert await all_of(edge, "/v1/jobs/clean", {"before": edge.clock.wall_ms() / 1000}) == (10, 10, 4)
+
+
 # ------------------------------------------------------------ refused
 
 
