@@ -18,7 +18,7 @@ class Cancel(enum.Enum):
     CANCELLED = "cancelled"
     """The job will not start."""
     RECORDED = "recorded"
-    """It is running: its worker is told to stop, and it is not tried again. Or the store is away: it may still start."""
+    """It is running: its worker is told to stop, it is not tried again. Or the store is away: it may still start."""
     TOO_LATE = "too late"
     """It had ended already."""
 
