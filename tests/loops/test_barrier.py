@@ -45,6 +45,16 @@ async def test_the_first_daemon_of_a_store_nobody_used_claims_at_once(autojump_c
         nursery.cancel_scope.cancel()
 
 
+async def claimed_here(here: House, nursery: trio.Nursery) -> tuple[str, Held]:
+    """A job is pushed at this daemon, ingested and claimed."""
+    (job_id,) = await push(here)
+    await here.join(nursery)
+    owner = await here.membership.wait_claimable()
+    await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+    (held,) = await claim(here, owner)
+    return job_id, held
+
+
 async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_its_endings_are_applied(
     autojump_clock: None,
 ) -> None:
@@ -53,11 +63,7 @@ async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_i
     config = JournalConfig(directory=Path("/journal"))
     async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
         here = House(journal, store, clock)
-        (job_id,) = await push(here)
-        await here.join(nursery)
-        owner = await here.membership.wait_claimable()
-        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
-        (held,) = await claim(here, owner)
+        job_id, held = await claimed_here(here, nursery)
         nursery.cancel_scope.cancel()
     async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
         here = House(journal, store, clock)
@@ -284,11 +290,7 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
     config = JournalConfig(directory=Path("/journal"))
     async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
         here = House(journal, store, clock)
-        (job_id,) = await push(here)
-        await here.join(nursery)
-        owner = await here.membership.wait_claimable()
-        await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
-        (held,) = await claim(here, owner)
+        job_id, held = await claimed_here(here, nursery)
         await end(here, job_id, held.fence)
         await here.lanes[Lane.OUTCOMES].wait_caught_up(journal.end)
         assert await state(here, job_id) is State.SUCCEEDED

@@ -200,3 +200,51 @@ def test_chunks_are_bounded_in_bytes_but_never_empty() -> None:
 
 def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:
     assert cut([Slice(Lane.JOBS, 100, b"9", 4, 7, 107)]) == [(107, 3)]
+
+
+async def test_a_call_to_look_again_is_kept_while_the_store_is_asked_already(autojump_clock: None) -> None:
+    """The answer on its way may be of the life before."""
+    async with bench() as made, trio.open_nursery() as nursery:
+        await made.store.look(fresh=True)
+        await made.push(3)
+        ask, asked = made.store.applied, trio.Event()
+
+        async def slow(journal_id: str) -> dict[Lane, int]:
+            answer = await ask(journal_id)
+            asked.set()
+            await trio.sleep(1)
+            return answer
+
+        made.store.applied = slow  # type: ignore[method-assign]
+        await run(made, nursery)
+        await asked.wait()
+        made.store.applied = ask  # type: ignore[method-assign]
+        made.store.wipe()
+        await made.store.look(fresh=False)
+        made.ingest.recheck()
+        await made.drained()
+        assert (await made.store.stats()).waiting == 3
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_to_look_again_is_heard_while_a_lost_chunk_is_sent_again(autojump_clock: None) -> None:
+    async with bench() as made, trio.open_nursery() as nursery:
+        made.store.trouble = [StoreAway("answer lost")]
+        await made.push(3)
+        await run(made, nursery)
+        while made.ingest.pace.reason is None:
+            await trio.sleep(0.001)
+        whole, sent = made.store.apply_jobs, trio.Event()
+
+        async def slow(*args: Any) -> None:
+            await whole(*args)
+            sent.set()
+            await trio.sleep(1)
+
+        made.store.apply_jobs = slow  # type: ignore[method-assign]
+        await sent.wait()
+        made.ingest.recheck()
+        with trio.fail_after(10):
+            await made.drained()
+        assert made.ingest.position == made.journal.end
+        nursery.cancel_scope.cancel()
