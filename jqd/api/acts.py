@@ -81,11 +81,12 @@ async def _view(parts: Parts, given: str) -> JobView:
     Raises Problem 404, or 503 while it is on its way; StoreAway, StoreRefused.
     """
     job_id = await resolve(parts, given)
-    view = await find(parts, job_id)
+    named = job_id != given
+    view = await find(parts, job_id, named=named)
     if isinstance(view, Coming) and await parts.control.wait_applied(
         Lane.JOBS, parts.journal.end, parts.config.cancel_s
     ):
-        view = await find(parts, job_id)
+        view = await find(parts, job_id, named=named)
     if isinstance(view, Coming):
         raise Problem(503, f"job {given} is on its way into the store; try again", retry_after_s=RETRY_AFTER_S)
     return view

@@ -179,7 +179,8 @@ async def _named(parts: Parts, wanted: Filter) -> list[Found]:
     found: list[Found] = []
     for given in dict.fromkeys(wanted.job_ids or ()):
         try:
-            job = await find(parts, await resolve(parts, given))
+            job_id = await resolve(parts, given)
+            job = await find(parts, job_id, named=job_id != given)
         except Problem as problem:
             if problem.status != 404:
                 raise

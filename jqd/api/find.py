@@ -35,8 +35,12 @@ async def resolve(parts: Parts, given: str) -> str:
     raise not_found(given)
 
 
-async def find(parts: Parts, job_id: str) -> JobView | Coming:
-    """The job of a daemon's id, or that it is on its way to the store. Raises Problem 404, StoreAway, StoreRefused."""
+async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | Coming:
+    """The job of a daemon's id, or that it is on its way to the store. Raises Problem 404, StoreAway, StoreRefused.
+
+    `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
+    asked for the name: jobs with later ids may have come before it.
+    """
     ids = parse_id(job_id)
     if ids is None:
         raise not_found(job_id)
@@ -52,12 +56,12 @@ async def find(parts: Parts, job_id: str) -> JobView | Coming:
         return view
     # While daemons still tell the store what it forgot, it cannot say of any job that it never was.
     unknown = isinstance(view, OnItsWay) or not parts.control.settled()
-    if awaited or (unknown and not never_given(parts, ids, job_id)):
+    if awaited or named or (unknown and not never_given(parts, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
 
 
-async def wait_final(parts: Parts, job_id: str, wait_s: float) -> JobView | Coming:
+async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
     """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away."""
     deadline_s = trio.current_time() + wait_s
     while True:
@@ -65,7 +69,7 @@ async def wait_final(parts: Parts, job_id: str, wait_s: float) -> JobView | Comi
         with parts.control.ended(job_id) as bell:
             left_s = deadline_s - trio.current_time()
             try:
-                view = await find(parts, job_id)
+                view = await find(parts, job_id, named=named)
             except StoreAway:
                 if left_s <= 0:
                     raise

@@ -22,14 +22,16 @@ CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
     wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
-    view = await wait_final(parts, await resolve(parts, job_id), wait_s)
+    inner = await resolve(parts, job_id)
+    view = await wait_final(parts, inner, wait_s, named=inner != job_id)
     return answer(200, job_body(parts, view, job_id), request.answer_language())
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
     wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
-    view = await wait_final(parts, await resolve(parts, job_id), wait_s)
+    inner = await resolve(parts, job_id)
+    view = await wait_final(parts, inner, wait_s, named=inner != job_id)
     result = view.result if isinstance(view, JobView) else None
     if result is not None and isinstance(view, JobView) and request.flag("consume"):
         await parts.store.drop_result(view.id)
@@ -45,7 +47,7 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
     if request.flag("purge"):
         await _purge(parts, job_id, inner)
         return Response(204)
-    state = await cancel(parts, inner)
+    state = await cancel(parts, inner, named=inner != job_id)
     if state is State.CANCELLED:
         return Response(204)
     if state.is_final:
@@ -53,14 +55,14 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
     return answer(202, {"job_id": job_id, "state": state.value, "cancel": "recorded"}, request.answer_language())
 
 
-async def cancel(parts: Parts, job_id: str) -> State:
+async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
     """Record a cancel and return what the store made of it: CANCELLED only when it will never start.
 
     Any other state that is not final: recorded, but running, or not confirmed in time. Raises Problem 404,
     JournalRefused, StoreRefused.
     """
     try:
-        before = await find(parts, job_id)
+        before = await find(parts, job_id, named=named)
     except StoreAway:
         ids = parse_id(job_id)
         if ids is None or never_given(parts, ids, job_id):

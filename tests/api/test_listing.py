@@ -157,6 +157,18 @@ async def test_an_own_id_whose_job_is_on_its_way(edge):
     assert (told.status, told.body["job_id"], told.body["state"]) == (200, "own", "waiting")
 
 
+async def test_an_own_id_is_on_its_way_though_jobs_with_later_ids_have_come(edge):
+    # Its id is taken before the store is asked for the name: what is pushed meanwhile may be journaled before it.
+    edge.store.names["own"], later = (edge.journal.ids.take(1).first for _ in range(2))
+    edge.store.applied_id = later
+    told = await edge.call("GET", "/v1/jobs/own")
+    assert (told.status, told.body["job_id"], told.body["state"]) == (200, "own", "waiting")
+    assert (await edge.call("GET", "/v1/jobs/own/result")).status == 200
+    assert (await edge.call("POST", "/v1/jobs/own/retry")).status == 503, "in a moment it can be told whether it ended"
+    assert (await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ["own"], "dry_run": True})).body["matched"] == 1
+    assert (await edge.call("DELETE", "/v1/jobs/own")).status == 204
+
+
 async def test_nobody_can_say_whose_an_own_id_is_while_the_store_is_told_what_it_forgot(edge):
     edge.control.calm = False
     told = await edge.call("GET", "/v1/jobs/own")
