@@ -166,9 +166,8 @@ class Ingest(Generic[Record]):
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
         if self._unanswered is not None and position not in (self._unanswered[0], self._unanswered[1].end):
-            self._unanswered = (
-                None  # it begins where the store does not stand: from there it would skip what is between
-            )
+            # It begins where the store does not stand: sent from there it would skip what is between.
+            self._unanswered = None
         self._seek(position)
         self._advance(position)
 

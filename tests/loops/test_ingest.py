@@ -241,7 +241,7 @@ async def test_a_call_to_look_again_is_heard_while_a_lost_chunk_is_sent_again(au
             sent.set()
             await trio.sleep(1)
 
-        made.store.apply_jobs = slow  # type: ignore[method-assign]
+        made.store.apply_jobs = slow  # type: ignore[method-assign,assignment]
         await sent.wait()
         made.ingest.recheck()
         with trio.fail_after(10):
