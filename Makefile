@@ -48,6 +48,11 @@ crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
 chaos: setup     ## five minutes of all faults at once on three daemons (docs/TESTING.md)
 	$(BIN)/python -m tests.chaos
 
+SEEDS  ?= 20000
+FROM   ?= 0
+sim: setup       ## whole clusters in one loop, long form: about an hour (SEEDS=20000 FROM=0)
+	$(BIN)/python -m jqd.testing.sim --seeds $(SEEDS) --from $(FROM)
+
 bench: setup     ## all benchmarks, short form
 	$(BIN)/python -m bench
 

@@ -3,7 +3,8 @@
     with planted("no-barrier"):
         simulate(seed).violations
 
-The first eleven are those that the model of the protocol was checked with; `CAUGHT` says where each is found fast.
+Eleven of them are those that the model of the protocol was checked with. Each says under which faults it shows, and a
+seed from which on it is found soon.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ from jqd.runner.runner import Runner
 from jqd.store import Look, Member, Owner, Renewed
 from jqd.testing.bugs import Bug
 from jqd.testing.members import Entry, FakeMembers
+from jqd.testing.sim import simulate
+from jqd.testing.sim.plan import make_plan
 from jqd.testing.store import FakeStore
 
 Real = Callable[..., Any]
@@ -41,6 +44,16 @@ def _advance_first(real: Real) -> Real:
         self._rules.applied(chunk.records)
 
     return apply
+
+
+def _resend_from_anywhere(real: Real) -> Real:
+    def go_to(self: Ingest[Any], position: int) -> None:
+        unanswered = self._unanswered
+        real(self, position)
+        if unanswered is not None:
+            self._unanswered = position, unanswered[1]
+
+    return go_to
 
 
 def _pass_by(real: Real) -> Real:
@@ -84,7 +97,7 @@ def _judge_by_wall_clock(real: Real) -> Real:
 
 
 def _promise_at_once(real: Real) -> Real:
-    async def cancel(parts: Any, job_id: str) -> State:
+    async def cancel(parts: Any, job_id: str, **named: Any) -> State:
         await parts.journal.wsync(parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
         return State.CANCELLED
 
@@ -188,10 +201,10 @@ class Mistake(NamedTuple):
     """What is exchanged for it, and where the simulation finds it."""
 
     parts: tuple[Bug, ...]
-    kinds: str
-    """Faults under which it shows, by commas; empty: those of each seed itself."""
-    seeds: tuple[int, int]
-    """A range in which it is found."""
+    kinds: frozenset[str]
+    """Faults under which it shows."""
+    seed: int
+    """The first with which it does, as the code is now."""
     finds: str
     """How the violation begins."""
 
@@ -201,23 +214,29 @@ class Mistake(NamedTuple):
         return self.parts[0].what
 
 
-def _mistake(
-    kinds: str, seeds: tuple[int, int], finds: str, what: str, *parts: tuple[Any, str, Callable[[Real], Real]]
-) -> Mistake:
-    return Mistake(tuple(Bug(what, owner, name, plant) for owner, name, plant in parts), kinds, seeds, finds)
+def _mistake(kinds: str, seed: int, finds: str, what: str, *parts: tuple[Any, str, Callable[[Real], Real]]) -> Mistake:
+    bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
+    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds)
 
 
 MISTAKES: dict[str, Mistake] = {
     "advance-first": _mistake(
         "lost",
-        (0, 40),
+        1,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
     ),
+    "resend-from-anywhere": _mistake(
+        "wipe,lag,away",
+        12,
+        "lost",
+        "a chunk whose answer was lost is sent again from wherever the store stands now",
+        (Ingest, "_go_to", _resend_from_anywhere),
+    ),
     "no-barrier": _mistake(
         "wipe",
-        (0, 40),
+        5,
         "again",
         "a changed store is used as if it were the same",
         (Barrier, "_pass", _pass_by),
@@ -225,39 +244,39 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reassert": _mistake(
         "rollback",
-        (0, 40),
+        22,
         "overlap",
         "a store that forgot is not told what is in hand",
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": _mistake(
-        "clock", (0, 40), "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 13, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": _mistake(
         "away",
-        (0, 40),
+        0,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),
     ),
     "no-notes": _mistake(
         "wipe",
-        (0, 40),
+        0,
         "again",
         "what comes before its job is not remembered",
         (FakeStore, "_note", _note_nothing),
         (FakeStore, "_cancel", _cancel_only_what_is_there),
     ),
     "overwrite-notes": _mistake(
-        "wipe,slow",
-        (0, 40),
-        "lost",
+        "wipe,slow,lag",
+        40,
+        "cancel",
         "a cancel overwrites what else was noted of its job",
         (FakeStore, "_placed", _cancel_wins),
     ),
     "restarting-counters": _mistake(
         "wipe",
-        (0, 40),
+        4,
         "fence",
         "fences, epochs and heartbeats begin anew with the store",
         (FakeMembers, "_next_fence", _next_number),
@@ -267,18 +286,18 @@ MISTAKES: dict[str, Mistake] = {
         (Reap, "store_changed", _remember_observations),
     ),
     "drop-on-finish": _mistake(
-        "rollback",
-        (0, 40),
+        "lost,lag",
+        4,
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": _mistake(
-        "slow", (0, 40), "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 18, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": _mistake(
         "lost",
-        (0, 40),
+        5,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (dispatch_module, "reconcile", _do_not),
@@ -286,13 +305,28 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": _mistake(
         "pause",
-        (0, 40),
+        14,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
     ),
 }
 """By name."""
+
+
+SEARCH = 150  # seeds: what another seed finds now, one of so many finds after any change of the code
+
+
+def hunt(name: str) -> tuple[int, str] | None:
+    """Plant it, and give the first seed that finds it, with what it says; None after SEARCH of them."""
+    mistake = MISTAKES[name]
+    with planted(name):
+        for seed in range(mistake.seed, mistake.seed + SEARCH):
+            report = simulate(seed, plan=make_plan(seed, mistake.kinds))
+            for violation in report.violations:
+                if violation.partition(" s: ")[2].startswith(mistake.finds + ":"):
+                    return seed, violation
+    return None
 
 
 @contextmanager

@@ -1,0 +1,20 @@
+"""A simulation that cannot find a planted mistake proves nothing."""
+
+import pytest
+
+from jqd.testing.sim import make_plan, simulate
+from jqd.testing.sim.bugs import MISTAKES, hunt
+
+OF_THE_MODEL = 11  # mistakes that the model of the protocol was checked with
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_the_mistake_is_found_by_its_name_and_is_gone_after(name: str) -> None:
+    found = hunt(name)
+    assert found is not None, f"nobody finds that {MISTAKES[name].what}"
+    seed, _ = found
+    assert simulate(seed, plan=make_plan(seed, MISTAKES[name].kinds)).violations == [], "the seed is good without it"
+
+
+def test_all_mistakes_of_the_model_are_planted() -> None:
+    assert len(MISTAKES) > OF_THE_MODEL
