@@ -4,6 +4,7 @@ import re
 import shutil
 import socket
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +16,7 @@ import redis
 from jqd.clock import ManualClock, SystemClock
 from jqd.errors import StoreAway
 from jqd.finding import Finding, Severity, refusals
-from jqd.store import StoreConfig, open_store
+from jqd.store import StoreConfig, open_embedded, open_store
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
@@ -172,6 +173,12 @@ def user(server: Valkey, *rules: str) -> Iterator[str]:
 
 async def test_our_own_server_is_well(fresh_valkey: Valkey) -> None:
     assert await examine(StoreConfig(url=fresh_valkey.url)) == []
+
+
+async def test_the_embedded_server_is_well() -> None:
+    with tempfile.TemporaryDirectory(prefix="jqd-") as directory:
+        async with open_embedded(Path(directory)) as url:
+            assert await examine(StoreConfig(url=url)) == []
 
 
 async def test_bad_settings_of_a_real_server_are_found(fresh_valkey: Valkey) -> None:
