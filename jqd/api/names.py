@@ -8,9 +8,11 @@ from msgspec import Raw
 
 from jqd.api.batch import Batch, Refusal
 from jqd.api.parts import Parts
+from jqd.errors import StoreError
 from jqd.job import ChangeKind
+from jqd.log import get_logger
 from jqd.record import PushedJob, content_digest
-from jqd.store import NameGiven, NameWanted, Verdict
+from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
@@ -63,6 +65,21 @@ async def agree(parts: Parts, batch: Batch) -> Agreed:
         kept.append(items[place])
         agreed.jobs.append(job)
     return agreed._replace(array=_encoder.encode(kept))
+
+
+async def confirm(parts: Parts, agreed: Agreed) -> None:
+    """The jobs are in our journal: tell the store, so that the same push again is known as such at once."""
+    rows = [
+        NameJournaled(str(job.job_id), job_id, content_digest(job), revision)
+        for index, (job_id, revision, _, _) in agreed.changes.items()
+        if (job := agreed.jobs[index])
+    ]
+    try:
+        for at in range(0, len(rows), NAMES_PER_CALL):
+            await parts.store.confirm_names(rows[at : at + NAMES_PER_CALL])
+    except StoreError as error:
+        # They are taken all the same, and confirmed when they are applied.
+        get_logger("names").warning("names.not_confirmed", count=len(rows), error=str(error))
 
 
 async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:

@@ -7,7 +7,7 @@ import trio
 
 from jqd.api.batch import Batch, parse_push
 from jqd.api.message import Request, Response, answer
-from jqd.api.names import Changes, agree, has_names, refusals
+from jqd.api.names import Changes, agree, confirm, has_names, refusals
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.schema import eligible_at_ms
@@ -61,6 +61,8 @@ async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack
         batch.refused = refused
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some ids are taken", errors=_errors(batch))
     taken = await take(parts, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
+    if taken and wanted.level != "memory":
+        await confirm(parts, agreed)
     reached = taken.ack.named() if taken else FSYNC.named()
     if batch.single and taken:
         return answer(201, {"job_id": taken.job_ids[0], **reached}, language, {"location": _location(taken.job_ids[0])})

@@ -16,6 +16,7 @@ from jqd.store.shapes import (
     Look,
     Member,
     NameGiven,
+    NameJournaled,
     NameWanted,
     OnItsWay,
     Owner,
@@ -64,6 +65,13 @@ class Store(Protocol):
         """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again. Raises StoreChanged.
 
         Names in one call must differ. Who pushes the same content again while nothing was applied gets it again.
+        """
+        ...
+
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+        """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
+
+        Without it that begins when they are applied.
         """
         ...
 

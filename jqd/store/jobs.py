@@ -14,6 +14,7 @@ from jqd.store.keys import Keys, lane_field, last_field
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     NameGiven,
+    NameJournaled,
     NameWanted,
     Owner,
     Promoted,
@@ -133,6 +134,11 @@ class JobMethods:
             )
             for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
         ]
+
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+        """See Store."""
+        bound(journaled)
+        await self._caller.call("confirm_names", self._caller.identity, *(value for one in journaled for value in one))
 
     async def reserve_change(self) -> int:
         """See Store."""

@@ -122,6 +122,15 @@ class NameGiven(NamedTuple):
     """Of the content that may be journaled now; 0 when it must not be."""
 
 
+class NameJournaled(NamedTuple):
+    """A job under a pusher's own id that is in a journal now."""
+
+    name: str
+    job_id: str
+    digest: str
+    revision: int
+
+
 class TypeView(NamedTuple):
     """A jobtype that has jobs waiting or running."""
 

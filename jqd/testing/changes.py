@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
-from jqd.store import NameGiven, NameWanted, Verdict
+from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
 from jqd.testing.members import Entry, FakeMembers, Name
 
 
@@ -39,6 +39,15 @@ class FakeChanges(FakeMembers):
         if row.digest == one.digest:
             return Verdict.NEW if row.until_ms else Verdict.DUPLICATE
         return Verdict.CONFLICT if not row.until_ms or row.until_ms > self._now_ms() else Verdict.NEW
+
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+        """See Store."""
+        await self._answer()
+        self._expect_life()
+        for one in journaled:
+            row = self._data.names.get(one.name)
+            if row is None or row.revision <= one.revision:
+                self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
 
     async def reserve_change(self) -> int:
         """See Store."""
@@ -101,6 +110,7 @@ class FakeChanges(FakeMembers):
     def _place_unseen(self, job: Job, change: Change) -> Entry:
         early = self._data.early.pop(job.id, None)
         if early is not None:
+            self._data.notes.pop(("r", job.id), None)
             return Entry(job, "held", early[1], early[0])
         notes = {letter: self._data.notes.pop((letter, job.id), None) for letter in "sdcr"}
         ended = notes["s"] if notes["s"] is not None else notes["d"]

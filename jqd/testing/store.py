@@ -297,7 +297,8 @@ class FakeStore(FakeLooks):
             elif letter == "c":
                 self._data.cancelled_to.pop(job_id, None)
             elif letter == "n":
-                if self._data.names[job_id].until_ms:
+                row = self._data.names.get(job_id)
+                if row is not None and row.job_id not in self._data.entries:
                     del self._data.names[job_id]
             elif letter == "z":
                 self._data.late.pop(job_id, None)

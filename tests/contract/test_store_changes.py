@@ -9,7 +9,7 @@ import pytest
 from jqd.errors import StoreChanged
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State
 from jqd.record import cancel_of
-from jqd.store import NameWanted, Owner, Release, Verdict
+from jqd.store import NameJournaled, NameWanted, Owner, Release, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 TTL_MS = 30_000
@@ -70,6 +70,24 @@ async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBe
     await store_bench.add(changed(lost, first.revision, ChangeKind.NEW, digest="d1", priority=1))
     assert (await store_bench.view(lost)).priority == 7
     assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreBench) -> None:
+    job = store_bench.make(name="mine")
+    given = await ask(store_bench, job.id)
+    await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d1", given.revision)])
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT
+    await store_bench.store.confirm_names([NameJournaled("mine", "older", "d0", given.revision - 1)])
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE, "an older content says nothing"
+    replaced = await ask(store_bench, "X", "d2", replace=True)
+    await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d2", replaced.revision)])
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+    # The journal burns with the machine: the name is not taken for ever.
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert (await ask(store_bench, "X", "d3")).verdict is Verdict.NEW
 
 
 async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:

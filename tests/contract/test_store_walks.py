@@ -17,7 +17,7 @@ from jqd.errors import PositionMismatch, StoreChanged, StoreError
 from jqd.job import Change, ChangeKind, Fate, Held, Job
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane, cancel_of
-from jqd.store import Look, NameWanted, Owner, Release, Renewed, Store, StoreConfig, Verdict, open_store
+from jqd.store import Look, NameJournaled, NameWanted, Owner, Release, Renewed, Store, StoreConfig, Verdict, open_store
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -144,6 +144,9 @@ class Walk:
         change = Change(given[0].revision, given[0].revision, kind, digest)
         named = structs.replace(job, id=given[0].job_id, name=name, change=change)
         self.revisions.append(given[0].revision)
+        if self.random.random() < 0.5:
+            row = NameJournaled(name, named.id, digest, given[0].revision)
+            await self.both(lambda store: store.confirm_names([row]))
         await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [named]))
 
     async def change(self) -> None:

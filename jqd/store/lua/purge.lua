@@ -43,8 +43,9 @@ local function drop_notes()
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
     local letter, id = note:sub(1, 1), note:sub(2)
     if letter == 'n' then
-      -- A name that was reserved, and no job came: whoever took it died before his journal had it.
-      if not (redis.call('HGET', K.names, id) or ' 0 '):find('^%d+ %S+ 0 ') then
+      -- A name whose job never came: whoever took it died before his journal had it, or with his journal.
+      local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
+      if job_id and redis.call('HEXISTS', K.jobs, job_id) == 0 then
         redis.call('HDEL', K.names, id)
       end
       redis.call('ZREM', K.tomb, note)

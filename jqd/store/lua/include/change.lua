@@ -121,6 +121,7 @@ local function place_unseen(one, now_ms)
   if sysid then
     drop_early(id)
     if redis.call('ZSCORE', held_key(sysid), id) then
+      redis.call('ZREM', K.tomb, 'r' .. id)
       return
     end
   end
