@@ -199,7 +199,7 @@ class Daemon:
             self.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
-        self.runner.settled(outcome.job_id for outcome in outcomes)
+        self.runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
         self.endings.ring(outcome.job_id for outcome in outcomes)
         self.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
         self.dispatch.wake()

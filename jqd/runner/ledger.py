@@ -155,11 +155,14 @@ class Ledger:
             self._some_stopped = trio.Event()
         return stopped
 
-    def settled(self, job_ids: Iterable[str]) -> None:
-        """The store knows. Ids not in hand are none of ours; those at work or not yet taken are a later attempt's."""
-        for job_id in job_ids:
+    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+        """The store knows of these: id, and fence of the claim. What is not in hand under it is none of ours.
+
+        The job may be here again under a later claim, whose end the store does not know yet.
+        """
+        for job_id, fence in claims:
             entry = self._entries.get(job_id)
-            if entry is not None and entry.taken:
+            if entry is not None and entry.taken and entry.held.fence == fence:
                 del self._entries[job_id]
 
     async def wait_stopped(self) -> None:

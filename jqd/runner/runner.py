@@ -223,9 +223,9 @@ class Runner:
             self._note_free()
         return stopped
 
-    def settled(self, job_ids: Iterable[str]) -> None:
-        """The store knows what became of these. Ids that are not stopped here are passed over."""
-        self._ledger.settled(job_ids)
+    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+        """The store knows what became of these claims (id, fence). Those that are not stopped here are passed over."""
+        self._ledger.settled(claims)
 
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says these are not ours: end their work and report nothing of it. Unknown ids are passed over."""

@@ -79,8 +79,8 @@ class HandRunner:
         stopped, self.stopped = self.stopped, Stopped([], [])
         return stopped
 
-    def settled(self, job_ids: Iterable[str]) -> None:
-        for job_id in job_ids:
+    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+        for job_id, _ in claims:
             self.settled_ids.append(job_id)
             self._in_hand.pop(job_id, None)
 
@@ -139,7 +139,7 @@ class House:
                 decode_outcomes,
                 store.apply_outcomes,
                 lambda _: 100,
-                lambda outcomes: self.runner.settled([o.job_id for o in outcomes]),
+                lambda outcomes: self.runner.settled([(o.job_id, o.fence) for o in outcomes]),
             ),
             Lane.CANCELS: LaneRules(decode_cancels, store.apply_cancels, lambda _: 100, lambda _: None),
         }

@@ -129,7 +129,7 @@ async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump
         assert here.started == ["x"], "our hand is not empty yet"
         ending = Outcome("x", here.runner.get_running_jobs()["x"], Fate.SUCCEEDED, "b", -1, 1)
         await here.store.apply_outcomes("cd" * 16, 0, 1, [ending])
-        here.runner.settled(["x"])
+        here.runner.settled([("x", ending.fence)])
         await until(lambda: here.started == ["x", "1"])
         await trio.sleep(30)
         assert "2" not in here.started, "nothing beside it"

@@ -45,6 +45,11 @@ def ids(held: Sequence[Held]) -> list[str]:
     return [each.job.id for each in held]
 
 
+def claims(held: Sequence[Held]) -> list[tuple[str, int]]:
+    """Their ids and fences."""
+    return [(each.job.id, each.fence) for each in held]
+
+
 @dataclass
 class House:
     """A running runner, and what stopped in it so far."""

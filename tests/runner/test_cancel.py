@@ -11,7 +11,7 @@ from jqd.job import Fate
 from jqd.runner import DoneAnswer, Report
 from jqd.runner.cancel import ASKED_MAX, Asked
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
-from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, hold, ids
+from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
 
 
 class Stage:
@@ -110,7 +110,7 @@ async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenH
         house.runner.cancel(ids(again))
         house.run(again)
         await house.stopped(3)
-        house.runner.settled(ids(again))
+        house.runner.settled(claims(again))
         house.run(again)  # given out anew, by a retry for instance: it was told once
         await house.stopped(4)
         assert again[0].job.id in house.outcomes
@@ -122,7 +122,7 @@ async def test_a_cancel_of_what_has_just_stopped_is_not_remembered(open_house: O
         held = hold()
         await house.run_to_end(held)
         house.runner.cancel(ids(held))
-        house.runner.settled(ids(held))
+        house.runner.settled(claims(held))
         house.outcomes.clear()
         await house.run_to_end(held)
         assert worker.cancels == []

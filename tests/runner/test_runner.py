@@ -10,7 +10,7 @@ import trio.testing
 from jqd.job import NIL, Fate
 from jqd.runner import DoneAnswer, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
-from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
+from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, claims, hold, ids
 
 
 async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) -> None:
@@ -85,11 +85,11 @@ async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> No
         held = hold(2)
         house.run(held)
         assert house.runner.get_running_jobs() == dict.fromkeys(ids(held), 7)
-        house.runner.settled(ids(held))
+        house.runner.settled(claims(held))
         assert len(house.runner.get_running_jobs()) == 2, "what has not stopped cannot be settled"
         await house.stopped(2)
         assert len(house.runner.get_running_jobs()) == 2
-        house.runner.settled(ids(held))
+        house.runner.settled(claims(held))
         assert house.runner.get_running_jobs() == {}
         assert house.runner.get_stopped_jobs(10) == ([], [])
 

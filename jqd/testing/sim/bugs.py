@@ -177,7 +177,7 @@ def _remember_observations(real: Real) -> Real:
 def _let_go_when_written(real: Real) -> Real:
     async def write(self: Settle, outcomes: Sequence[Outcome]) -> None:
         await real(self, outcomes)
-        self._runner.settled(outcome.job_id for outcome in outcomes)
+        self._runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
 
     return write
 
