@@ -1,0 +1,63 @@
+"""The store in a real Cluster of three masters and a copy: its slot moves, and its master dies, while daemons work."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from jqd.errors import StoreChanged
+from jqd.store import StoreConfig, open_store
+from tests.store.ensemble import Cluster, cluster, linked, wait_until
+from tests.store.traffic import traffic
+
+
+@pytest.fixture(scope="module")
+def nodes() -> Iterator[Cluster]:
+    """One Cluster for all; each test leaves it whole."""
+    with cluster() as nodes:
+        yield nodes
+
+
+async def test_the_store_is_followed_to_the_node_that_its_slot_moved_to(nodes: Cluster) -> None:
+    async with open_store(StoreConfig(url=nodes.url)) as store:
+        before = await store.look(fresh=True)
+        owner = await store.reserve_sysid("d1", True, through=True)
+        source, target = nodes.owner, next(node for node in nodes.masters if node is not nodes.owner)
+        nodes.move_slot(source, target)
+        with pytest.raises(StoreChanged, match="another node"):
+            await store.applied("0" * 32)
+        with pytest.raises(StoreChanged):
+            await store.renew_sysid(owner, through=True)
+        after = await store.look(fresh=False)
+        assert before.settled
+        assert not after.settled  # another server: all must come through the barrier
+        renewed = await store.renew_sysid(owner, through=True)
+        assert set(renewed.members) == {"d1"}  # the data came along
+        nodes.move_slot(target, source)
+
+
+async def test_only_what_a_copy_has_too_counts_as_durable(nodes: Cluster) -> None:
+    async with open_store(StoreConfig(url=nodes.url)) as store:
+        await store.look(fresh=False)
+        nodes.owner.ask("CONFIG", "SET", "appendfsync", "always")  # this server's own sync is not what is waited for
+        assert await store.wait_durable()
+        nodes.copy.pause()
+        assert not await store.wait_durable(timeout_s=0.1)
+        nodes.copy.go_on()
+        assert await store.wait_durable()
+        nodes.owner.ask("CONFIG", "SET", "appendfsync", "everysec")
+
+
+def test_a_master_dies_and_then_the_slot_moves_under_load(nodes: Cluster, tmp_path: Path) -> None:
+    with traffic(nodes.url, tmp_path) as now:
+        dead, heir = nodes.owner, nodes.copy
+        dead.kill()
+        wait_until(lambda: b"master" in heir.role())
+        nodes.owner = heir
+        now.wait_running()
+        target = next(node for node in nodes.masters if node is not dead)
+        nodes.move_slot(heir, target)
+        now.wait_running()
+        dead.start()
+        wait_until(lambda: linked(dead))
+        now.expect_nothing_lost()
