@@ -6,6 +6,7 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
+from jqd.errors import StoreAway
 from jqd.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
@@ -53,8 +54,24 @@ async def test_the_same_again_counts_once(edge, applied):
     if applied:
         await edge.apply()
     status, body = await push(edge, JOB)
-    told = {"duplicate": True} if applied else {"ack": "fsync"}  # not applied: the same id is given once more
-    assert (status, body) == (200 if applied else 201, {"job_id": "order/17", **told})
+    assert (status, body) == (200, {"job_id": "order/17", "duplicate": True})
+    assert len(await edge.claim()) == 1
+
+
+@pytest.mark.parametrize("ack", ["fsync", "memory"])
+async def test_a_push_that_is_not_confirmed_to_the_store_is_taken_all_the_same(edge, ack, monkeypatch):
+    """Its id is given once more to the same push, until the job is applied."""
+
+    async def away(rows: object) -> None:
+        raise StoreAway("gone for a moment")
+
+    monkeypatch.setattr(edge.whole, "confirm_names", away)
+    for _ in range(2):
+        told = await edge.call("POST", f"/v1/jobs?ack={ack}", JOB)
+        assert (told.status, told.body) == (201, {"job_id": "order/17", "ack": ack})
+    assert (await edge.call("POST", "/v1/jobs", {**JOB, "argument": 2})).status == 409
+    await edge.apply()
+    assert (await push(edge, JOB))[0] == 200
     assert len(await edge.claim()) == 1
 
 
@@ -187,7 +204,7 @@ async def test_all_of_an_array_or_nothing(edge):
 
 
 async def test_names_go_to_the_store_in_calls_it_takes(edge, monkeypatch):
-    monkeypatch.setattr("jqd.api.names.CALL_JOBS_MAX", 3)
+    monkeypatch.setattr("jqd.api.names.NAMES_PER_CALL", 3)
     status, body = await push(edge, [{**JOB, "job_id": str(n)} for n in range(10)])
     assert (status, body["job_ids"]) == (201, [str(n) for n in range(10)])
     assert len(await edge.claim()) == 10
