@@ -19,6 +19,7 @@ from jqd.clock import Clock
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 ID_LENGTH = 26
+TIME_LENGTH = 10  # of its first characters, which hold the time
 SEQUENCE_BITS = 20
 SEQUENCES = 1 << SEQUENCE_BITS  # ids a millisecond can give: no machine makes a thousandth of it
 JOURNAL_BITS = 40

@@ -3,12 +3,14 @@
     row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
+                      … created: ms after the time in its id; then, unless they say nothing: eligible_at_ms, name, tags
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 from msgspec import Raw
@@ -16,11 +18,12 @@ from msgspec.structs import replace
 
 from jqd.errors import StoreRefused
 from jqd.job import NIL, Fate, Held, Job, Outcome, State
-from jqd.jobid import parse_id
+from jqd.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
 from jqd.store.shapes import JobView, Member, OnItsWay
 
-ROW_VERSION = 1
+ROW_VERSION = 2
+ABSOLUTE_VERSION = 1  # its `created` is ms since 1970
 CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
 CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a daemon's hand
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
@@ -37,10 +40,10 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_retry: int
     timeout_s: float
     keep_result: bool
-    created_at_ms: int
-    eligible_at_ms: int
-    name: str
-    tags: tuple[str, ...]
+    created: int
+    eligible_at_ms: int = 0
+    name: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -59,19 +62,19 @@ class Unreadable(StoreRefused):
 
 def encode_job(job: Job) -> bytes:
     """The row of a job. Its id is the field's name and not repeated."""
-    header = _Header(
-        ROW_VERSION,
-        job.jobtype,
-        job.priority,
-        job.max_retry,
-        job.timeout_s,
-        job.keep_result,
-        job.created_at_ms,
-        job.eligible_at_ms,
-        job.name,
-        job.tags,
-    )
-    return _encoder.encode(header) + job.argument
+    timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
+    created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
+    fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    if job.eligible_at_ms or job.name or job.tags:
+        return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags)) + job.argument
+    return _encoder.encode(fields) + job.argument
+
+
+@lru_cache(maxsize=64)  # jobs that come together were made in the same few milliseconds
+def _id_ms(time: str) -> int:
+    """The time in an id, ms since 1970, of its first digits; 0 for an id that is none of ours."""
+    parts = parse_id(time.ljust(ID_LENGTH, "0"))
+    return 0 if parts is None else parts.at_ms
 
 
 def decode_job(keys: Keys, job_id: str, row: object) -> Job:
@@ -81,7 +84,7 @@ def decode_job(keys: Keys, job_id: str, row: object) -> Job:
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise _unreadable(keys["jobs"], job_id, str(error)) from error
     header = read.header
-    if header.version != ROW_VERSION:
+    if header.version not in (ROW_VERSION, ABSOLUTE_VERSION):
         raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {ROW_VERSION}")
     return Job(
         job_id,
@@ -91,7 +94,7 @@ def decode_job(keys: Keys, job_id: str, row: object) -> Job:
         header.max_retry,
         header.timeout_s,
         header.keep_result,
-        header.created_at_ms,
+        header.created + (_id_ms(job_id[:TIME_LENGTH]) if header.version == ROW_VERSION else 0),
         header.eligible_at_ms,
         header.name,
         header.tags,

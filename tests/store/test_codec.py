@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.clock import ManualClock
 from jqd.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
+from jqd.jobid import IdSource, parse_id
 from jqd.store import codec
 from jqd.store.codec import Unreadable
 from jqd.store.keys import Keys
@@ -81,3 +83,21 @@ def test_texts_are_checked() -> None:
         codec.text(KEYS, "types", b"\xff")
     with pytest.raises(Unreadable, match="list"):
         codec.list_of(KEYS, "types", b"OK")
+
+
+def test_rows_of_the_first_version_are_read_and_later_ones_refused() -> None:
+    """They held the whole date, and every field."""
+    fields = (1, "mail", 3, 5, 30.0, True, 1_790_000_000_123, 17, "mine", ("a",))
+    job = codec.decode_job(KEYS, "1", msgspec.msgpack.encode(fields) + b"\x01")
+    assert job == Job("1", "mail", b"\x01", 3, 5, 30.0, True, 1_790_000_000_123, 17, "mine", ("a",))
+    with pytest.raises(Unreadable, match="version 3"):
+        codec.decode_job(KEYS, "1", msgspec.msgpack.encode((3, *fields[1:])) + b"\x01")
+
+
+def test_what_says_nothing_is_left_out_of_a_row() -> None:
+    """A waiting job costs memory for as long as it waits."""
+    made = IdSource(journal=1, salt=1, clock=ManualClock()).take(1).first
+    parts = parse_id(made)
+    assert parts is not None
+    row = codec.encode_job(Job(made, "mail", b"\xc0", timeout_s=30.0, created_at_ms=parts.at_ms + 3))
+    assert len(row) == len("mail") + 9
