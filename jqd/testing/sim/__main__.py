@@ -34,16 +34,17 @@ def main(argv: list[str] | None = None) -> int:
             _print_events(report)
         if report.violations:
             broken += 1
-            _print(describe(seed, report))
+            _print(describe(seed, report, chosen.kinds))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report) -> str:
+def describe(seed: int, report: Report, kinds: str | None = None) -> str:
     """What was broken under which faults, and how to see it again."""
     kinds = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {kinds}):", *(f"  {what}" for what in report.violations)]
-    return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed} --trace"])
+    instead = "" if kinds is None else f" --kinds {kinds}"
+    return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])
 
 
 def _say(logger: Any, name: str, event: Any) -> Any:

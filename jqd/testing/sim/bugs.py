@@ -7,7 +7,7 @@ Eleven of them are those that the model of the protocol was checked with. Each s
 seed from which on it is found soon.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.settle import Settle
 from jqd.record import Lane, encode_cancels
+from jqd.runner.ledger import Ledger
 from jqd.runner.runner import Runner
 from jqd.store import Look, Member, Owner, Renewed
 from jqd.testing.bugs import Bug
@@ -182,6 +183,14 @@ def _let_go_when_written(real: Real) -> Real:
     return write
 
 
+def _settle_by_id(real: Real) -> Real:
+    def settled(self: Ledger, claims: Iterable[tuple[str, int]]) -> None:
+        here = ((job_id, self.find(job_id)) for job_id, _ in claims)
+        real(self, [(job_id, entry.held.fence) for job_id, entry in here if entry is not None])
+
+    return settled
+
+
 def _drop_all(real: Real) -> Real:
     def stop_work(self: Runner) -> None:
         real(self)
@@ -291,6 +300,13 @@ MISTAKES: dict[str, Mistake] = {
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
+    ),
+    "settle-by-id": _mistake(
+        "wipe,lag,slow",
+        18,
+        "again",
+        "what is told of one claim of a job ends a later claim of it, too",
+        (Ledger, "settled", _settle_by_id),
     ),
     "drop-on-doubt": _mistake(
         "lag,lost", 18, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)

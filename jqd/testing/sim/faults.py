@@ -1,7 +1,7 @@
 """What goes wrong, kind by kind, and how it is mended in the end.
 
 kill      a process is killed, and its machine loses power: at once, or at a chosen point of its work
-pause     a process stands still for 0.5 … 8 leases: at once, or at a chosen point
+pause     a process stands still for 0.5 … 20 leases: at once, or at a chosen point
 stop      an orderly stop, and a start after it
 lost      requests to the store and its answers are lost
 late      calls are done by the store after their caller gave up
@@ -92,12 +92,11 @@ class Nemesis:
             life = node.life
             if life is not None and life.link is not None:
                 life.link.cut = False
-            if life is not None and world.is_frozen(life):
-                world.thaw(life)
             if (life is None or life.dead) and node.name in self._aways:
                 self._start(node)
         for away in world.history.aways:
-            away.to_s = min(away.to_s, trio.current_time())
+            if away not in self._aways.values():  # who stands still does so to the end
+                away.to_s = min(away.to_s, trio.current_time())
 
     # ------------------------------------------------------------ processes
 
@@ -165,8 +164,7 @@ class Nemesis:
         self._world.spawn(self._thaw_after, node, life, fault.span_s)
 
     async def _thaw_after(self, node: Node, life: Life, after_s: float) -> None:
-        until_s = trio.current_time() + after_s
-        await trio.sleep_until(min(until_s, max(FAULTY_S, trio.current_time())))
+        await trio.sleep(after_s)
         if not life.dead and self._world.is_frozen(life):
             self._world.history.note("thaw", life.label)
             self._world.thaw(life)

@@ -12,7 +12,7 @@ from jqd.store import StoreConfig
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
 STORE = StoreConfig(url="redis://simulated")
 FAULTY_S = 20.0  # of the world's time in which faults come
-PAUSES = (0.5, 1.1, 3.0, 8.0)  # leases a daemon stands still
+PAUSES = (0.5, 1.1, 3.0, 8.0, 20.0)  # leases a daemon stands still
 KINDS = (
     "kill",
     "pause",

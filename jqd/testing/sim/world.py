@@ -221,7 +221,7 @@ class World:
         """What is not at rest yet, or None."""
         for node in self.nodes:
             life = node.life
-            if life is None or life.requests is None or life.daemon is None:
+            if life is None or life.requests is None or life.daemon is None or self.is_frozen(life):
                 return f"{node.name} is not up"
             daemon = life.daemon
             if held := daemon.runner.get_running_jobs():
