@@ -255,10 +255,21 @@ async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, l
     """Until nothing waits and no daemon holds anything, or it takes too long: the checker says so then."""
     async with open_store(cluster.store) as store:
         await store.look(fresh=False)
-        with trio.move_on_after(HEAL_S + 5.0):
+        with trio.move_on_after(HEAL_S + 5.0) as patience:
+            ended = 0
             while not await _is_quiet(store, cluster, http, last):
                 await trio.sleep(POLL_S)
+                if (now := await _ended(store)) > ended:  # the work that was left goes on
+                    ended, patience.deadline = now, trio.current_time() + HEAL_S + 5.0
             history.add("drained")
+
+
+async def _ended(store: RedisStore) -> int:
+    try:
+        told = await store.stats()
+    except StoreError:
+        return 0
+    return told.ended + told.dead
 
 
 async def _is_quiet(store: RedisStore, cluster: Cluster, http: httpx2.AsyncClient, last: list[str]) -> bool:

@@ -134,7 +134,7 @@ def test_every_kind_of_explained_trouble_is_well() -> None:
         s.fault(49.0, 51.0, "stop", "daemon-1")
         s.add("read", 60.0, job="j0001", t0=59.9, state="succeeded")
         s.push(7, 61.0, "push_info", key="j0007")  # under an id of its own, so it may be pushed until it is known
-        s.fault(60.9, 61.1, "stop", "store")
+        s.events[-1]["why"] = "503 the store is away"
         s.push(7, 62.0, key="j0007")
         s.push(7, 63.0, key="j0007")
         s.settle("x7", 62.5, s.claim("x7", 62.1))
