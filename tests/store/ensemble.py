@@ -140,17 +140,6 @@ class Watched:
         )
         return start(stack, sentinel)
 
-    def know_copy(self, copy: Node) -> bool:
-        """Whether all sentinels hold it fit to be master."""
-        return all(self._knows_copy(sentinel, copy) for sentinel in self.sentinels)
-
-    def _knows_copy(self, sentinel: Node, copy: Node) -> bool:
-        with sentinel.client() as client:
-            rows = client.sentinel_slaves("jobs")
-        return any(
-            row["port"] == copy.port and row["flags"] == "slave" and row["master-link-status"] == "ok" for row in rows
-        )
-
     def _knows_all(self, sentinel: Node) -> bool:
         with sentinel.client() as client:
             facts = client.sentinel_master("jobs")
