@@ -51,7 +51,7 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     after = await parts.store.get_job(view.id)
     if not isinstance(after, JobView) or after.revision < revision:
         raise Problem(409, f"job {view.id} cannot be {kind.value}: it was deleted, or its id was given to another")
-    if kind is not Kind.RETRY and after.state not in WAITS and after.revision == revision:
+    if after.revision == revision and after.missed:
         _refuse(after, kind)
     return after
 

@@ -29,7 +29,7 @@ CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a d
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
-_GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})")
+_GENERATION = re.compile(rb"(\d{1,16}):(\d{1,16})(!?)")
 _MEMBER = re.compile(rb"(\d{1,16}):(\d{1,16}):(.*)", re.DOTALL)
 
 
@@ -131,14 +131,14 @@ def crashed(job_id: str, deaths: int) -> Outcome:
     return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 
-def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int]:
-    """Revision and generation of a job's content. Raises Unreadable."""
+def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
+    """Revision and generation of a job's content, and whether the latest change came too late. Raises Unreadable."""
     if row is None:
-        return 0, 0
+        return 0, 0, False
     found = _GENERATION.fullmatch(row) if isinstance(row, bytes) else None
     if found is None:
         raise _unreadable(keys["generation"], job_id, "it is not revision:generation")
-    return int(found[1]), int(found[2])
+    return int(found[1]), int(found[2]), bool(found[3])
 
 
 def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
@@ -240,7 +240,7 @@ def job_view(
     cancelled: bool,
     cancel_asked: bool,
     result: bytes | None,
-    changed: tuple[int, int] = (0, 0),
+    changed: tuple[int, int, bool] = (0, 0, False),
 ) -> JobView:
     """Derive state, attempts and dates from where a job lies; `score` is its date or fence there. Pure."""
     waits = State.RETRYING if failed else State.WAITING
@@ -274,6 +274,7 @@ def job_view(
         argument=job.argument,
         revision=changed[0],
         generation=changed[1],
+        missed=changed[2],
     )
 
 

@@ -182,6 +182,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """Grows with every change; 0 for a job that is as it was pushed under an id of ours."""
     generation: int = 0
     """The revision of the latest change that was no mere edit. A cancel names it."""
+    missed: bool = False
+    """The latest change found it in a hand or ended, and left it there."""
     argument: bytes = b"\xc0"
     """One MessagePack value; nil in a page of jobs."""
 

@@ -195,9 +195,8 @@ def _forget_ids(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def apply(self: Ingest[Any], chunk: Chunk[Any]) -> None:
-        journal_id, start = self._journal.journal_id, self._position
-        assert start is not None
+    async def apply(self: Ingest[Any], start: int, chunk: Chunk[Any]) -> None:
+        journal_id = self._journal.journal_id
         self._sent_end = max(self._sent_end, chunk.end)
         await self._store.skip(journal_id, self.lane, start, chunk.end)
         self._advance(chunk.end)

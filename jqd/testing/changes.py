@@ -64,23 +64,25 @@ class FakeChanges(FakeMembers):
 
     def _began(self, job_id: str) -> int:
         """The generation of a job's content."""
-        return self._data.generations.get(job_id, (0, 0))[1]
+        return self._data.generations.get(job_id, (0, 0, False))[1]
 
     def _apply_change(self, job: Job, change: Change) -> None:
         entry = self._data.entries.get(job.id)
-        revision, generation = self._data.generations.get(job.id, (0, 0))
+        revision, generation, _ = self._data.generations.get(job.id, (0, 0, False))
         if entry is not None and revision >= change.revision:
             return
+        waits = True
         if job.name and not self._take_name(job, change):
             entry = entry or Entry(job, "ended", 0)
             self._end_cancelled(entry)
+            waits = False
         elif entry is not None:
-            self._place_again(entry, job, change)
+            waits = self._place_again(entry, job, change)
         else:
             entry = self._place_unseen(job, change)
         entry.job = msgspec.structs.replace(job, change=None)
         self._data.entries[job.id] = entry
-        self._data.generations[job.id] = change.revision, max(generation, change.generation)
+        self._data.generations[job.id] = change.revision, max(generation, change.generation), not waits
 
     def _take_name(self, job: Job, change: Change) -> bool:
         row = self._data.names.get(job.name)
@@ -95,7 +97,8 @@ class FakeChanges(FakeMembers):
         self._data.notes.pop(("n", job.name), None)
         return True
 
-    def _place_again(self, entry: Entry, job: Job, change: Change) -> None:
+    def _place_again(self, entry: Entry, job: Job, change: Change) -> bool:
+        """Whether it waits now, in the place of what was."""
         if self._data.cancelled_to.get(job.id, 0) < change.generation:
             self._data.notes.pop(("c", job.id), None)
         if entry.place in ("ended", "dead"):
@@ -106,6 +109,7 @@ class FakeChanges(FakeMembers):
                     self._data.tries[job.id].count = 0
         elif entry.place != "held":
             self._put(entry, job, change)
+        return entry.place in ("ready", "later")
 
     def _place_unseen(self, job: Job, change: Change) -> Entry:
         early = self._data.early.pop(job.id, None)

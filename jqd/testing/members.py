@@ -72,8 +72,8 @@ class Data:
     last: dict[int, str] = field(default_factory=dict)
     members: dict[str, Seat] = field(default_factory=dict)
     names: dict[str, Name] = field(default_factory=dict)
-    generations: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Id → revision, generation."""
+    generations: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
+    """Id → revision, generation, whether that change came too late."""
     cancelled_to: dict[str, int] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     """Id → sysid that is to be told of a cancel."""

@@ -261,7 +261,7 @@ class FakeStore(FakeLooks):
             cancelled=job_id in self._data.cancelled,
             cancel_asked=("c", job_id) in self._data.notes,
             result=self._data.results[job_id][0] if job_id in self._data.results else None,
-            changed=self._data.generations.get(job_id, (0, 0)),
+            changed=self._data.generations.get(job_id, (0, 0, False)),
         )
 
     async def drop_result(self, job_id: str) -> None:

@@ -189,7 +189,7 @@ async def test_an_edit_changes_what_waits_and_nothing_else(store_bench: StoreBen
     await store_bench.add(changed(job, revision, ChangeKind.EDIT, priority=3, eligible_at_ms=later))
     view = await store_bench.view(job)
     assert (view.state, view.priority, view.eligible_at_ms, view.argument) == (State.SCHEDULED, 3, later, b"\x01")
-    assert (view.revision, view.generation) == (revision, 0)
+    assert (view.revision, view.generation, view.missed) == (revision, 0, False)
     now = await store_bench.store.reserve_change()
     await store_bench.add(changed(job, now, ChangeKind.EDIT, argument=b"\x02"))
     owner = await store_bench.join()
@@ -197,6 +197,7 @@ async def test_an_edit_changes_what_waits_and_nothing_else(store_bench: StoreBen
     assert held.job.argument == b"\x02"
     # While it runs the row is exchanged for a next attempt; the present one counts.
     await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.EDIT, argument=b"\x03"))
+    assert (await store_bench.view(job)).missed
     assert await store_bench.settle(outcome(held, Fate.RETRY)) == []
     again = await store_bench.claim_one(owner)
     assert (again.job.argument, again.attempt) == (b"\x03", 2)

@@ -1,6 +1,7 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
 -- Needs keys, fail, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
--- and of the latest that was no mere edit. Field "c<id>": up to which generation it was cancelled.
+-- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
+-- Field "c<id>": up to which generation it was cancelled.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); note_late_end(id, packed, dead, now_ms); drop_changes(ids); apply_change(one, now_ms).
 local has_changes = redis.call('EXISTS', K.generation) == 1
@@ -10,7 +11,7 @@ local function changed(id)
   if not row then
     return 0, 0
   end
-  local revision, generation = row:match('^(%d+):(%d+)$')
+  local revision, generation = row:match('^(%d+):(%d+)!?$')
   return tonumber(revision) or 0, tonumber(generation) or 0
 end
 
@@ -142,7 +143,8 @@ local function place_unseen(one, now_ms)
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
 end
 
--- A job that is here. In a hand only its row is exchanged: what an older attempt brings does not count any more.
+-- A job that is here. In a hand only its row is exchanged: what an older attempt brings does not count any more. Returns
+-- whether it waits now.
 local function place_again(one, row, now_ms)
   local id = one.id
   local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
@@ -157,6 +159,7 @@ local function place_again(one, row, now_ms)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
       end
+      return place ~= 'ended'
     end
   elseif not holder(id) then
     local jobtype = header(row)
@@ -169,7 +172,9 @@ local function place_again(one, row, now_ms)
     elseif jobtype then
       mend_type(jobtype)
     end
+    return place ~= 'ended'
   end
+  return false
 end
 
 -- Ends a job that waits, because its name went to another.
@@ -206,15 +211,18 @@ local function apply_change(one, now_ms)
   if row and revision >= one.revision then
     return 0
   end
+  local waits = true
   if one.name ~= '' and not take_name(one, now_ms) then
     end_cancelled(id, now_ms)
+    waits = false
   elseif row then
-    place_again(one, row, now_ms)
+    waits = place_again(one, row, now_ms)
   else
     place_unseen(one, now_ms)
   end
   redis.call('HSET', K.jobs, id, one.row)
-  redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. digits(math.max(generation, one.generation)))
+  generation = digits(math.max(generation, one.generation))
+  redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (waits and '' or '!'))
   has_changes = true
   return row and 0 or 1
 end
