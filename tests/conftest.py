@@ -1,7 +1,12 @@
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 import structlog
+
+# How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
