@@ -156,6 +156,11 @@ class Dispatch:
                 bytes_max=offer.bytes_max,
                 in_company=in_company,
             )
+            if owner != self._membership.seated:
+                # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
+                # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
+                self._log.warning("dispatch.void_claim", jobtype=row.jobtype, count=len(held))
+                return 0
             self.reply_lost = False
             if held:
                 self._hand_over(offer, row.jobtype, held)

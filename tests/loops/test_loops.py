@@ -12,7 +12,7 @@ from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.record import Lane, decode_outcomes
 from jqd.runner import Stopped
-from jqd.store import JobView
+from jqd.store import JobView, Member
 from tests.loops.house import House, house, offer, until
 
 
@@ -151,6 +151,33 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
         await until(lambda: here.started == ["x", "1"])
         await here.add(Job("2", "a"))
         await until(lambda: here.started == ["x", "1", "2"])
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_nothing(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        await here.add(Job("1", "a"))
+        claim, asked, heard = here.store.get_waiting_jobs, trio.Event(), trio.Event()
+
+        async def answer_late(*args: object, **named: object) -> list[Held]:
+            held = await claim(*args, **named)  # type: ignore[arg-type]
+            asked.set()
+            await heard.wait()
+            return held
+
+        here.store.get_waiting_jobs = answer_late  # type: ignore[method-assign]
+        here.runner.offers = {"a": offer()}
+        await nursery.start(here.dispatch.run)
+        await asked.wait()
+        here.runner.offers = {}
+        seat = here.store._data.members[owner.sysid]
+        assert await here.store.reap(owner.sysid, Member(seat.counter, seat.epoch, through=True), 9) == 1
+        await until(lambda: here.membership.seated not in (None, owner) and here.membership.trusts())
+        heard.set()
+        await trio.sleep(1)
+        assert here.started == [], "the new seat's trust does not cover what the old one claimed"
         nursery.cancel_scope.cancel()
 
 
