@@ -41,8 +41,8 @@ def main(argv: list[str] | None = None) -> int:
 
 def describe(seed: int, report: Report, kinds: str | None = None) -> str:
     """What was broken under which faults, and how to see it again."""
-    kinds = ", ".join(sorted(report.plan.kinds)) or "no faults"
-    lines = [f"seed {seed} ({report.plan.nodes} daemons; {kinds}):", *(f"  {what}" for what in report.violations)]
+    named = ", ".join(sorted(report.plan.kinds)) or "no faults"
+    lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])
 

@@ -77,7 +77,10 @@ class History:
         self.aways: list[Away] = []
         self.losses: list[float] = []
         """When the store forgot something."""
+        self.crashed: set[int] = set()
+        """Jobs of which the store says that they were in hand at too many deaths."""
         self.clock_jumps = False
+        self._boots: list[tuple[float, str, str]] = []
         self.starts = 0
         self._runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
 
@@ -99,6 +102,11 @@ class History:
         """A promise was broken."""
         self.note("VIOLATION", what)
         self.violations.append(f"{trio.current_time():.3f} s: {what}")
+
+    def booted(self, node: str, life: str) -> None:
+        """A process of that node begins."""
+        self.note("boot", life)
+        self._boots.append((trio.current_time(), node, life))
 
     def gone(self, node: str, why: str) -> Away:
         """A node is away from now on; the caller sets `to_s` when it is back."""
@@ -167,14 +175,22 @@ class History:
         return any(away.node in (node, "*") and away.from_s <= to_s and away.to_s >= from_s for away in self.aways)
 
     def _explained(self, attempt: Attempt, now_s: float) -> bool:
-        """Its daemon was away at some time between the start and now; or the claim bears a date that was never.
+        """Its daemon was away at some time between the start and now; or the store cannot know better.
 
-        A store that lost all it knew while its clock was set back cannot know that it gave such a fence.
+        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one that was
+        set back to when the job was in hand sees that hand empty when its daemon was started anew since then: a failure
+        that is told after that comes too late.
         """
+        anew = attempt.fate is not Fate.SUCCEEDED and any(
+            attempt.at_s <= boot_s <= loss_s
+            for boot_s, node, _ in self._boots
+            for loss_s in self.losses
+            if node == attempt.node
+        )
         wrong = any(
             attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
         )
-        return wrong or self._away(attempt.node, attempt.at_s, now_s)
+        return anew or wrong or self._away(attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
         return any(at_s <= loss_s <= now_s and self._away(node, loss_s, now_s) for loss_s in self.losses)
@@ -200,8 +216,9 @@ class History:
             self._check_calm()
 
     def _is_poison(self, story: Story) -> bool:
-        """Whether it was in hand at so many deaths that it is not tried any more."""
-        return sum(attempt.fate is None for attempt in story.attempts) >= STORE.crash_limit
+        """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""
+        deaths = sum(away.why in ("killed", "paused", "cut off") for away in self.aways)
+        return story.number in self.crashed and deaths >= STORE.crash_limit
 
     def _surely_succeeded(self, story: Story) -> bool:
         """Whether a daemon heard so that was never away: its success was there before any end of another kind.

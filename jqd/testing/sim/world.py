@@ -251,6 +251,8 @@ class World:
             if story.acked_at_s < float("inf"):
                 view = await client.get_job(story.job_id)
                 states[number] = view.state if isinstance(view, JobView) else None
+                if isinstance(view, JobView) and view.outcome is not None and view.outcome.reason == "crash":
+                    self.history.crashed.add(number)
         return states
 
 
