@@ -77,6 +77,8 @@ class History:
         self.aways: list[Away] = []
         self.losses: list[float] = []
         """When the store forgot something."""
+        self.slows: list[tuple[float, float]] = []
+        """When the store took so long that a daemon may notice a loss only after the lease that others wait for it."""
         self.crashed: set[int] = set()
         """Jobs of which the store says that they were in hand at too many deaths."""
         self.clock_jumps = False
@@ -193,7 +195,11 @@ class History:
         return anew or wrong or self._away(attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
-        return any(at_s <= loss_s <= now_s and self._away(node, loss_s, now_s) for loss_s in self.losses)
+        return any(
+            self._away(node, loss_s, now_s) or any(from_s <= now_s and to_s >= loss_s for from_s, to_s in self.slows)
+            for loss_s in self.losses
+            if at_s <= loss_s <= now_s
+        )
 
     def check_states(self, states: dict[int, State | None]) -> None:
         """At the end. `states`: of each acknowledged job in the store; None: the store does not know it."""

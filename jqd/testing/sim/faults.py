@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are planned
 JUMP_MS = 3_600_000
+SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answered by then
 POINTS = (
     "before renew_sysid",
     "after renew_sysid",
@@ -240,6 +241,8 @@ class Nemesis:
 
     async def _slow(self, fault: Fault) -> None:
         self._world.weather.slow_s = 0.1 + 1.5 * fault.part
+        began_s = trio.current_time()
+        self._world.history.slows.append((began_s, began_s + fault.span_s + SLOW_TAIL_S))
         await trio.sleep(fault.span_s)
         self._world.weather.slow_s = 0.0
 
