@@ -1,47 +1,54 @@
 """When a job that was in hand at two deaths is taken: by itself, when our hand is empty; or in company after a while.
 
 Its neighbours must not die with it once more, so it runs alone. But whoever is never done with long work would never
-take it: then it is taken in company, and a death with it is not laid to it.
+take it: then it is taken in company, and a death with it is not laid to it. And where there are many, the others
+get most of the time.
 """
 
-import enum
-
 from jqd.clock import Clock
-from jqd.store import WaitingType
+from jqd.store import Suspects, WaitingType
 
 EMPTYING_S = 10.0  # how long we take nothing new so that our hand may become empty: most work is done in that time
-AGAIN_S = 60.0  # after a wait in vain none for so long: a suspect may cost us one part in seven of the time
-
-
-class Take(enum.Enum):
-    """What to do about a jobtype whose next job may be a suspect."""
-
-    ANY = "any"
-    """No suspect, or it may be taken by an empty hand: the store sees to that."""
-    NOTHING = "nothing"
-    """Let the hand become empty first."""
-    IN_COMPANY = "in company"
+AGAIN_S = 60.0  # after a wait in vain none for so long: waiting costs one part in seven of the time at most
+OTHERS = 3  # parts of the time that belong to other jobs after one that a suspect took
 
 
 class Alone:
-    """Remembers since when we wait. Pure but for the clock."""
+    """Remembers since when we wait, and what suspects cost. Pure but for the clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._since_s: float | None = None
+        """We take nothing new, so that our hand becomes empty."""
+        self._taken_s: float | None = None
+        """A suspect has our hand for itself."""
         self._again_at_s = 0.0
+        self._others_until_s = 0.0
 
-    def judge(self, row: WaitingType, *, empty: bool) -> Take:
-        """What to do about this row; `empty`: we hold nothing."""
-        if not row.alone or empty:
+    def judge(self, row: WaitingType, *, empty: bool) -> Suspects | None:
+        """How suspects are to be taken of this row, or None: take nothing at all now. `empty`: we hold nothing."""
+        if not row.alone:
             self._since_s = None
-            return Take.ANY
+            return Suspects.ALONE
         now_s = self._clock.mono_s()
+        if self._taken_s is not None:
+            if empty:
+                self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
+                self._taken_s = None
+            return Suspects.NONE
+        if now_s < self._others_until_s:
+            return Suspects.NONE
+        if empty:
+            self._since_s, self._taken_s = None, now_s
+            return Suspects.ALONE
+        return self._wait(now_s)
+
+    def _wait(self, now_s: float) -> Suspects | None:
         if self._since_s is None:
             if now_s < self._again_at_s:
-                return Take.IN_COMPANY
+                return Suspects.COMPANY
             self._since_s = now_s
         if now_s - self._since_s < EMPTYING_S:
-            return Take.NOTHING
+            return None
         self._since_s, self._again_at_s = None, now_s + AGAIN_S
-        return Take.IN_COMPANY
+        return Suspects.COMPANY

@@ -13,13 +13,13 @@ from jqd.clock import Clock
 from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.job import Held
 from jqd.log import get_logger
-from jqd.loops.alone import Alone, Take
+from jqd.loops.alone import Alone
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.reconcile import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
-from jqd.store import Owner, Store, WaitingType
+from jqd.store import Owner, Store, Suspects, WaitingType
 
 IDLE_S = 0.05  # how late a job of another daemon, or one that falls due, may be noticed
 TYPES = 64  # jobtypes looked at in one round: the best by priority
@@ -128,10 +128,10 @@ class Dispatch:
             if chosen is None:
                 break
             row = next(row for row in left if row.jobtype == chosen.jobtype)
-            take = self._alone.judge(row, empty=not self._runner.get_running_jobs())
-            if take is Take.NOTHING:
+            suspects = self._alone.judge(row, empty=not self._runner.get_running_jobs())
+            if suspects is None:
                 return 0
-            if claimed := await self._claim(owner, row, chosen.no_worse_than, in_company=take is Take.IN_COMPANY):
+            if claimed := await self._claim(owner, row, chosen.no_worse_than, suspects):
                 return claimed  # priorities may have changed meanwhile: look again
             left.remove(row)
         return 0
@@ -139,7 +139,7 @@ class Dispatch:
     def _may_run(self, row: WaitingType) -> bool:
         return self._runner.offer(row.jobtype, row.priority) is not None
 
-    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int, *, in_company: bool) -> int:
+    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int, suspects: Suspects) -> int:
         async with self.claims:
             if self._membership.hold_up() is not None:
                 return 0
@@ -154,7 +154,7 @@ class Dispatch:
                 priority_min=offer.priority_min,
                 priority_max=min(no_worse_than, offer.priority_max),
                 bytes_max=offer.bytes_max,
-                in_company=in_company,
+                suspects=suspects,
             )
             if owner != self._membership.seated:
                 # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust

@@ -25,6 +25,7 @@ from jqd.store.shapes import (
     Release,
     Renewed,
     StoreStats,
+    Suspects,
     TypeView,
     WaitingType,
 )
@@ -131,7 +132,7 @@ class Store(Protocol):
         priority_min: int,
         priority_max: int,
         bytes_max: int,
-        in_company: bool = False,
+        suspects: Suspects = Suspects.ALONE,
     ) -> list[Held]:
         """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
 
@@ -139,8 +140,7 @@ class Store(Protocol):
         All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
         least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
 
-        A job that was in hand at two deaths is given by itself, to an empty hand, which gets nothing more for a while;
-        others are given those behind it. `in_company`: that job by itself, but to a hand that is not empty.
+        `suspects`: how a job is given that was in hand at two deaths; it is always given by itself.
         """
         ...
 

@@ -19,6 +19,7 @@ from jqd.store.shapes import (
     Owner,
     Promoted,
     Release,
+    Suspects,
     Verdict,
     WaitingType,
 )
@@ -209,7 +210,7 @@ class JobMethods:
         priority_min: int,
         priority_max: int,
         bytes_max: int,
-        in_company: bool = False,
+        suspects: Suspects = Suspects.ALONE,
     ) -> list[Held]:
         """See Store."""
         limit = min(limit, CALL_JOBS_MAX)
@@ -225,7 +226,7 @@ class JobMethods:
             bytes_max,
             self._caller.identity,
             milliseconds(self._config.alone_s),
-            int(in_company),
+            suspects.value,
         )
         first, *flat = codec.list_of(self._keys, "ready", answer)
         fence = codec.whole(self._keys, "fence", first)

@@ -89,6 +89,17 @@ class Release(enum.StrEnum):
     """Ended: it is kept to be looked at, and never runs."""
 
 
+class Suspects(enum.StrEnum):
+    """How jobs are taken that were in hand at two deaths of daemons."""
+
+    ALONE = "alone"
+    """One, by itself, by an empty hand, which gets nothing more for a while; a hand that is not empty takes others."""
+    COMPANY = "company"
+    """One, by a hand that is not empty."""
+    NONE = "none"
+    """None: the jobs behind them."""
+
+
 class Verdict(enum.StrEnum):
     """What a pusher's own id means for his job."""
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
-from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
+from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
 from jqd.testing.members import Entry, FakeMembers, Name
 
 
@@ -188,12 +188,13 @@ class FakeChanges(FakeMembers):
         entry = self._data.entries.get(job_id)
         return until_ms > self._now_ms() and entry is not None and entry.place == "held" and entry.sysid == sysid
 
-    def _apart(self, sysid: str, ready: list[Entry], in_company: bool) -> list[Entry]:
+    def _apart(self, sysid: str, ready: list[Entry], suspects: Suspects) -> list[Entry]:
         """A suspect by itself for an empty hand, else those that are none."""
         empty = not any(entry.sysid == sysid for entry in self._data.entries.values())
         empty = empty and all(holder != sysid for holder, _ in self._data.early.values())
-        if ready and self._is_suspect(ready[0].job.id) and (in_company or empty):
-            if not in_company:
+        may = suspects is Suspects.COMPANY or (suspects is Suspects.ALONE and empty)
+        if ready and may and self._is_suspect(ready[0].job.id):
+            if suspects is Suspects.ALONE:
                 self._data.alone[sysid] = self._now_ms() + round(self._config.alone_s * 1000), ready[0].job.id
             return ready[:1]
         return [entry for entry in ready if not self._is_suspect(entry.job.id)]

@@ -12,7 +12,7 @@ from jqd.errors import PositionMismatch
 from jqd.job import NIL, Fate, Held, Job, Outcome
 from jqd.jobid import journal_number
 from jqd.record import Lane, split_cancel
-from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, WaitingType, codec
+from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, Suspects, WaitingType, codec
 from jqd.testing.looks import FakeLooks
 from jqd.testing.members import Entry, Tries
 
@@ -194,7 +194,7 @@ class FakeStore(FakeLooks):
         priority_min: int,
         priority_max: int,
         bytes_max: int,
-        in_company: bool = False,
+        suspects: Suspects = Suspects.ALONE,
     ) -> list[Held]:
         await self._answer()
         if limit < 1:
@@ -207,7 +207,7 @@ class FakeStore(FakeLooks):
             key=lambda entry: (entry.score, entry.job.id),
         )
         ready = [entry for entry in ready if priority_min <= entry.score <= priority_max][:limit]
-        ready = self._apart(owner.sysid, ready, in_company)
+        ready = self._apart(owner.sysid, ready, suspects)
         taken: list[Held] = []
         size = 0
         fence = self._next_fence() if ready else 0

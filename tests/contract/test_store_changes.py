@@ -9,7 +9,7 @@ import pytest
 from jqd.errors import StoreChanged
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State
 from jqd.record import cancel_of
-from jqd.store import NameJournaled, NameWanted, Owner, Release, Verdict
+from jqd.store import NameJournaled, NameWanted, Owner, Release, Suspects, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 TTL_MS = 30_000
@@ -318,7 +318,7 @@ async def die(bench: StoreBench, sysid: str) -> None:
 async def company(bench: StoreBench, owner: Owner) -> list[Held]:
     """A claim by somebody who waited long enough for his hand to be empty."""
     limits = {"priority_min": -9, "priority_max": 9, "bytes_max": 1 << 20}
-    return await bench.store.get_waiting_jobs(owner, "mail", 5, **limits, in_company=True)
+    return await bench.store.get_waiting_jobs(owner, "mail", 5, **limits, suspects=Suspects.COMPANY)
 
 
 async def test_a_job_in_hand_at_two_deaths_runs_alone_and_its_neighbours_go_on(store_bench: StoreBench) -> None:
@@ -351,6 +351,8 @@ async def test_a_suspect_may_be_taken_in_company_and_others_after_a_while(store_
     behind = await store_bench.push()
     assert ids(await store_bench.claim(owner, limit=1)) == [], "the hand is not empty"
     assert ids(await store_bench.claim(owner)) == [behind.id]
+    by_itself = await store_bench.join("empty")
+    assert await store_bench.claim(by_itself, suspects=Suspects.NONE) == [], "its turn is another time"
     assert ids(await company(store_bench, owner)) == [suspect.id]
     await store_bench.store.release_jobs(owner, await store_bench.store.get_held(owner))
     assert suspect.id in ids(await store_bench.claim(owner, limit=1))

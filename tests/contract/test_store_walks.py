@@ -17,7 +17,19 @@ from jqd.errors import PositionMismatch, StoreChanged, StoreError
 from jqd.job import Change, ChangeKind, Fate, Held, Job
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane, cancel_of
-from jqd.store import Look, NameJournaled, NameWanted, Owner, Release, Renewed, Store, StoreConfig, Verdict, open_store
+from jqd.store import (
+    Look,
+    NameJournaled,
+    NameWanted,
+    Owner,
+    Release,
+    Renewed,
+    Store,
+    StoreConfig,
+    Suspects,
+    Verdict,
+    open_store,
+)
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -111,7 +123,7 @@ class Walk:
                 self.random.randint(1, 4),
             )
             limits = {**ALL, "priority_max": self.random.choice([0, 2]), "bytes_max": self.random.choice([60, 999])}
-            limits["in_company"] = self.random.random() < 0.2
+            limits["suspects"] = self.random.choice(list(Suspects))
             answer = await self.both(lambda store: store.get_waiting_jobs(owner, jobtype, limit, **limits))
             if isinstance(answer, list):
                 self.held += answer

@@ -5,14 +5,15 @@ import random
 import pytest
 import trio
 
+from jqd.clock import ManualClock
 from jqd.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.job import Fate, Held, Job, Outcome, State
-from jqd.loops.alone import EMPTYING_S
+from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.record import Lane, decode_outcomes
 from jqd.runner import Stopped
-from jqd.store import JobView, Member
+from jqd.store import JobView, Member, Suspects, WaitingType
 from tests.loops.house import House, house, offer, until
 
 
@@ -179,6 +180,22 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         await trio.sleep(1)
         assert here.started == [], "the new seat's trust does not cover what the old one claimed"
         nursery.cancel_scope.cancel()
+
+
+async def test_after_a_suspect_others_get_most_of_the_time() -> None:
+    clock = ManualClock()
+    alone = Alone(clock)
+    suspect, other = WaitingType("a", 0, "1", 9, alone=True), WaitingType("a", 0, "1", 9)
+    assert alone.judge(other, empty=False) is Suspects.ALONE
+    clock.advance(1)
+    assert alone.judge(suspect, empty=True) is Suspects.ALONE
+    assert alone.judge(suspect, empty=False) is Suspects.NONE, "it runs"
+    clock.advance(2)
+    assert alone.judge(suspect, empty=True) is Suspects.NONE
+    clock.advance(2 * OTHERS - 0.5)
+    assert alone.judge(suspect, empty=True) is Suspects.NONE
+    clock.advance(1)
+    assert alone.judge(suspect, empty=True) is Suspects.ALONE
 
 
 async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_them(autojump_clock: None) -> None:

@@ -3,7 +3,8 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
---          long a job runs alone that was in hand when daemons died; 1 to take such a job although the hand is not empty
+--          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
+--          hand), company (by any), none
 -- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + limit · log waiting), and the bytes
@@ -12,7 +13,7 @@ local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
-local identity, alone_ms, in_company = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11] == '1'
+local identity, alone_ms, suspects = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11]
 
 expect('jobs', 'types', 'tries', 'fence', 'members', 'life', 'deaths')
 local held, ready = held_key(sysid), ready_key(jobtype)
@@ -28,8 +29,9 @@ if #ids == 0 then
   mend_type(jobtype)
   return {'0'}
 end
--- A suspect is taken by itself, by an empty hand; a hand that is not empty takes those behind it meanwhile.
-local alone = has_deaths and is_suspect(ids[1]) and (in_company or redis.call('ZCARD', held) == 0)
+-- A suspect is taken by itself; whoever may not take it takes those behind it meanwhile.
+local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
+local alone = has_deaths and may and is_suspect(ids[1])
 if alone then
   ids = {ids[1]}
 elseif has_deaths then
@@ -64,7 +66,7 @@ for position, row in ipairs(rows) do
 end
 if #holds > 0 then
   redis.call('ZADD', held, unpack(holds))
-  if alone and not in_company then
+  if alone and suspects == 'alone' then
     alone_until(sysid, ids[1], now_ms + alone_ms)
   end
 end
