@@ -70,6 +70,8 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
     for _ in range(CANCELS_MAX):
+        if before.state is State.CANCELLED and not parts.control.settled():
+            return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
         if before.state.is_final:
             return before.state
         if not await record_cancels(parts, [before]):
