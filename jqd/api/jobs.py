@@ -14,7 +14,7 @@ from jqd.errors import StoreAway
 from jqd.job import NIL, State
 from jqd.jobid import parse_id
 from jqd.record import Lane, cancel_of, encode_cancels
-from jqd.store import JobView
+from jqd.store import JobView, OnItsWay
 
 CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
 
@@ -80,6 +80,8 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
             after = await parts.store.get_job(job_id)
         except StoreAway:
             return before.state
+        if isinstance(after, OnItsWay) and after.held:
+            return State.RUNNING  # its daemon came sooner than the job's journal
         if not isinstance(after, JobView):
             return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
         if after.state.is_final or after.generation <= before.generation:

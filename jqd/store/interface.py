@@ -172,10 +172,13 @@ class Store(Protocol):
     # ------------------------------------------------------------ members
 
     async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
-        """Take a seat among the daemons under a new epoch; what an earlier epoch of it held is ready again.
+        """Take a seat among the daemons under a new epoch; if `through`, what an earlier one held is ready again.
 
         `through`: we are through the recovery barrier of this life of the store. If not, nobody claims until we are,
         and the store is not settled any more.
+
+        What an earlier epoch held stays in the hand then, for outcomes to meet it there; whoever is through compares
+        (`get_held`) and releases the rest.
 
         `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
         member of that name raises SysidTaken.

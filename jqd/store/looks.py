@@ -160,7 +160,7 @@ class LookMethods:
         if place in ("unseen", "early"):
             last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
             if place == "early":  # somebody holds it: it exists, whatever the ids say
-                return OnItsWay(last or "")
+                return OnItsWay(last or "", held=True)
             known = codec.journal_of(job_id) in self._journals
             return codec.on_its_way(job_id, "" if last is None and known else last)
         if place == "nowhere":

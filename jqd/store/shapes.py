@@ -158,6 +158,8 @@ class OnItsWay(NamedTuple):
 
     last_id: str
     """The last id applied of that journal, "" when none was."""
+    held: bool = False
+    """A daemon says that it has it in hand."""
 
 
 class JobView(msgspec.Struct, frozen=True, gc=False):

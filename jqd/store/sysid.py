@@ -29,8 +29,9 @@ class SysidMethods:
         epoch, unburnt = codec.list_of(self._keys, "members", answer)
         owner = Owner(sysid, codec.whole(self._keys, "members", epoch))
         crash_limit = self._crash_limit if unburnt == 1 else 0  # whoever sat there died without leaving
-        # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back.
-        while await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX, crash_limit):
+        # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back. In a life that we are
+        # not through yet it waits for our endings to be told again: some of those jobs have ended.
+        while through and await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX, crash_limit):
             pass
         return owner
 

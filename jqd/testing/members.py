@@ -206,7 +206,8 @@ class FakeMembers:
         epoch = self._next_fence()
         counter = max((seat.counter if seat else 0) + 1, self._now_ms() * 1000)
         self._data.members[sysid] = Seat(counter, epoch, self._identity if through else "")
-        self._give_back(sysid, None, died=bool(seat and seat.epoch))
+        if through:
+            self._give_back(sysid, None, died=bool(seat and seat.epoch))
         return Owner(sysid, epoch)
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:

@@ -245,7 +245,7 @@ class FakeStore(FakeLooks):
         if entry is None:
             number = codec.journal_of(job_id)
             if job_id in self._data.early:
-                return OnItsWay(self._data.last.get(-1 if number is None else number, ""))
+                return OnItsWay(self._data.last.get(-1 if number is None else number, ""), held=True)
             if number is None:
                 return None
             return codec.on_its_way(job_id, self._data.last.get(number, "" if number in self._journals else None))

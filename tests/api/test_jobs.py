@@ -10,6 +10,7 @@ from jqd.job import Fate, State
 from jqd.jobid import IdSource
 from jqd.record import Lane
 from jqd.runner import Running
+from jqd.store import OnItsWay
 from tests.api.fakes import JOURNAL, JSON, MSGPACK, Edge, outcome
 
 pack = msgspec.msgpack.encode
@@ -325,6 +326,17 @@ async def test_a_job_not_ingested_yet_meets_its_cancel(edge):
     job_id = await pushed(edge)
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
     assert edge.journal.cancels() == [f"{job_id}@101"], "whatever life of it the journal holds"
+
+
+async def test_a_job_that_a_daemon_holds_before_it_came_is_no_job_that_will_not_start(edge, monkeypatch):
+    job_id = await pushed(edge)
+
+    async def held(job_id: str) -> OnItsWay:
+        return OnItsWay("", held=True)
+
+    monkeypatch.setattr(edge.store, "get_job", held)
+    told = await edge.call("DELETE", f"/v1/jobs/{job_id}")
+    assert (told.status, told.body["state"]) == (202, "running")
 
 
 async def test_a_cancel_without_a_number_promises_nothing(edge, monkeypatch):

@@ -245,8 +245,8 @@ async def test_an_early_hold_is_on_its_way_whatever_ids_say(store_bench: StoreBe
     behind, ahead = store_bench.make(), store_bench.make()
     await store_bench.add(ahead)
     await store_bench.store.reassert(owner, {behind.id: 5, "my-own-name": 5})
-    assert await store_bench.store.get_job(behind.id) == OnItsWay(ahead.id)
-    assert await store_bench.store.get_job("my-own-name") == OnItsWay("")
+    assert await store_bench.store.get_job(behind.id) == OnItsWay(ahead.id, held=True)
+    assert await store_bench.store.get_job("my-own-name") == OnItsWay("", held=True)
     await store_bench.store.release_jobs(owner, {behind.id: 5, "my-own-name": 5})
     assert await store_bench.store.get_job(behind.id) is None
 

@@ -258,10 +258,10 @@ async def test_unreadable_rows_go_to_the_dead_and_spare_their_neighbours(
 async def test_a_row_of_a_newer_version_is_not_run(bench: StoreBench, client: "redis.Redis") -> None:
     job = await bench.push()
     row = field(client, "jobs", job.id)
-    assert row[1:2] == b"\x01"
-    client.hset(KEYS["jobs"], job.id, row[:1] + b"\x02" + row[2:])
+    assert row[1:2] == b"\x02"
+    client.hset(KEYS["jobs"], job.id, row[:1] + b"\x03" + row[2:])
     assert await bench.claim(await bench.join()) == []
-    with pytest.raises(StoreRefused, match="version 2"):
+    with pytest.raises(StoreRefused, match="version 3"):
         await bench.store.get_job(job.id)
 
 

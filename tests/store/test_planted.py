@@ -10,7 +10,7 @@ from jqd.clock import ManualClock
 from jqd.errors import StoreRefused
 from jqd.job import Change, ChangeKind, Fate, Held, Job
 from jqd.record import Lane
-from jqd.store import Member, NameWanted, Owner, Release, Store, StoreConfig, open_store
+from jqd.store import Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.store.test_faults import field
@@ -101,6 +101,7 @@ CALLS: dict[str, Call] = {
     "reserve_names": lambda here: here.bench.store.reserve_names(
         [NameWanted("yours", here.bench.make().id, "d", False)]
     ),
+    "confirm_names": lambda here: here.bench.store.confirm_names([NameJournaled("mine", here.named.id, "d", 1 << 52)]),
     "reserve_change": lambda here: here.bench.store.reserve_change(),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),
     "apply_jobs, a change": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [replaced(here)]),

@@ -82,7 +82,6 @@ class History:
         self.crashed: set[int] = set()
         """Jobs of which the store says that they were in hand at too many deaths."""
         self.clock_jumps = False
-        self._boots: list[tuple[float, str, str]] = []
         self.starts = 0
         self._runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
 
@@ -105,10 +104,9 @@ class History:
         self.note("VIOLATION", what)
         self.violations.append(f"{trio.current_time():.3f} s: {what}")
 
-    def booted(self, node: str, life: str) -> None:
-        """A process of that node begins."""
+    def booted(self, life: str) -> None:
+        """A process of a node begins."""
         self.note("boot", life)
-        self._boots.append((trio.current_time(), node, life))
 
     def gone(self, node: str, why: str) -> Away:
         """A node is away from now on; the caller sets `to_s` when it is back."""
@@ -179,20 +177,12 @@ class History:
     def _explained(self, attempt: Attempt, now_s: float) -> bool:
         """Its daemon was away at some time between the start and now; or the store cannot know better.
 
-        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one that was
-        set back to when the job was in hand sees that hand empty when its daemon was started anew since then: a failure
-        that is told after that comes too late.
+        One that lost all it knew while its clock was set back cannot know that it gave such a fence.
         """
-        anew = attempt.fate is not Fate.SUCCEEDED and any(
-            attempt.at_s <= boot_s <= loss_s
-            for boot_s, node, _ in self._boots
-            for loss_s in self.losses
-            if node == attempt.node
-        )
         wrong = any(
             attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
         )
-        return anew or wrong or self._away(attempt.node, attempt.at_s, now_s)
+        return wrong or self._away(attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
         return any(

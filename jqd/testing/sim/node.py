@@ -122,7 +122,7 @@ class Node:
         SLOW.set(lambda: self._slow(life))
         disk.fail = lambda call, number: self._fail(life, call)
         disk.free = 0 if self.full else 1 << 40
-        world.history.booted(self.name, life.label)
+        world.history.booted(life.label)
         try:
             with life.scope:
                 await self._run(life, disk)
