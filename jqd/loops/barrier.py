@@ -19,7 +19,7 @@ from typing import Any
 
 import trio
 
-from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreRefused, SysidTaken
+from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
 from jqd.journal import Journal
 from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
@@ -100,7 +100,7 @@ class Barrier:
     async def _pass(self) -> None:
         self._jobs.hold()
         if self._suspect is not None:
-            await self._store.new_life(self._suspect)
+            await self._end_life(self._suspect)
             self._suspect = None
         untouched = self._through_in is None and self._journal.opened_at == 0
         look = await self._store.look(fresh=untouched)
@@ -126,6 +126,14 @@ class Barrier:
         self._through_in = look.identity
         self._membership.came_through()
         self._log.info("barrier.through", calm=calm, position=goal)
+
+    async def _end_life(self, identity: str) -> None:
+        """Everybody is to notice that this life of the store forgot something."""
+        try:
+            await self._store.new_life(identity)
+        except StoreChanged as error:
+            # It is another one already, or answers from another server: whoever looks sees that by itself.
+            self._log.info("barrier.life_is_over", error=str(error))
 
     async def _take_seat(self, look: Look, *, through: bool) -> None:
         """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""

@@ -323,6 +323,25 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
+async def test_a_life_that_is_over_already_need_not_be_ended(autojump_clock: None) -> None:
+    """A lane saw its position go back, and another call that this is another life: no more is sent before a look."""
+    async with house(alone=True) as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        (job_id,) = await push(here)
+        await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        here.store.wipe()
+        with pytest.raises(StoreChanged):
+            await here.store.applied(here.journal.journal_id)
+        here.barrier.rolled_back()
+        with trio.fail_after(30):
+            await trio.sleep(1)
+            await here.membership.wait_claimable()
+            await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
+        assert await state(here, job_id) is State.WAITING
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(autojump_clock: None) -> None:
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when it fails
