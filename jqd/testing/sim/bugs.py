@@ -279,7 +279,7 @@ MISTAKES: dict[str, Mistake] = {
     "overwrite-notes": _mistake(
         "wipe,slow,lag",
         40,
-        "cancel",
+        "lost",
         "a cancel overwrites what else was noted of its job",
         (FakeStore, "_placed", _cancel_wins),
     ),

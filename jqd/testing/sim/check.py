@@ -177,12 +177,19 @@ class History:
     def _explained(self, attempt: Attempt, now_s: float) -> bool:
         """Its daemon was away at some time between the start and now; or the store cannot know better.
 
-        One that lost all it knew while its clock was set back cannot know that it gave such a fence.
+        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one so slow that
+        this daemon takes its new seat only after the lease that others wait for it.
         """
         wrong = any(
             attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
         )
-        return wrong or self._away(attempt.node, attempt.at_s, now_s)
+        late = any(
+            from_s <= now_s and to_s >= loss_s
+            for loss_s in self.losses
+            for from_s, to_s in self.slows
+            if attempt.at_s <= loss_s <= now_s
+        )
+        return wrong or late or self._away(attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
         return any(
