@@ -177,8 +177,8 @@ class History:
     def _explained(self, attempt: Attempt, now_s: float) -> bool:
         """Its daemon was away at some time between the start and now; or the store cannot know better.
 
-        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one so slow that
-        this daemon takes its new seat only after the lease that others wait for it.
+        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
+        slow that this daemon takes its new seat only after the lease that others wait for it.
         """
         wrong = any(
             attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
