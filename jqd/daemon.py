@@ -286,12 +286,19 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
+    told: list[str] = []
+
+    def ready_once(url: str) -> None:
+        if not told:  # a life may end before it was ready, and the next one is the first to say so
+            told.append(url)
+            ready(url)
+
     while True:
         with closing(listener):
-            forked = await _serve_once(config, listener, ready, journal_id)
+            forked = await _serve_once(config, listener, ready_once, journal_id)
         if forked is None:
             return
-        journal_id, ready, listener = forked, lambda url: None, bind(address)
+        journal_id, listener = forked, bind(address)
 
 
 async def _serve_once(
