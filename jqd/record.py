@@ -57,6 +57,8 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     changes: dict[int, tuple[str, int, int, ChangeKind]] = {}
     """Index in the batch → id, revision, generation and kind, for jobs that the store had to agree to. That id counts,
     not the one of the sequence."""
+    homes: str = ""
+    """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
 
 
 class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -131,7 +133,7 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
     read = _read_raw(body)
     head = read.head
     ids = _ids(head, len(read.jobs))
-    given = IdRange(head.first, len(read.jobs)).ids()
+    given = IdRange(head.first, len(read.jobs), head.homes).ids()
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
     for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
@@ -140,7 +142,8 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
         eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
         changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
         jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
-        yield len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes), jobs)
+        homes = head.homes[first : indexes[-1] + 1]
+        yield len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes), jobs)
 
 
 def generations(body: bytes) -> dict[str, int]:
@@ -156,7 +159,7 @@ def _read_raw(body: bytes) -> _JobsRaw:
 
 
 def _ids(head: Head, size: int) -> list[str]:
-    ids = IdRange(head.first, size)
+    ids = IdRange(head.first, size, head.homes)
     if not ids.fits():
         raise JournalDamaged(f"a jobs frame with a good checksum gives ids that cannot be: {head.first[:32]!r}")
     names = ids.ids()

@@ -17,11 +17,22 @@ from jqd.backoff import Backoff
 from jqd.clock import ManualClock, SystemClock
 from jqd.errors import JournalDamaged
 from jqd.job import NIL, Exit, Fate, Job, Outcome, State
-from jqd.jobid import SEQUENCES, IdSource, journal_number, parse_id
+from jqd.jobid import (
+    HOMES,
+    ORDER_LENGTH,
+    SEQUENCES,
+    IdSource,
+    home_of,
+    homes_of,
+    journal_number,
+    parse_id,
+    partition_of,
+)
 from jqd.joblog import JobLog
 from jqd.lease import LeaseConfig, Trust, Watch
 from jqd.record import (
     Head,
+    carry_jobs,
     decode_cancels,
     decode_jobs,
     decode_outcomes,
@@ -44,10 +55,41 @@ def test_ids_only_grow_whatever_the_clock_does(steps: list[tuple[int, int]]) -> 
         assert len(ids) == count
         assert [last, *ids] == sorted({last, *ids})
         last = ids[-1]
-        assert source.last_id == last
+        assert last <= source.last_id
+        assert source.last_id[:ORDER_LENGTH] == last[:ORDER_LENGTH]
         parts = parse_id(last)
         assert parts is not None
         assert (parts.journal, parts.salt) == (77, 5)
+
+
+@given(st.lists(st.text(min_size=1, max_size=20), min_size=1, max_size=50), st.integers(1, HOMES))
+def test_an_id_says_where_its_job_lives(names: list[str], partitions: int) -> None:
+    given = IdSource(journal=77, salt=5, clock=ManualClock()).take(len(names), homes_of(names))
+    assert given.fits()
+    assert [parse_id(job_id) and job_id[-1] for job_id in given.ids()] == [home_of(name) for name in names]
+    where = {name: partition_of(job_id, partitions) for name, job_id in zip(names, given.ids(), strict=True)}
+    assert set(where.values()) <= set(range(partitions))
+    assert partition_of(f"{given.ids()[0]}@12", partitions) == where[names[0]]  # the record of a cancel
+
+
+@given(st.lists(st.sampled_from("abcdef"), min_size=1, max_size=9))
+def test_a_frame_keeps_the_homes_of_its_jobs(names: list[str]) -> None:
+    ids = IdSource(journal=77, salt=5, clock=ManualClock()).take(len(names), homes_of(names))
+    body = encode_jobs(Head(ids.first, 1, homes=ids.homes), msgspec.msgpack.encode([{"name": name} for name in names]))
+    assert [job.id for job in decode_jobs(body)] == ids.ids()
+    kept = set(ids.ids()[::2])
+    carried = [job for _, part in carry_jobs(body, kept) for job in decode_jobs(part)]
+    assert {job.id: job.jobtype for job in carried} == {
+        job_id: name for job_id, name in zip(ids.ids(), names, strict=True) if job_id in kept
+    }
+
+
+@pytest.mark.parametrize("homes", ["0", "0u", "é0", "000"])
+def test_homes_that_cannot_be_are_damage(homes: str) -> None:
+    ids = IdSource(journal=77, salt=5, clock=ManualClock()).take(2)
+    body = encode_jobs(Head(ids.first, 1, homes=homes), msgspec.msgpack.encode([{"name": "a"}, {"name": "b"}]))
+    with pytest.raises(JournalDamaged, match="ids that cannot be"):
+        decode_jobs(body)
 
 
 def test_a_full_millisecond_borrows_the_next() -> None:

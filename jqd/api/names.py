@@ -10,6 +10,7 @@ from jqd.api.batch import Batch, Refusal
 from jqd.api.parts import Parts
 from jqd.errors import StoreError
 from jqd.job import ChangeKind
+from jqd.jobid import homes_of
 from jqd.log import get_logger
 from jqd.record import PushedJob, content_digest
 from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
@@ -88,7 +89,8 @@ async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
     for place, job in enumerate(jobs):
         if job.job_id is not None:
             places.setdefault(job.job_id, place)
-    ids = parts.journal.ids.take(len(places)).ids()
+    # A pusher's own id may come with any jobtype, so it has a home of its own.
+    ids = parts.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
         NameWanted(name, job_id, content_digest(jobs[place]), jobs[place].replace)
         for (name, place), job_id in zip(places.items(), ids, strict=True)

@@ -12,7 +12,7 @@ from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.schema import eligible_at_ms
 from jqd.errors import StoreError
-from jqd.jobid import IdRange
+from jqd.jobid import IdRange, homes_of
 from jqd.record import Head, Lane, PushedJob, encode_jobs
 
 ACKS = ("fsync", "memory", "store")
@@ -137,16 +137,15 @@ async def take(
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
-    ids: IdRange = parts.journal.ids.take(len(jobs))
+    ids: IdRange = parts.journal.ids.take(len(jobs), homes_of([job.name for job in jobs]))
     now_ms = parts.clock.wall_ms()
     eligible = {
         index: at_ms
         for index, job in enumerate(jobs)
         if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
     }
-    position = parts.journal.write(
-        Lane.JOBS, len(jobs), encode_jobs(Head(ids.first, now_ms, eligible, changes or {}), array)
-    )
+    head = Head(ids.first, now_ms, eligible, changes or {}, ids.homes)
+    position = parts.journal.write(Lane.JOBS, len(jobs), encode_jobs(head, array))
     parts.taken.note(ids.first, parts.journal.ids.last_id, position)
     if wanted.level != "memory":
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
