@@ -52,7 +52,8 @@ class Place:
         while jobs > 0:
             count = min(jobs, CHUNK)
             ids = self._ids.take(count).ids()
-            made = [Job(job_id, next(self._types), argument=next(self._arguments)) for job_id in ids]
+            now_ms = SystemClock().wall_ms()  # as a pushed job has it: a date next to the one in its id
+            made = [Job(i, next(self._types), argument=next(self._arguments), created_at_ms=now_ms) for i in ids]
             self.argument_bytes += sum(len(job.argument) for job in made)
             await self._store.apply_jobs(JOURNAL, *self._range(Lane.JOBS), made)
             jobs -= count
