@@ -1,4 +1,4 @@
-"""Read points: one per lane, with the ranges that are reserved at the moment. Pure.
+"""Read points: one per lane and reader, with the ranges that are reserved at the moment. Pure.
 
 read_point ──reserve──▶ reserved ──finish──▶ read_point moves to its end
     ▲                      │
@@ -26,6 +26,7 @@ class Reservation:
     records_max: int
     bytes_max: int
     deadline_s: float
+    reader: int = 0
 
 
 class Slice(msgspec.Struct, gc=False):
@@ -43,10 +44,11 @@ class Slice(msgspec.Struct, gc=False):
 
 @dataclass(slots=True)
 class Cursor:
-    """Where a lane is read from."""
+    """Where a reader stands in a lane."""
 
     lane: Lane
     read_point: int
+    reader: int = 0
     reserved: list[Reservation] = field(default_factory=list)
     """Oldest first, one after the other without a gap."""
 
@@ -74,7 +76,7 @@ class Cursor:
         start = self.reserved[-1].end if self.reserved else self.read_point
         if start >= last_end:
             return None
-        token = Reservation(self.lane, start, durable, records_max, bytes_max, now_s + timeout_s)
+        token = Reservation(self.lane, start, durable, records_max, bytes_max, now_s + timeout_s, self.reader)
         self.reserved.append(token)
         return token
 

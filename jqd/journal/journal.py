@@ -4,6 +4,8 @@
 
 `write` is cheap and not durable; `wsync` returns once all that was written before it is on disk. One commit serves
 all who wait, and while it runs the next one gathers. Idea of the method names: seed miniq-queue.
+
+Readers are numbered from 0: each has a read point of its own in every lane.
 """
 
 import errno
@@ -99,9 +101,9 @@ class Journal:
         self._commits = commits
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
-        self._cursors = {lane: Cursor(lane, self.start) for lane in Lane}
-        self._readers = {lane: Reader(files) for lane in Lane}
-        self._read_limiter = trio.CapacityLimiter(len(Lane) + 1)  # and one range
+        self._cursors: dict[tuple[Lane, int], Cursor] = {}
+        self._readers: dict[tuple[Lane, int], Reader] = {}
+        self._read_limiter = trio.CapacityLimiter(1)  # for a range; every reader brings its own
         self._log = get_logger("journal")
 
     # ------------------------------------------------------------ writing
@@ -158,18 +160,28 @@ class Journal:
         segments = self._commits.segments
         return segments[0].first if segments else self.end
 
-    def read_point(self, lane: Lane) -> int:
+    def _cursor(self, lane: Lane, reader: int) -> Cursor:
+        cursor = self._cursors.get((lane, reader))
+        if cursor is None:
+            cursor = self._cursors[lane, reader] = Cursor(lane, self.start, reader)
+            self._readers[lane, reader] = Reader(self._files)
+            self._read_limiter.total_tokens += 1
+        return cursor
+
+    def read_point(self, lane: Lane, reader: int = 0) -> int:
         """Up to where the lane was read and rsync'd, or holds nothing."""
-        cursor = self._cursors[lane]
+        cursor = self._cursor(lane, reader)
         cursor.is_empty(self._commits.last_end[lane], self.end)  # passes over what belongs to other lanes
         return cursor.read_point
 
-    def read_reserve(self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB) -> Reservation | None:
+    def read_reserve(
+        self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB, *, reader: int = 0
+    ) -> Reservation | None:
         """Reserve what is durable and unread, or None. No I/O. `read` comes before the next `read_reserve`.
 
         At most `records_max` records, and no further frame once `bytes_max` bytes are reached.
         """
-        return self._cursors[lane].reserve(
+        return self._cursor(lane, reader).reserve(
             self._commits.last_end[lane],
             self.end,
             records_max=records_max,
@@ -184,7 +196,7 @@ class Journal:
         Damage is reported in `stats` and passed over; a disk that cannot be read is reported and waited for.
         Raises JournalVersion for a frame that a newer jqd wrote.
         """
-        return await self._read(self._readers[token.lane], token)
+        return await self._read(self._readers[token.lane, token.reader], token)
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
         """What is durable of a lane between two positions, some MiB at a time. No cursor moves; otherwise as `read`."""
@@ -224,16 +236,16 @@ class Journal:
 
     def read_cancel(self, token: Reservation) -> None:
         """Give the range back, whether or not it was read, and all that was reserved behind it."""
-        self._cursors[token.lane].cancel(token)
+        self._cursor(token.lane, token.reader).cancel(token)
 
     def rsync(self, token: Reservation) -> None:
         """What was read is in the store: the lane goes on behind it. In order of reservation.
 
         RuntimeError when it was given back before.
         """
-        self._cursors[token.lane].finish(token)
+        self._cursor(token.lane, token.reader).finish(token)
 
-    def seek(self, lane: Lane, position: int) -> None:
+    def seek(self, lane: Lane, position: int, reader: int = 0) -> None:
         """The store remembers another position: read on from there, or from the oldest we have.
 
         Raises JournalDamaged when it lies past our end.
@@ -241,16 +253,15 @@ class Journal:
         if position > self.end:
             raise JournalDamaged(
                 f"the store has applied position {position} of journal {self.journal_id}, but its directory "
-                f"{self._config.directory} ends at {self.end}: it was restored from an older copy. Move the directory "
-                "away to start a new journal; what it holds was applied already"
+                f"{self._config.directory} ends at {self.end}: it was restored from an older copy"
             )
         if position < self.start:
             self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=self.start)
-        self._cursors[lane].seek(max(position, self.start))
+        self._cursor(lane, reader).seek(max(position, self.start))
 
-    async def wait_readable(self, lane: Lane) -> None:
+    async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""
-        cursor = self._cursors[lane]
+        cursor = self._cursor(lane, reader)
         while cursor.is_empty(self._commits.last_end[lane], self.end):
             await self._commits.wait_moved()
 
