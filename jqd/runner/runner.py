@@ -20,8 +20,8 @@ from jqd.log import get_logger
 from jqd.runner.cancel import Asked, Teller
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
+from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
-from jqd.runner.limits import Gate
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
@@ -74,12 +74,16 @@ class Runner:
         backoff: Backoff | None = None,
         daemon: str = "",
         pool: httpcore2.AsyncConnectionPool | None = None,
+        gates: Gates | None = None,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `pool`: closed by its owner."""
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `pool`: closed by its owner.
+
+        `gates`: shared with the runners of other stores, so that a worker gets no more than it takes from all.
+        """
         self._config = config
         self._workers = workers
+        self._gates = gates or Gates(config, workers, source)
         self._clock = clock
-        self._source = source
         self._pool = pool
         self._ledger = Ledger()
         self._desk = Desk(
@@ -96,19 +100,16 @@ class Runner:
             timeout_margin_s=config.timeout_margin_s,
             linger_s=config.linger_s,
             result_bytes_max=config.result_bytes_max,
-            freed=self._note_free,
+            freed=self._gates.note_free,
         )
         self._mark = f"{source.getrandbits(32):08x}"
-        self._gates: dict[str, Gate] = {}
         self._start: Callable[[Parcel], None] | None = None
         self._early: list[Parcel] = []
         self._teller = Teller(self._desk)
         self._tell: Callable[[Parcel, str], None] | None = None
         self._asked = Asked()
-        self._free = trio.Event()
         self._work = trio.Event()
         self._log = get_logger("runner")
-        workers.watch(self._note_free)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry parcels until cancelled. Requests under way end with it; their jobs stay in hand."""
@@ -143,7 +144,7 @@ class Runner:
         wanted: set[str] = set()
         if self._is_backlogged():
             return frozenset()
-        for worker, gate in self._posting():
+        for worker, gate in self._gates.posting():
             if not gate.free(now_s):
                 continue
             if worker.jobs is None:
@@ -157,7 +158,7 @@ class Runner:
             return None
         now_s = self._clock.mono_s()
         best: tuple[float, int, Worker] | None = None
-        for worker, gate in self._posting():
+        for worker, gate in self._gates.posting():
             free = gate.free(now_s)
             if not free or not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
@@ -186,7 +187,7 @@ class Runner:
             return
         if not entries:
             return
-        gate = self._gate(worker)
+        gate = self._gates.gate(worker)
         gate.take(len(entries), self._clock.mono_s())
         for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
             parcel = Parcel(self._desk, worker, gate, jobtype, part)
@@ -201,9 +202,8 @@ class Runner:
         return job_id in self._desk.parcels
 
     async def wait_free(self) -> None:
-        """Until a slot became free or a worker registered; a hint, which may come for nothing. A back-off that ends
-        gives none: look again by time."""
-        await self._free.wait()
+        """See Gates."""
+        await self._gates.wait_free()
 
     # ------------------------------------------------ for the loop that settles
 
@@ -220,7 +220,7 @@ class Runner:
         backlogged = self._is_backlogged()
         stopped = self._ledger.get_stopped(limit)
         if backlogged and not self._is_backlogged():
-            self._note_free()
+            self._gates.note_free()
         return stopped
 
     def settled(self, claims: Iterable[tuple[str, int]]) -> None:
@@ -266,24 +266,12 @@ class Runner:
 
     def stats(self) -> Mapping[str, object]:
         """A snapshot: counters since the start, and each worker's load."""
-        now_s = self._clock.mono_s()
         return {
             "in_hand": len(self._ledger),
             "at_work": self._ledger.at_work,
             "untaken": self._ledger.untaken,
             **self._desk.counters.snapshot(),
-            "workers": [
-                {
-                    "id": worker.id,
-                    "name": worker.name,
-                    "in_hand": gate.in_hand,
-                    "window": gate.window(),
-                    "jobs_per_s": round(gate.rate, 1),
-                    "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
-                    "failures": gate.failures,
-                }
-                for worker, gate in self._posting()
-            ],
+            "workers": self._gates.load(self._clock.mono_s()),
         }
 
     # ------------------------------------------------ for membership and shutdown
@@ -305,29 +293,6 @@ class Runner:
 
     # ------------------------------------------------
 
-    def _posting(self) -> list[tuple[Worker, Gate]]:
-        """Workers that batches are posted to."""
-        workers = self._workers.list()
-        if len(self._gates) > 2 * len(workers) + 16:
-            known = {worker.id for worker in workers}
-            self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
-        return [(worker, self._gate(worker)) for worker in workers if worker.url is not None]
-
-    def _gate(self, worker: Worker) -> Gate:
-        batch = 1 if worker.protocol == "lightjq" else worker.batch
-        gate = self._gates.get(worker.id)
-        if gate is None:
-            gate = self._gates[worker.id] = Gate(
-                max_jobs=worker.max_jobs,
-                batch=batch,
-                backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
-                retry_after_max_s=self._config.retry_after_max_s,
-                source=self._source,
-            )
-        else:
-            gate.resize(worker.max_jobs, batch)
-        return gate
-
     def _drop_void(self, held: Held) -> None:
         """The store gave us a job anew that is at work here: it was taken from us in between, so that claim is void."""
         parcel = self._desk.parcels.get(held.job.id)
@@ -344,10 +309,6 @@ class Runner:
         """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
         config = self._config
         return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
-
-    def _note_free(self) -> None:
-        self._free.set()
-        self._free = trio.Event()
 
     async def _keep_time(self) -> None:
         """Ends attempts that take too long. Sleeps while there are none."""

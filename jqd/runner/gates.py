@@ -1,0 +1,73 @@
+"""The gates of all workers: what each may have in hand, whichever runner hands it over."""
+
+import random
+
+import trio
+
+from jqd.backoff import Backoff
+from jqd.runner.config import RunnerConfig
+from jqd.runner.limits import Gate
+from jqd.runner.workers import Worker, Workers
+
+FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
+
+
+class Gates:
+    """One gate per worker that batches are posted to, and the hint that one of them may have room again."""
+
+    def __init__(self, config: RunnerConfig, workers: Workers, source: random.Random) -> None:
+        self._config = config
+        self._workers = workers
+        self._source = source
+        self._gates: dict[str, Gate] = {}
+        self._free = trio.Event()
+        workers.watch(self.note_free)
+
+    def posting(self) -> list[tuple[Worker, Gate]]:
+        """Workers that batches are posted to."""
+        workers = self._workers.list()
+        if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
+            known = {worker.id for worker in workers}
+            self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
+        return [(worker, self.gate(worker)) for worker in workers if worker.url is not None]
+
+    def gate(self, worker: Worker) -> Gate:
+        """The gate of one worker, as wide as it registered."""
+        batch = 1 if worker.protocol == "lightjq" else worker.batch
+        gate = self._gates.get(worker.id)
+        if gate is None:
+            gate = self._gates[worker.id] = Gate(
+                max_jobs=worker.max_jobs,
+                batch=batch,
+                backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
+                retry_after_max_s=self._config.retry_after_max_s,
+                source=self._source,
+            )
+        else:
+            gate.resize(worker.max_jobs, batch)
+        return gate
+
+    def note_free(self) -> None:
+        """Some worker may take more."""
+        self._free.set()
+        self._free = trio.Event()
+
+    async def wait_free(self) -> None:
+        """Until a slot became free or a worker registered; a hint, which may come for nothing. A back-off that ends
+        gives none: look again by time."""
+        await self._free.wait()
+
+    def load(self, now_s: float) -> list[dict[str, object]]:
+        """Each worker's load, for people."""
+        return [
+            {
+                "id": worker.id,
+                "name": worker.name,
+                "in_hand": gate.in_hand,
+                "window": gate.window(),
+                "jobs_per_s": round(gate.rate, 1),
+                "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
+                "failures": gate.failures,
+            }
+            for worker, gate in self.posting()
+        ]
