@@ -53,6 +53,8 @@ class LaneRules(NamedTuple, Generic[Record]):
     size_bytes: Callable[[Record], int]
     applied: Callable[[Sequence[Record]], None]
     """Told after the store said yes: who waits for these records."""
+    mine: Callable[[Record], bool] | None = None
+    """Which records are this lane's to apply; None: all. The others are read and passed over."""
 
 
 class Ingest(Generic[Record]):
@@ -203,7 +205,7 @@ class Ingest(Generic[Record]):
         if token is None:
             return None
         slices = await self._journal.read(token)
-        return Stretch(token, chunks(slices, self._rules.decode, self._rules.size_bytes))
+        return Stretch(token, chunks(slices, self._rules.decode, self._rules.size_bytes, self._rules.mine))
 
     async def _fetch_behind(self, here: Stretch[Record]) -> None:
         """Read what comes next while the store is at work: reading takes as long as applying when frames are small."""
@@ -275,21 +277,28 @@ class Ingest(Generic[Record]):
 
 
 def chunks(
-    slices: Sequence[Slice], decode: Callable[[bytes], Sequence[Record]], size_bytes: Callable[[Record], int]
+    slices: Sequence[Slice],
+    decode: Callable[[bytes], Sequence[Record]],
+    size_bytes: Callable[[Record], int],
+    mine: Callable[[Record], bool] | None = None,
 ) -> Iterator[Chunk[Record]]:
-    """Cut what was read into bounded chunks that may span frames. Pure."""
+    """Cut what was read into bounded chunks that may span frames. Records that are not mine are left out. Pure.
+
+    A chunk's end moves over what was left out: its records alone could not tell that nothing between them is missing.
+    """
     batch: list[Record] = []
     batch_bytes = end = 0
     for piece in slices:
         records = decode(piece.body)
         for index in range(piece.first, piece.stop):
             record = records[index]
-            size = size_bytes(record)
-            if batch and (len(batch) == CHUNK_RECORDS or batch_bytes + size > CHUNK_BYTES):
-                yield Chunk(end, batch)
-                batch, batch_bytes = [], 0
-            batch.append(record)
-            batch_bytes += size
+            if mine is None or mine(record):
+                size = size_bytes(record)
+                if batch and (len(batch) == CHUNK_RECORDS or batch_bytes + size > CHUNK_BYTES):
+                    yield Chunk(end, batch)
+                    batch, batch_bytes = [], 0
+                batch.append(record)
+                batch_bytes += size
             end = piece.end if index == piece.stop - 1 else piece.start + index + 1
     if batch:
         yield Chunk(end, batch)

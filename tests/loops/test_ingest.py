@@ -202,6 +202,18 @@ def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:
     assert cut([Slice(Lane.JOBS, 100, b"9", 4, 7, 107)]) == [(107, 3)]
 
 
+def test_a_chunk_leaves_out_what_is_not_mine_and_ends_behind_it() -> None:
+    def even(slices: list[Slice], mine: Callable[[int], bool]) -> list[tuple[int, int]]:
+        cut = chunks(slices, lambda body: list(range(int(body))), lambda _: 1, mine)
+        return [(chunk.end, len(chunk.records)) for chunk in cut]
+
+    assert even(pieces((0, 3)), lambda number: number == 0) == [(1_000, 1)]
+    assert even(pieces((0, 3), (1_000, 3)), lambda number: number == 2) == [(2_000, 2)]
+    # The 501st of mine lies at 1500; what is before it and not mine belongs to the first chunk.
+    assert even(pieces((0, 500), (1_000, 504)), lambda number: number % 2 == 0) == [(1_500, 500), (2_000, 2)]
+    assert even(pieces((0, 504)), lambda _: False) == []
+
+
 async def test_a_call_to_look_again_is_kept_while_the_store_is_asked_already(autojump_clock: None) -> None:
     """The answer on its way may be of the life before."""
     async with bench() as made, trio.open_nursery() as nursery:
