@@ -24,7 +24,7 @@ from jqd.errors import ConfigError
 from jqd.journal import JournalConfig
 from jqd.lease import LeaseConfig
 from jqd.runner import RunnerConfig
-from jqd.store import StoreConfig
+from jqd.store import INTERNAL, StoreConfig
 
 PREFIX = "JQD_"
 DURATION_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
@@ -34,9 +34,20 @@ OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_M
 OTHERS_PREFIX = "JQD_TEST_"
 PORT_MAX = 65_535
 # How messages call the types a setting may have.
-KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path"}
+KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
+# Two ways to say one thing: what says the one takes back what said the other before it.
+EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("store", "url"): ("store", "urls"),
+    ("store", "urls"): ("store", "url"),
+}
 # How commands spell the settings that have a flag, for messages; others are spelled after their key.
-FLAGS = {"http.bind": "--bind", "store.url": "--store", "drain_s": "--drain", "log.level": "--log-level"}
+FLAGS = {
+    "http.bind": "--bind",
+    "store.url": "--store",
+    "store.urls": "--store",
+    "drain_s": "--drain",
+    "log.level": "--log-level",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +129,14 @@ def load(
     """
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
-    settings = [Setting(tuple(key.split(".")), value, "default") for key, value in (defaults or {}).items()]
-    settings += [*_from_file(path), *_from_environment(env)]
-    for key, value in (flags or {}).items():
-        if value is not None:
-            flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
-            settings.append(Setting(tuple(key.split(".")), value, flag))
     merged: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
-    for setting in settings:
-        _put(merged, setting, origins)
+    for source in (_from_code(defaults or {}), _from_file(path), _from_environment(env), _from_flags(flags or {})):
+        said = list(source)
+        for setting in said:
+            _take_back(merged, EITHER.get(setting.path, ()), origins)
+        for setting in said:
+            _put(merged, setting, origins)
     # Absolute from here on: what we start (the store's server) stands elsewhere.
     data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default)).expanduser().absolute()
     merged["data_dir"] = str(data_dir)
@@ -136,6 +145,13 @@ def load(
     config = _build(Config, merged, (), origins)
     assert isinstance(config, Config)
     return config
+
+
+def store_flags(urls: list[str] | None) -> dict[str, Any]:
+    """For `load`: what `--store URL` says, once or several times."""
+    if urls is None or len(urls) > 1:
+        return {"store.urls": urls}
+    return {"store.url": urls[0]}
 
 
 def environment(name: str) -> str | None:
@@ -161,6 +177,18 @@ def _is_loopback(bind: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
+    for key, value in values.items():
+        yield Setting(tuple(key.split(".")), value, "default")
+
+
+def _from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
+    for key, value in flags.items():
+        if value is not None:
+            flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
+            yield Setting(tuple(key.split(".")), value, flag)
 
 
 def _from_file(path: Path | None) -> Iterator[Setting]:
@@ -189,13 +217,22 @@ def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
             yield Setting(tuple(name[len(PREFIX) :].lower().split("__")), value, name)
 
 
+def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
+    """Forget what an earlier source said of it."""
+    if origins.pop(path, None) is not None:
+        place = merged
+        for section in path[:-1]:
+            place = place[section]
+        del place[path[-1]]
+
+
 def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...], str]) -> None:
     *sections, key = setting.path
-    place, known = merged, get_type_hints(Config)
+    place, known = merged, _fields(Config)
     for section in sections:
         if not dataclasses.is_dataclass(known.get(section)):
             raise ConfigError(_unknown(setting))
-        known = get_type_hints(known[section])
+        known = _fields(known[section])
         place = place.setdefault(section, {})
     if key not in known or dataclasses.is_dataclass(known[key]):
         raise ConfigError(_unknown(setting))
@@ -222,9 +259,15 @@ def _unknown(setting: Setting) -> str:
     return f"{setting.origin}: unknown setting {given!r}; did you mean {' or '.join(map(repr, spelled))}?"
 
 
+def _fields(kind: Any) -> dict[str, Any]:
+    """Name → type of what can be said in a section; what its component says to itself is left out."""
+    hints = get_type_hints(kind)
+    return {one.name: hints[one.name] for one in dataclasses.fields(kind) if INTERNAL not in one.metadata}
+
+
 def _paths(kind: Any, above: str = "") -> Iterator[str]:
     """Every setting there is, dotted."""
-    for name, hint in get_type_hints(kind).items():
+    for name, hint in _fields(kind).items():
         if dataclasses.is_dataclass(hint):
             yield from _paths(hint, f"{above}{name}.")
         else:
@@ -237,7 +280,7 @@ def _close_words(word: str, known: Iterable[str]) -> list[str]:
 
 
 def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins: Mapping[tuple[str, ...], str]) -> Any:
-    hints = get_type_hints(kind)
+    hints = _fields(kind)
     built = {}
     for name, value in values.items():
         place = (*path, name)
@@ -281,11 +324,28 @@ def _convert(hint: Any, value: Any, path: tuple[str, ...], origin: str) -> Any:
             if hint is int and number != int(number):
                 raise ValueError("it has a fraction")
             return hint(number)
+        if get_origin(hint) is tuple:
+            return _texts(value)
         if not isinstance(value, str):
             raise ValueError("write it in quotes")
         return value
     except (ValueError, OverflowError) as error:
-        raise ConfigError(f"{origin}: {'.'.join(path)} = {value!r} is no {KINDS[hint]}: {error}") from error
+        kind = KINDS[get_origin(hint) or hint]
+        raise ConfigError(f"{origin}: {'.'.join(path)} = {value!r} is no {kind}: {error}") from error
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list of texts; in one text they stand with blanks between, or as JSON."""
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return tuple(value.split())
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"it begins like JSON and is none ({error})") from error
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise ValueError('write one like ["a", "b"]')
+    return tuple(value)
 
 
 def _bool(value: Any) -> bool:

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.config import DURATION_S, Config, load, seconds
+from jqd.config import DURATION_S, Config, load, seconds, store_flags
 from jqd.errors import ConfigError
+from jqd.store import StoreConfig
 
 
 def test_defaults_lie_in_the_data_directory() -> None:
@@ -77,6 +78,12 @@ def test_durations_and_truth_values_are_read(name: str, value: str, wanted: obje
         ("JQD_HTTP__BIND", "127.example.org:7420", ["--insecure"]),
         ("JQD_HTTP__BIND", "7420", ["host:port"]),
         ("JQD_HTTP__BIND", "127.0.0.1:99999", ["host:port"]),
+        ("JQD_STORE__URLS", '["redis://a", 5]', ["JQD_STORE__URLS", "list of texts", '["a", "b"]']),
+        ("JQD_STORE__URLS", '["redis://a"', ["JQD_STORE__URLS", "begins like JSON"]),
+        ("JQD_STORE__URLS", "redis://a redis://a", ["twice", "store.partitions", "from JQD_STORE__URLS"]),
+        ("JQD_STORE__PARTITIONS", "33", ["partitions is 1 ", "to 32", "got 33", "from JQD_STORE__PARTITIONS"]),
+        ("JQD_STORE__PARTITION", "1", ["unknown setting 'store.partition'", "did you mean 'JQD_STORE__PARTITIONS'"]),
+        ("JQD_STORE__NEIGHBOURS", "1", ["unknown setting 'store.neighbours'"]),
         ("JQD_XYZ__ABC__DEF", "1", ["unknown setting 'xyz.abc.def'; there are api, data_dir, drain_s, http"]),
         ("JQD_LOG__XYZZY", "1", ["unknown setting 'log.xyzzy'; there are log.level, log.form, log.job_log"]),
     ],
@@ -97,6 +104,14 @@ def test_a_wrong_setting_is_named_with_its_origin_and_what_was_meant(name: str, 
         ("drain_s = true", "truth"),
         ("[log]\njob_log = 5", "in quotes"),
         ("[store]\nurl = []", "store.url"),
+        ("[store]\nurls = [1]", "store.urls"),
+        ("[store]\nurls = 5", "list of texts"),
+        ('[store]\nurls = ["redis://a", ""]', "empty URL"),
+        (
+            '[store]\nurls = ["redis://a", "redis://b"]\npartitions = 1',
+            "store.partitions is 2 (one for each URL) to 32",
+        ),
+        ('[store]\nurls = ["redis://a"]\nurl = "redis://b"', "both given"),
         ("store = 5", "is a section"),
         ("[nonsense]\nx = 1", "nonsense.x"),
         ("drain_s = inf", "finite"),
@@ -119,6 +134,62 @@ def test_the_file_in_the_readme_is_one(tmp_path: Path) -> None:
     assert config.journal.directory == Path("/var/lib/jqd/journal")
     assert config.store.url.startswith("redis://")
     assert config.log.job_log
+
+
+@pytest.mark.parametrize(
+    "said",
+    ['["redis+cluster://a:1,b:2", "unix:///c d"]', '[ "redis+cluster://a:1,b:2" , "unix:///c d" ]'],
+)
+def test_several_servers_are_named_in_the_environment(said: str) -> None:
+    assert load(environ={"JQD_STORE__URLS": said}).store.urls == ("redis+cluster://a:1,b:2", "unix:///c d")
+    assert load(environ={"JQD_STORE__URLS": " redis://a  redis://b\n"}).store.urls == ("redis://a", "redis://b")
+
+
+def test_one_server_takes_the_place_of_several_and_they_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "jqd.toml"
+    file.write_text('[store]\nurls = ["redis://a", "redis://b"]\n')
+    assert load(file=file, environ={}).store.urls == ("redis://a", "redis://b")
+    one = load(file=file, environ={"JQD_STORE__URL": "redis://c"}).store
+    assert (one.url, one.urls) == ("redis://c", ())
+    flags = store_flags(["redis://d", "redis://e"])
+    several = load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=flags).store
+    assert (several.url, several.urls) == ("", ("redis://d", "redis://e"))
+    one = load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=store_flags(["redis://f"])).store
+    assert (one.url, one.urls) == ("redis://f", ())
+    assert load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=store_flags(None)).store == StoreConfig(
+        "redis://c"
+    )
+
+
+def test_both_in_one_place_are_refused_with_where_they_stand() -> None:
+    with pytest.raises(
+        ConfigError, match=r"both given.*store\.url from JQD_STORE__URL, store\.urls from JQD_STORE__URLS"
+    ):
+        load(environ={"JQD_STORE__URL": "redis://a", "JQD_STORE__URLS": "redis://b"})
+
+
+def test_a_store_on_one_server_is_its_one_part() -> None:
+    for config in (StoreConfig("redis://a", history_max=3), StoreConfig()):
+        assert config.parts() == [config]
+        assert config.count == 1
+    assert StoreConfig(urls=("redis://a",)).parts() == [StoreConfig("redis://a")]
+
+
+def test_partitions_lie_on_the_servers_in_turn() -> None:
+    parts = StoreConfig(urls=("redis://a", "redis://b"), partitions=5, history_max=3).parts()
+    assert [(part.url, part.partition) for part in parts] == [(f"redis://{'ab'[p % 2]}", p) for p in range(5)]
+    assert {part.neighbours for part in parts} == {(0, 2, 4), (1, 3)}
+    assert {(part.count, part.history_max, part.urls) for part in parts} == {(5, 3, ())}
+
+
+def test_the_store_that_a_daemon_keeps_may_have_partitions_too() -> None:
+    config = load(environ={"JQD_STORE__PARTITIONS": "3"}).store
+    assert config.is_own
+    own = dataclasses.replace(config, url="unix:///x")
+    assert not own.is_own
+    assert [(part.url, part.partition, part.neighbours) for part in own.parts()] == [
+        ("unix:///x", p, (0, 1, 2)) for p in range(3)
+    ]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

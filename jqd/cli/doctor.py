@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import Output, show
-from jqd.config import Config, load
+from jqd.config import Config, load, store_flags
 from jqd.errors import ConfigError, StoreAway
 from jqd.finding import Finding, refusals
 from jqd.journal.disk import examine_disk
@@ -19,7 +19,7 @@ from jqd.store import examine
 
 async def doctor(
     *,
-    store: str | None = None,
+    store: Annotated[list[str] | None, Parameter(negative="")] = None,
     data_dir: Path | None = None,
     config: Path | None = None,
     output: Annotated[Output, Parameter(alias="-o")] = "table",
@@ -31,7 +31,7 @@ async def doctor(
     Parameters
     ----------
     store
-        redis://, rediss:// or unix:// URL. Else the store that `jqd serve` would use.
+        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
     data_dir
         Data directory of the daemon. Default ./.jqd, or what the configuration says.
     config
@@ -57,10 +57,10 @@ async def doctor(
     return code
 
 
-def _settings(store: str | None, data_dir: Path | None, config: Path | None) -> Config:
+def _settings(store: list[str] | None, data_dir: Path | None, config: Path | None) -> Config:
     try:
         # Nothing is served here, so nobody need be kept out.
-        settings = load(file=config, flags={"store.url": store, "data_dir": data_dir, "insecure": True})
+        settings = load(file=config, flags={**store_flags(store), "data_dir": data_dir, "insecure": True})
         log.configure(level="error")
     except ConfigError as error:
         raise Usage(str(error)) from error

@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT
-from jqd.config import Config, child_environment, environment, load, seconds
+from jqd.config import Config, child_environment, environment, load, seconds, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.errors import ConfigError
 from jqd.worker import load_app
@@ -33,7 +33,7 @@ async def serve(
     config: Path | None = None,
     bind: str | None = None,
     data_dir: Path | None = None,
-    store: str | None = None,
+    store: Annotated[list[str] | None, Parameter(negative="")] = None,
     drain: str | None = None,
     log_level: str | None = None,
     insecure: Annotated[bool | None, Parameter(negative="")] = None,
@@ -52,7 +52,7 @@ async def serve(
     data_dir
         Where the journal (and the own store) lie. Default ./.jqd
     store
-        redis://, rediss:// or unix:// URL of a server that exists.
+        redis://, rediss:// or unix:// URL of a server that exists; may be given several times, always in one order.
     drain
         Time a stop may take: 25, 30s, 2m.
     log_level
@@ -89,7 +89,7 @@ async def dev(
         debug, info, warning or error. Default warning: this is a terminal to read.
     """
     settings = _load(config, bind, data_dir, None, None, log_level, None, None, level_default="warning")
-    if settings.store.url:
+    if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
     with _usable(settings.data_dir), _example_worker() as start:
 
@@ -165,7 +165,7 @@ def _load(
     config: Path | None,
     bind: str | None,
     data_dir: Path | None,
-    store: str | None,
+    store: list[str] | None,
     drain: str | None,
     log_level: str | None,
     insecure: bool | None,
@@ -176,7 +176,7 @@ def _load(
     flags: dict[str, Any] = {
         "http.bind": bind,
         "data_dir": data_dir,
-        "store.url": store,
+        **store_flags(store),
         "drain_s": drain,
         "log.level": log_level,
         "insecure": insecure,

@@ -1,6 +1,7 @@
 """The truth all daemons share, kept in Redis or Valkey. docs/STORE.md draws its keys and the arrows between states."""
 
-from jqd.store.connect import RedisStore, StoreConfig, open_store
+from jqd.store.config import INTERNAL, StoreConfig
+from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded
 from jqd.store.interface import Store
@@ -27,6 +28,7 @@ from jqd.store.shapes import (
 
 __all__ = [
     "CALL_JOBS_MAX",
+    "INTERNAL",
     "JobView",
     "Look",
     "Member",

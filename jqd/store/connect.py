@@ -20,16 +20,15 @@ from redis.retry import Retry
 from jqd.clock import SystemClock
 from jqd.errors import ConfigError, StoreAway, StoreChanged
 from jqd.store import codec
+from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
-from jqd.store.jobs import JobMethods, StoreConfig
+from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
 from jqd.store.looks import LookMethods
 from jqd.store.scripts import OtherServer, Scripts, translate
 from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.sysid import SysidMethods
-
-__all__ = ["RedisStore", "StoreConfig", "open_store"]
 
 HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
@@ -145,7 +144,7 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
         """`now_ms` replaces the server's own clock, for tests. Raises ConfigError for a URL nobody understands."""
-        keys = Keys(config.prefix)
+        keys = Keys(config.prefix, config.partition)
         self._finder = finder = finder_of(config.url, keys)
         self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
         self._beat = Connection(config, keys, HEART_CONNECTIONS, now_ms, finder)
@@ -229,7 +228,7 @@ async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = 
 
 def _client(config: StoreConfig, connections: int, run_id: str, finder: Finder | None = None) -> "redis.Redis":
     """A client whose connections lead to the server with that run id, or to any."""
-    finder = finder or finder_of(config.url, Keys(config.prefix))
+    finder = finder or finder_of(config.url, Keys(config.prefix, config.partition))
     if finder is None and not config.url.startswith(URL_SCHEMES):
         raise ConfigError(f"store.url must begin with one of {', '.join((*URL_SCHEMES, *MORE_SCHEMES))}")
 

@@ -15,9 +15,9 @@ import trio
 from jqd.clock import Clock, SystemClock
 from jqd.errors import StoreAway
 from jqd.finding import Finding, Severity
+from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
 from jqd.store.floor import judge_version
-from jqd.store.jobs import StoreConfig
 from jqd.store.keys import Keys
 from jqd.store.scripts import load_scripts, translate
 
@@ -46,7 +46,7 @@ class Facts(NamedTuple):
 async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
     """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
-    keys = Keys(config.prefix)
+    keys = Keys(config.prefix, config.partition)
     client = _client(patient, 1, "")
     try:
         work = partial(_read, client, keys, clock or SystemClock())

@@ -1,15 +1,14 @@
 """The store's methods on jobs: one method, one script of the same name (docs/STORE.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
-from jqd.errors import ConfigError
 from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome
 from jqd.jobid import journal_number
 from jqd.log import get_logger
 from jqd.record import Lane
 from jqd.store import codec
+from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys, lane_field, last_field
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
@@ -28,45 +27,7 @@ BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some millisecon
 PAGE_JOBS = 500  # jobs per call where a method works in steps by itself
 TYPES_PER_CALL = 500
 
-_POSITIVE = ("crash_limit", "alone_s", "name_reserve_s", "handler_versions")
-
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class StoreConfig:
-    """Where the store is and how long it keeps what is over."""
-
-    url: str
-    prefix: str = "jqd"
-    timeout_s: float = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble
-    connections_max: int = 8  # calls at once, each in a thread; the server does one at a time anyway
-    ended_keep_s: float = 86_400.0  # a day to look at what ended
-    ended_keep_jobs: int = 100_000  # about 50 MiB at 200 B a job
-    result_ttl_s: float = 3_600.0  # an hour to fetch a kept result
-    tombstone_keep_s: float = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
-    history_max: int = 10  # failed attempts kept of one job
-    crash_limit: int = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
-    alone_s: float = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
-    name_reserve_s: float = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
-    handler_versions: int = 10  # kept of each handler
-    i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
-
-    def __post_init__(self) -> None:
-        for name in (
-            "timeout_s",
-            "connections_max",
-            "ended_keep_s",
-            "result_ttl_s",
-            "tombstone_keep_s",
-            "history_max",
-            *_POSITIVE,
-        ):
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"store.{name} must be above 0; got {getattr(self, name)}")
-        if self.ended_keep_jobs < 0:
-            raise ConfigError(f"store.ended_keep_jobs must not be negative; got {self.ended_keep_jobs}")
-        Keys(self.prefix)
 
 
 class Caller(Protocol):

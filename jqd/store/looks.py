@@ -8,7 +8,8 @@ import msgspec
 from jqd.job import State
 from jqd.jobid import parse_id
 from jqd.store import codec
-from jqd.store.jobs import BYTES_MAX, Caller, StoreConfig, bound, milliseconds
+from jqd.store.config import StoreConfig
+from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
 

@@ -3,7 +3,8 @@
 import re
 
 from jqd.store import codec
-from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller, StoreConfig
+from jqd.store.config import StoreConfig
+from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
 from jqd.store.keys import Keys
 from jqd.store.shapes import CALL_JOBS_MAX, Member, Owner, Renewed
 

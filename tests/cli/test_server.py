@@ -47,6 +47,20 @@ def test_dev_refuses_a_store_of_somebody_elses(
     assert not (tmp_path / "d").exists()
 
 
+def test_several_servers_are_named_by_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = []
+
+    async def serve(config: Any, *, ready: Any) -> None:
+        told.append(config.store)
+
+    monkeypatch.setattr("jqd.cli.server.serve_daemon", serve)
+    flags = ["--data-dir", str(tmp_path / "d"), "--store", "redis://a", "--store", "redis://b"]
+    assert run(["serve", *flags]) == Exit.DONE
+    assert (told[0].url, told[0].urls) == ("", ("redis://a", "redis://b"))
+    monkeypatch.setenv("JQD_STORE__URLS", "redis://a redis://b")
+    assert run(["dev", "--data-dir", str(tmp_path / "e")]) == Exit.USAGE
+
+
 def test_a_worker_is_told_what_flags_and_environment_say(monkeypatch: pytest.MonkeyPatch) -> None:
     told: dict[str, Any] = {}
 
