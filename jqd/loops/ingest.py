@@ -69,14 +69,16 @@ class Ingest(Generic[Record]):
         store: Store,
         source: random.Random,
         rolled_back: Callable[[], None] = lambda: None,
+        reader: int = 0,
     ) -> None:
-        """`rolled_back`: told when the store remembers less than it said it had applied."""
+        """`rolled_back`: told when the store remembers less than it said it had applied. `reader`: of the journal."""
         self.lane = lane
         self.pace = Pace("ingest", source=source)
         self._rules = rules
         self._journal = journal
         self._store = store
         self._rolled_back = rolled_back
+        self._reader = reader
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
@@ -146,7 +148,7 @@ class Ingest(Generic[Record]):
 
     async def wait_caught_up(self, position: int) -> None:
         """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
-        while self.position is None or max(self.position, self._journal.read_point(self.lane)) < position:
+        while self.position is None or max(self.position, self._journal.read_point(self.lane, self._reader)) < position:
             await self._moved.wait()
 
     async def _find_position(self) -> None:
@@ -180,7 +182,7 @@ class Ingest(Generic[Record]):
             if self._recheck or not self._free.is_set():
                 return  # said while the disk was waited for: nobody would wake us
             with trio.CancelScope() as self._waiting:
-                await self._journal.wait_readable(self.lane)
+                await self._journal.wait_readable(self.lane, self._reader)
             return
         failed: StoreError | None = None
         async with trio.open_nursery() as nursery:
@@ -201,7 +203,7 @@ class Ingest(Generic[Record]):
             raise failed
 
     async def _fetch(self) -> Stretch[Record] | None:
-        token = self._journal.read_reserve(self.lane, RESERVE_RECORDS)
+        token = self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self._reader)
         if token is None:
             return None
         slices = await self._journal.read(token)
@@ -227,7 +229,7 @@ class Ingest(Generic[Record]):
     def _seek(self, position: int) -> None:
         """Read on from there; what was read ahead is void."""
         self._ahead = None
-        self._journal.seek(self.lane, position)
+        self._journal.seek(self.lane, position, self._reader)
 
     async def _apply_and_prepare(self, chunk: Chunk[Record], ahead: Iterator[Chunk[Record]]) -> Chunk[Record] | None:
         """Apply a chunk, and decode the next one while the store is at work on it: it has a core of its own."""
