@@ -40,7 +40,7 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
-    revision = await parts.store.reserve_change()
+    revision = await parts.store.reserve_change(view.id)
     body = _frame(parts, view, kind, revision, fields)
     position = parts.journal.write(Lane.JOBS, 1, body)
     with trio.CancelScope(shield=True):

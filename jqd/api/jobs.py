@@ -93,10 +93,11 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
 async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> bool:
     """Journal cancels. Whether the store is known to hold them: then none of these will start that is not running."""
     coming = 0
-    if any(isinstance(job, Coming) for job in found):
+    unseen = [job for job in found if isinstance(job, Coming)]
+    if unseen:
         # Which life of it is in some journal nobody knows here: all that began before now are meant.
         try:
-            coming = await parts.store.reserve_change()
+            coming = await parts.store.reserve_change(unseen[0].id)
         except StoreAway:
             coming = 0
     records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming) for job in found]

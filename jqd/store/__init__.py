@@ -4,7 +4,7 @@ from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded
-from jqd.store.interface import Store
+from jqd.store.interface import EdgeStore, Store
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     JobView,
@@ -29,6 +29,7 @@ from jqd.store.shapes import (
 __all__ = [
     "CALL_JOBS_MAX",
     "INTERNAL",
+    "EdgeStore",
     "JobView",
     "Look",
     "Member",

@@ -5,7 +5,7 @@ behind our back. A call that is cancelled still finishes in its thread, so its c
 """
 
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -196,7 +196,9 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
         """See Store."""
         await self._bulk.call("new_life", identity.rpartition(".")[2], token_hex(8))
 
-    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
         """See Store."""
         if self._finder is not None and self._finder.replicated:
             replicas = max(replicas, 1)  # a failover forgets what only the master had

@@ -6,7 +6,7 @@ although its answer was lost), StoreChanged (another store, or another life of i
 answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from jqd.job import Held, Job, Outcome, State
@@ -31,27 +31,22 @@ from jqd.store.shapes import (
 )
 
 
-class Store(Protocol):
-    """The shared store, real or fake. `tests/contract` holds both to the same promises."""
+class EdgeStore(Protocol):
+    """What the edge asks of the store, however many partitions it has: `Store` for one, `Spread` over several.
 
-    # ------------------------------------------------------------ which store this is
+    A partition that is away stands in the way of what concerns it: its own jobs and names, and all lists. Raises
+    StoreAway then, and names it.
+    """
 
-    async def look(self, *, fresh: bool) -> Look:
-        """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
+    # ------------------------------------------------------------ what is safe
 
-        `fresh`: the caller never held nor journaled anything; a store that nobody ever used is settled at once then.
-        Before the first look anything is accepted. A server that is no master raises StoreAway.
-        """
-        ...
-
-    async def new_life(self, identity: str) -> None:
-        """Positions went back although the identity is the same: change it, so that everybody notices."""
-        ...
-
-    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
         """Whether all that was applied before the call survives a crash of the server, and is on `replicas` others.
 
-        False when that could not be learned in time. How it is learned is `durability_rule`.
+        False when that could not be learned in time. How it is learned is `durability_rule`. `where`: only these
+        partitions are asked; a store that is one asks itself.
         """
         ...
 
@@ -76,8 +71,90 @@ class Store(Protocol):
         """
         ...
 
-    async def reserve_change(self) -> int:
-        """A number for a change of a job: later than any fence and any change so far. Raises StoreChanged."""
+    async def reserve_change(self, job_id: str) -> int:
+        """A number for a change of that job: later than any fence and any change so far. Raises StoreChanged.
+
+        It serves for other jobs of the same partition, too.
+        """
+        ...
+
+    # ------------------------------------------------------------ looking and cleaning
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        """All about one job; None when no journal known to the store can have made that id.
+
+        Raises StoreChanged in another life than the one we looked at: what an emptied store does not know may exist.
+        """
+        ...
+
+    async def drop_result(self, job_id: str) -> None:
+        """Forget a kept result."""
+        ...
+
+    async def stats(self) -> StoreStats:
+        """Numbers of jobs. O(members). A partition that does not answer is named in them; StoreAway when none does."""
+        ...
+
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life."""
+        ...
+
+    async def resolve(self, name: str) -> str | None:
+        """The id that a pusher's own id stands for; None when none does. Raises StoreChanged as `get_job`."""
+        ...
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        """Up to `limit` jobs that fit, newest first: exactly, where they fit in one page and few lie in each place.
+
+        A page may be short and have a cursor: then many were looked at that did not fit. Raises ValueError for a
+        cursor that is none.
+        """
+        ...
+
+    async def list_types(self, limit: int) -> list[TypeView]:
+        """Jobtypes with jobs waiting or running, by name."""
+        ...
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        """Delete jobs that have ended, dead ones too, for good; returns those that were there."""
+        ...
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """Delete up to `limit` jobs that ended before that date, dead ones and kept results excepted."""
+        ...
+
+    # ------------------------------------------------------------ handlers
+
+    async def set_handler(self, jobtype: str, handler: bytes) -> int:
+        """Define what runs a jobtype. Returns its version: each set is a new one; the oldest are deleted."""
+        ...
+
+    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
+        """Version and content of a handler; 0 asks for the newest. None when there is none, or not any more."""
+        ...
+
+    async def delete_handler(self, jobtype: str) -> bool:
+        """Undefine what runs a jobtype, all versions; whether there was one. A later set goes on counting."""
+        ...
+
+
+class Store(EdgeStore, Protocol):
+    """One partition of the shared store, real or fake. `tests/contract` holds both to the same promises."""
+
+    # ------------------------------------------------------------ which store this is
+
+    async def look(self, *, fresh: bool) -> Look:
+        """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
+
+        `fresh`: the caller never held nor journaled anything; a store that nobody ever used is settled at once then.
+        Before the first look anything is accepted. A server that is no master raises StoreAway.
+        """
+        ...
+
+    async def new_life(self, identity: str) -> None:
+        """Positions went back although the identity is the same: change it, so that everybody notices."""
         ...
 
     # ------------------------------------------------------------ journal → store
@@ -204,67 +281,8 @@ class Store(Protocol):
         """
         ...
 
-    # ------------------------------------------------------------ looking and cleaning
-
-    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """All about one job; None when no journal known to the store can have made that id.
-
-        Raises StoreChanged in another life than the one we looked at: what an emptied store does not know may exist.
-        """
-        ...
-
-    async def drop_result(self, job_id: str) -> None:
-        """Forget a kept result."""
-        ...
+    # ------------------------------------------------------------ cleaning
 
     async def purge(self, limit: int) -> int:
         """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
-        ...
-
-    async def stats(self) -> StoreStats:
-        """Numbers of jobs. O(members)."""
-        ...
-
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
-        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life."""
-        ...
-
-    async def resolve(self, name: str) -> str | None:
-        """The id that a pusher's own id stands for; None when none does. Raises StoreChanged as `get_job`."""
-        ...
-
-    async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
-    ) -> Page:
-        """Up to `limit` jobs that fit, newest first: exactly, where they fit in one page and few lie in each place.
-
-        A page may be short and have a cursor: then many were looked at that did not fit. Raises ValueError for a
-        cursor that is none.
-        """
-        ...
-
-    async def list_types(self, limit: int) -> list[TypeView]:
-        """Jobtypes with jobs waiting or running, by name."""
-        ...
-
-    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """Delete jobs that have ended, dead ones too, for good; returns those that were there."""
-        ...
-
-    async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """Delete up to `limit` jobs that ended before that date, dead ones and kept results excepted."""
-        ...
-
-    # ------------------------------------------------------------ handlers
-
-    async def set_handler(self, jobtype: str, handler: bytes) -> int:
-        """Define what runs a jobtype. Returns its version: each set is a new one; the oldest are deleted."""
-        ...
-
-    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
-        """Version and content of a handler; 0 asks for the newest. None when there is none, or not any more."""
-        ...
-
-    async def delete_handler(self, jobtype: str) -> bool:
-        """Undefine what runs a jobtype, all versions; whether there was one. A later set goes on counting."""
         ...

@@ -102,8 +102,8 @@ class JobMethods:
         bound(journaled)
         await self._caller.call("confirm_names", self._caller.identity, *(value for one in journaled for value in one))
 
-    async def reserve_change(self) -> int:
-        """See Store."""
+    async def reserve_change(self, job_id: str) -> int:
+        """See Store. All jobs of a partition are numbered alike."""
         return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:

@@ -49,7 +49,7 @@ class Promoted(NamedTuple):
 
 
 class StoreStats(NamedTuple):
-    """Numbers of jobs by where they lie, and the server's memory in bytes."""
+    """Numbers of jobs by where they lie, and the server's memory in bytes. A jobtype counts in each partition."""
 
     waiting: int
     scheduled: int
@@ -58,6 +58,8 @@ class StoreStats(NamedTuple):
     dead: int
     types: int
     used_memory: int
+    unreachable: tuple[int, ...] = ()
+    """Partitions that are counted nowhere here, for they did not answer."""
 
 
 class Look(NamedTuple):

@@ -49,7 +49,7 @@ class FakeChanges(FakeMembers):
             if row is None or row.revision <= one.revision:
                 self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
 
-    async def reserve_change(self) -> int:
+    async def reserve_change(self, job_id: str) -> int:
         """See Store."""
         await self._answer()
         self._expect_life()

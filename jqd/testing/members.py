@@ -1,7 +1,7 @@
 """Half of the fake store: the server all clients share, which life of it answers, who sits there, what they hold."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -182,7 +182,9 @@ class FakeMembers:
     def _is_forgotten(self, fence: int) -> bool:
         return self._data.low < fence <= self._data.high
 
-    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
         """See Store."""
         await self._answer()
         return self.durable

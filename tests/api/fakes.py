@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -99,7 +99,9 @@ class FakeStore:
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
 
-    async def wait_durable(self, replicas: int = 0, timeout_s: float = 5.0) -> bool:
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
         await trio.lowlevel.checkpoint()
         self._check()
         self.waited_for.append(replicas)
@@ -121,7 +123,7 @@ class FakeStore:
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
 
-    async def reserve_change(self) -> int:
+    async def reserve_change(self, job_id: str) -> int:
         await trio.lowlevel.checkpoint()
         self._check()
         self.changes += 1

@@ -222,9 +222,9 @@ async def test_a_job_that_starts_while_it_is_changed(edge, monkeypatch):
     job_id = await edge.push(argument="old")
     real = edge.whole.reserve_change
 
-    async def late() -> int:
+    async def late(wanted: str) -> int:
         await edge.claim()
-        revision: int = await real()
+        revision: int = await real(wanted)
         return revision
 
     monkeypatch.setattr(edge.whole, "reserve_change", late)

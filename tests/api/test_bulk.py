@@ -136,12 +136,12 @@ async def test_an_error_half_way_says_what_was_done(edge, monkeypatch, error):
         await edge.ended(Fate.FAILED)
     real, calls = edge.whole.reserve_change, 0
 
-    async def fail() -> int:
+    async def fail(wanted: str) -> int:
         nonlocal calls
         calls += 1
         if calls > 5:
             raise error
-        revision: int = await real()
+        revision: int = await real(wanted)
         return revision
 
     monkeypatch.setattr(edge.whole, "reserve_change", fail)

@@ -343,7 +343,7 @@ async def test_a_cancel_without_a_number_promises_nothing(edge, monkeypatch):
     """The store goes after the first look, comes back for the rest: nobody knows which life of the job was meant."""
     job_id = await pushed(edge)
 
-    async def away() -> int:
+    async def away(wanted: str) -> int:
         raise StoreAway("gone for a moment")
 
     monkeypatch.setattr(edge.store, "reserve_change", away)

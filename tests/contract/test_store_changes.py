@@ -131,7 +131,7 @@ async def push_named_as(bench: StoreBench, name: str) -> str:
 async def test_an_emptied_store_agrees_to_nothing(store_bench: StoreBench) -> None:
     for call in (
         lambda: ask(store_bench, "X"),
-        store_bench.store.reserve_change,
+        lambda: store_bench.store.reserve_change("X"),
         lambda: store_bench.store.resolve("a"),
     ):
         await store_bench.store.look(fresh=False)
@@ -184,25 +184,29 @@ async def test_a_replaced_job_with_a_date_waits_for_it_after_the_old_attempt(sto
 
 async def test_an_edit_changes_what_waits_and_nothing_else(store_bench: StoreBench) -> None:
     job = await store_bench.push(argument=b"\x01")
-    revision = await store_bench.store.reserve_change()
+    revision = await store_bench.store.reserve_change(job.id)
     later = store_bench.clock.wall_ms() + 60_000
     await store_bench.add(changed(job, revision, ChangeKind.EDIT, priority=3, eligible_at_ms=later))
     view = await store_bench.view(job)
     assert (view.state, view.priority, view.eligible_at_ms, view.argument) == (State.SCHEDULED, 3, later, b"\x01")
     assert (view.revision, view.generation, view.missed) == (revision, 0, False)
-    now = await store_bench.store.reserve_change()
+    now = await store_bench.store.reserve_change(job.id)
     await store_bench.add(changed(job, now, ChangeKind.EDIT, argument=b"\x02"))
     owner = await store_bench.join()
     held = await store_bench.claim_one(owner)
     assert held.job.argument == b"\x02"
     # While it runs the row is exchanged for a next attempt; the present one counts.
-    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.EDIT, argument=b"\x03"))
+    await store_bench.add(
+        changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.EDIT, argument=b"\x03")
+    )
     assert (await store_bench.view(job)).missed
     assert await store_bench.settle(outcome(held, Fate.RETRY)) == []
     again = await store_bench.claim_one(owner)
     assert (again.job.argument, again.attempt) == (b"\x03", 2)
     await store_bench.settle(outcome(again, Fate.SUCCEEDED))
-    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.EDIT, argument=b"\x04"))
+    await store_bench.add(
+        changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.EDIT, argument=b"\x04")
+    )
     assert await store_bench.state(job) is State.SUCCEEDED, "what has ended stays so"
 
 
@@ -218,7 +222,7 @@ async def test_what_ended_is_tried_anew(store_bench: StoreBench, end: str) -> No
         fate = Fate.DEAD if end == "dead" else Fate.FAILED
         await store_bench.settle(outcome(await store_bench.claim_one(owner), fate))
     assert (await store_bench.view(job)).state.is_final
-    await store_bench.add(changed(job, await store_bench.store.reserve_change(), ChangeKind.RETRY))
+    await store_bench.add(changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY))
     view = await store_bench.view(job)
     assert not view.state.is_final
     assert view.history[0].message == "first", "what went wrong before stays known"
@@ -288,10 +292,10 @@ async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tupl
         bench.clock.advance(1)
         argument = bytes([step])
         if view.state.is_final:
-            one = changed(job, await bench.store.reserve_change(), ChangeKind.RETRY, argument=argument)
+            one = changed(job, await bench.store.reserve_change(job.id), ChangeKind.RETRY, argument=argument)
             record: tuple[str, Any] = ("add", one)
         elif (act := source.choice(("edit", "cancel", "run"))) == "edit":
-            revision = await bench.store.reserve_change()
+            revision = await bench.store.reserve_change(job.id)
             record = ("add", changed(job, revision, ChangeKind.EDIT, view.generation, argument=argument))
         elif act == "cancel":
             record = ("cancel", cancel_of(job.id, view.generation))
@@ -372,7 +376,7 @@ async def test_a_job_alone_in_hand_at_three_deaths_goes_to_the_dead_set(store_be
     assert view.outcome is not None
     assert (view.outcome.reason, view.outcome.fate) == ("crash", Fate.DEAD)
     assert "3 daemons died" in view.outcome.message
-    await store_bench.add(changed(poison, await store_bench.store.reserve_change(), ChangeKind.RETRY))
+    await store_bench.add(changed(poison, await store_bench.store.reserve_change(poison.id), ChangeKind.RETRY))
     assert await store_bench.state(poison) is State.WAITING
 
 

@@ -163,8 +163,10 @@ class Walk:
 
     async def change(self) -> None:
         """Another content, for any job: what waits, runs, has ended, or has not come yet; in any order."""
-        revision = await self.both(lambda store: store.reserve_change())
-        if not isinstance(revision, int) or not self.jobs:
+        if not self.jobs:
+            return
+        revision = await self.both(lambda store: store.reserve_change(self.jobs[0].id))
+        if not isinstance(revision, int):
             return
         self.revisions.append(revision)
         kind = self.random.choice((ChangeKind.EDIT, ChangeKind.RETRY))

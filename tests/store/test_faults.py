@@ -40,7 +40,7 @@ CHANGES: dict[str, Call] = {
     "drop_result": lambda bench, owner, held: bench.store.drop_result("x"),
     "purge": lambda bench, owner, held: bench.store.purge(10),
     "reserve_names": lambda bench, owner, held: bench.store.reserve_names([NameWanted("mine", "x", "d", False)]),
-    "reserve_change": lambda bench, owner, held: bench.store.reserve_change(),
+    "reserve_change": lambda bench, owner, held: bench.store.reserve_change("x"),
     "delete_dead": lambda bench, owner, held: bench.store.delete_dead([held[0].job.id]),
     "clean_ended": lambda bench, owner, held: bench.store.clean_ended(bench.clock.wall_ms(), 10),
     "set_handler": lambda bench, owner, held: bench.store.set_handler("mail", b"\x01"),
