@@ -3,65 +3,38 @@
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import trio
 
 from jqd import __version__
-from jqd.clock import Clock
-from jqd.joblog import JobLog
-from jqd.journal import Journal
+from jqd.errors import StaleOwner, StoreAway
 from jqd.log import get_logger
-from jqd.loops.endings import Endings
-from jqd.loops.ingest import Ingest
-from jqd.loops.membership import Membership
-from jqd.loops.pace import Pace
-from jqd.loops.renew import Peer, Renew
-from jqd.loops.watch import Watch
-from jqd.rates import Rates
+from jqd.loops.renew import Peer
+from jqd.partition import Partition, Shared
 from jqd.record import Lane, PushedJob
-from jqd.runner import Runner, Workers
-from jqd.store import Store
+from jqd.runner import Runners
+from jqd.store import Owner
 
 
 class Control:
     """Answers from what the parts say of themselves; holds nothing but the two switches of shutdown."""
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        store: Store,
-        runner: Runner,
-        workers: Workers,
-        membership: Membership,
-        renew: Renew,
-        rates: Rates,
-        lanes: Mapping[Lane, Ingest[Any]],
-        watch: Watch,
-        paces: Sequence[Pace],
-        endings: Endings,
-        clock: Clock,
-        joblog: JobLog,
-    ) -> None:
+    def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners) -> None:
         self.draining = False
-        self._journal = journal
-        self._store = store
-        self._runner = runner
-        self._workers = workers
-        self._membership = membership
-        self._renew = renew
-        self._rates = rates
-        self._lanes = lanes
-        self._watch = watch
-        self._paces = paces
-        self._endings = endings
-        self._clock = clock
-        self._joblog = joblog
+        self._shared = shared
+        self._journal = shared.journal
+        self._partitions = partitions
+        self._runners = runners
         self._log = get_logger("push")
-        self._started_at_s = clock.mono_s()
+        self._started_at_s = shared.clock.mono_s()
+
+    @property
+    def sysid(self) -> str:
+        """This daemon's name in the store."""
+        return self._partitions[0].membership.sysid
 
     def live(self) -> bool:
         """The event loop turns, or nobody would ask."""
@@ -77,62 +50,115 @@ class Control:
         """None when jobs are being run, else why not."""
         if self.draining:
             return "this daemon is shutting down"
-        if self._watch.reason is not None:
-            return self._watch.reason
-        for pace in self._paces:
-            if pace.reason is not None:
-                return f"the store cannot be used by {pace.loop}: {pace.reason}"
-        return self._membership.hold_up()
+        reasons = [partition.hold_up for partition in self._partitions]
+        return reasons[0] if all(reasons) else None
 
     def warnings(self) -> list[str]:
-        """What is wrong but stops nothing."""
-        failing = (self._joblog.failing, self._workers.failing)
-        return [*self._journal.stats().damaged, *(reason for reason in failing if reason), *self._watch.accepted]
+        """What is wrong but stops nothing, or not all."""
+        failing = (self._shared.joblog.failing, self._shared.workers.failing)
+        accepted = (finding for partition in self._partitions for finding in partition.watch.accepted)
+        held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
+        waiting = [] if len(held_up) == len(self._partitions) else held_up
+        return [
+            *self._journal.stats().damaged,
+            *(reason for reason in failing if reason),
+            *dict.fromkeys(accepted),
+            *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
+        ]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
         """A batch was acknowledged."""
         self._log.info("push.batch", count=len(jobs))
-        if self._joblog.enabled:
+        if self._shared.joblog.enabled:
             rows = ({"job_id": i, "jobtype": job.name} for i, job in zip(job_ids, jobs, strict=True))
-            self._joblog.write("entered", rows)
+            self._shared.joblog.write("entered", rows)
 
-    def settled(self) -> bool:
-        """Whether the store is known to hold all that the daemons' journals know: what it says now will stay so."""
-        return self._membership.settled
+    def settled(self, where: Collection[int]) -> bool:
+        """Whether these partitions of the store are known to hold all that the daemons' journals know of them.
 
-    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
-        """Whether the store has applied `lane` up to `position` within `timeout_s`."""
+        What they say now will stay so.
+        """
+        return all(self._partitions[number].membership.settled for number in where)
+
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+        """Whether `lane` was applied up to `position` to these partitions within `timeout_s`."""
         with trio.move_on_after(timeout_s):
-            await self._lanes[lane].wait_applied(position)
+            for number in where:
+                await self._partitions[number].lanes[lane].wait_caught_up(position)
             return True
         return False
 
     def rate(self, jobtype: str) -> float:
         """Jobs of that type that ended here, a second, over the last minute."""
-        return round(self._rates.per_s(jobtype), 3)
+        return round(self._shared.rates.per_s(jobtype), 3)
 
     def daemons(self) -> list[Peer]:
-        """The daemons of the store, as the last renewal brought them."""
-        return self._renew.peers()
+        """The daemons of the store, as the last renewals brought them: each as its worst partition has it."""
+        worst: dict[str, Peer] = {}
+        for partition in self._partitions:
+            for peer in partition.renew.peers():
+                known = worst.setdefault(peer.sysid, peer)
+                if (peer.living, peer.through) < (known.living, known.through):
+                    worst[peer.sysid] = peer
+        return list(worst.values())
+
+    async def in_hand(self, sysid: str) -> int | None:
+        """How many jobs the store believes that daemon holds; None when it cannot be asked now. Raises StoreRefused."""
+        total = 0
+        for partition in self._partitions:
+            for peer in partition.renew.peers():
+                if peer.sysid == sysid and peer.epoch:
+                    try:
+                        total += len(await partition.store.get_held(Owner(sysid, peer.epoch)))
+                    except StaleOwner:
+                        continue  # it left, or its epoch was burnt, since we heard of it: it holds nothing under it
+                    except StoreAway:
+                        return None
+        return total
 
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]:
         """An event set when an ending of this job is applied here."""
-        return self._endings.waiting(job_id)
+        return self._shared.endings.waiting(job_id)
 
     def stats(self) -> dict[str, object]:
-        """Counters of this daemon's own parts, as `GET /v1/stats` shows them."""
-        owner = self._membership.owner
+        """Counters of this daemon's own parts, as `GET /v1/stats` shows them.
+
+        Where the store has several partitions it shows each of them, too; what stands beside is the first one's, and
+        the position that all have reached.
+        """
+        rows = [self._look(partition) for partition in self._partitions]
+        lanes = {
+            lane.name.lower(): {
+                "applied": _least(partition.lanes[lane].position for partition in self._partitions),
+                "end": self._journal.end,
+            }
+            for lane in Lane
+        }
         return {
-            "daemon": self._membership.sysid,
-            "epoch": owner.epoch if owner else None,
+            "daemon": self.sysid,
             "version": __version__,
-            "uptime_s": round(self._clock.mono_s() - self._started_at_s, 3),
+            "uptime_s": round(self._shared.clock.mono_s() - self._started_at_s, 3),
             "journal": self._journal.stats(),
-            "durability": self._store.durability_rule,
-            "held_up": self._membership.hold_up(),
+            **rows[0],
+            "lanes": lanes,
+            "runner": self._runners.stats(),
+            **({"partitions": rows} if len(rows) > 1 else {}),
+        }
+
+    def _look(self, partition: Partition) -> dict[str, Any]:
+        owner = partition.membership.owner
+        return {
+            "epoch": owner.epoch if owner else None,
+            "durability": partition.store.durability_rule,
+            "held_up": partition.membership.hold_up(),
             "lanes": {
                 lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
-                for lane, ingest in self._lanes.items()
+                for lane, ingest in partition.lanes.items()
             },
-            "runner": self._runner.stats(),
         }
+
+
+def _least(positions: Iterable[int | None]) -> int | None:
+    """The position that all have reached; None when one of them is not known."""
+    known = list(positions)
+    return None if None in known else min(position for position in known if position is not None)

@@ -25,32 +25,23 @@ from jqd.config import Config
 from jqd.control import Control
 from jqd.edge import address_of, bind, serve_http, url_of
 from jqd.errors import JournalForked, StoreError
-from jqd.job import Fate, Job, Outcome
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
-from jqd.loops.barrier import Barrier
-from jqd.loops.dispatch import Dispatch
+from jqd.loops.alone import Alone
+from jqd.loops.board import Board
 from jqd.loops.endings import Endings
-from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.membership import Membership
-from jqd.loops.purge import Purge
-from jqd.loops.reap import Reap
-from jqd.loops.renew import Renew
+from jqd.loops.fork import hand_down
 from jqd.loops.retention import Retention
-from jqd.loops.settle import Settle
 from jqd.loops.watch import Watch, watch_nothing, watch_over
+from jqd.partition import Partition, Shared
 from jqd.rates import Rates
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
-from jqd.runner import Runner, Workers
+from jqd.runner import Gates, Runners, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store, StoreConfig, open_embedded, open_store
 
-SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
-LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
 FORK_RETRY_S = 1.0  # a store that fails while the journal gets a new id is looked at again
-RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
 
@@ -62,156 +53,49 @@ class Daemon:
         self,
         config: Config,
         journal: Journal,
-        store: Store,
+        stores: Sequence[Store],
         clock: Clock,
         source: random.Random,
-        watch: Watch | None = None,
+        watches: Sequence[Watch] | None = None,
     ) -> None:
-        """`watch`: None for a store that has no server to look at."""
+        """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
         self.config = config
-        self.watch = watch or watch_nothing()
         self.journal = journal
-        self.store = store
         self.clock = clock
-        sysid = journal.journal_id[:10]
         self.endings = Endings()
-        self.rates = Rates(clock)
-        self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
-        # A store of our own in our data directory: no other daemon can hold jobs of it.
-        self.membership = Membership(sysid, config.lease, clock, alone=not config.store.url)
+        sysid = journal.journal_id[:10]
+        joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(config.data_dir / "workers.json", clock=clock)
-        self.runner = Runner(
-            config.runner,
-            workers=self.workers,
-            clock=clock,
-            source=source,
-            trusts=self.membership.trusts,
-            backoff=config.retry,
-            daemon=sysid,
-        )
         self.scheduler = Scheduler()
-        self._build_loops(source)
-        self.control = self._build_control()
-        self.api = Api(Parts(config.api, journal, store, self.runner, self.workers, self.control, clock))
-
-    def _build_control(self) -> Control:
-        return Control(
-            journal=self.journal,
-            store=self.store,
-            runner=self.runner,
+        self.gates = Gates(config.runner, self.workers, source)
+        shared = Shared(
+            config=config,
+            journal=journal,
+            clock=clock,
+            source=source,
+            scheduler=self.scheduler,
             workers=self.workers,
-            membership=self.membership,
-            renew=self.renew,
-            rates=self.rates,
-            lanes=self.lanes,
-            watch=self.watch,
-            paces=[
-                *(self.barrier.pace, self.renew.pace, self.dispatch.pace),
-                *(lane.pace for lane in self.lanes.values()),
-            ],
+            gates=self.gates,
             endings=self.endings,
-            clock=self.clock,
-            joblog=self.joblog,
+            rates=Rates(clock),
+            joblog=joblog,
+            board=Board(clock),
+            alone=Alone(clock, config.store.alone_s),
+            is_idle=lambda: all(partition.is_idle for partition in self.partitions),
+            partitions=len(stores),
         )
-
-    def _build_loops(self, source: random.Random) -> None:
-        journal, store, clock = self.journal, self.store, self.clock
-        self.dispatch = Dispatch(
-            store=store,
-            scheduler=self.scheduler,
-            runner=self.runner,
-            membership=self.membership,
-            clock=clock,
-            source=source,
-            started=self.joblog.started,
-        )
-        self.settle = Settle(
-            journal=journal,
-            store=store,
-            runner=self.runner,
-            scheduler=self.scheduler,
-            membership=self.membership,
-            source=source,
-        )
-        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
-        self.renew = Renew(
-            store=store,
-            membership=self.membership,
-            clock=clock,
-            source=source,
-            stop_work=self.runner.stop_work,
-            cancelled=self.runner.cancel,
-            seen=self.reap.seen,
-        )
-        self.lanes = self._build_lanes(source)
-        self.barrier = Barrier(
-            journal=journal,
-            store=store,
-            membership=self.membership,
-            lanes=self.lanes,
-            runner=self.runner,
-            reap=self.reap,
-            claims=self.dispatch.claims,
-            source=source,
-        )
-        self.purge = Purge(store=store, source=source)
+        watching = watches or [watch_nothing() for _ in stores]
+        self.partitions = [
+            Partition(shared, number, store, watch)
+            for number, (store, watch) in enumerate(zip(stores, watching, strict=True))
+        ]
         self.retention = Retention(
-            journal=journal,
-            store=store,
-            membership=self.membership,
-            lanes=self.lanes,
-            clock=clock,
-            source=source,
-            unsafe=lambda: self.watch.reason is not None,
+            journal=journal, keepers=[partition.keeper for partition in self.partitions], clock=clock, source=source
         )
-
-    def _build_lanes(self, source: random.Random) -> dict[Lane, Ingest[Any]]:
-        rules: dict[Lane, LaneRules[Any]] = {
-            Lane.JOBS: LaneRules(
-                decode_jobs,
-                self.watch.guard(self.store.apply_jobs),
-                lambda job: len(job.argument) + RECORD_BYTES,
-                self._ingested,
-            ),
-            Lane.OUTCOMES: LaneRules(
-                decode_outcomes,
-                self.store.apply_outcomes,
-                lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
-                self._ended,
-            ),
-            Lane.CANCELS: LaneRules(decode_cancels, self.store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled),
-        }
-        return {
-            lane: Ingest(
-                lane,
-                rule,
-                journal=self.journal,
-                store=self.store,
-                source=source,
-                rolled_back=lambda: self.barrier.rolled_back(),
-            )
-            for lane, rule in rules.items()
-        }
-
-    def _ingested(self, jobs: Sequence[Job]) -> None:
-        self.dispatch.wake()
-        if self.joblog.enabled:
-            self.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
-
-    def _ended(self, outcomes: Sequence[Outcome]) -> None:
-        self.runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
-        self.endings.ring(outcome.job_id for outcome in outcomes)
-        self.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
-        self.dispatch.wake()
-        self.joblog.ended(outcomes)
-
-    def _cancelled(self, records: Sequence[str]) -> None:
-        job_ids = [split_cancel(record)[0] for record in records]
-        if any(self.runner.at_work(job_id) for job_id in job_ids):
-            self.membership.hurry()  # the renewal brings word of those whose present life is meant
-        self.endings.ring(job_ids)
-        if self.joblog.enabled:
-            self.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))
+        self.runners = Runners([partition.runner for partition in self.partitions])
+        self.control = Control(shared, self.partitions, self.runners)
+        store = stores[0] if len(stores) == 1 else stores[0]
+        self.api = Api(Parts(config.api, journal, store, self.runners, self.workers, self.control, clock, len(stores)))
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
@@ -219,13 +103,14 @@ class Daemon:
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in self._loops():
+                for loop in (self.retention.run, *(loop for each in self.partitions for loop in each.loops())):
                     await working.start(loop)
                 async with trio.open_nursery() as dispatching:
-                    await dispatching.start(self.dispatch.run)
-                    await dispatching.start(self.dispatch.run_hints)
+                    for partition in self.partitions:
+                        await dispatching.start(partition.dispatch.run)
+                        await dispatching.start(partition.dispatch.run_hints)
                     await listening.start(partial(serve_http, self.api, listener, stopped=http_closed.wait))
-                    log.info("daemon.ready", url=url, sysid=self.membership.sysid, data_dir=str(self.config.data_dir))
+                    log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
                     await stop.wait()
                     self.control.draining = True
@@ -234,44 +119,16 @@ class Daemon:
                 working.cancel_scope.cancel()
             http_closed.set()
 
-    def _loops(self) -> list[Callable[..., Any]]:
-        """All that runs until the last outcome is settled, in the order it is started."""
-        return [
-            self.runner.run,
-            self.renew.run,
-            self.renew.run_doubt,
-            self.reap.run,
-            self.settle.run,
-            self.settle.run_returns,
-            self.purge.run,
-            self.retention.run,
-            self.watch.run,
-            self.barrier.run,
-            *(lane.run for lane in self.lanes.values()),
-        ]
-
     async def _shut_down(self) -> None:
-        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
-        log.info("daemon.draining", in_hand=len(self.runner.get_running_jobs()), drain_s=self.config.drain_s)
-        with trio.move_on_after(max(0.0, self.config.drain_s - SETTLE_S - LEAVE_S)):
-            await self.runner.drain()
-        self.runner.stop_work()
-        with trio.move_on_after(SETTLE_S):
-            await self._settle_all()
-        with trio.move_on_after(LEAVE_S):
-            owner = self.membership.owner
-            if owner is not None:
-                try:
-                    await self.store.release_sysid(owner)
-                except StoreError as error:
-                    log.warning("daemon.not_left", error=str(error))
-        log.info("daemon.stopped", in_hand=len(self.runner.get_running_jobs()))
+        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job.
 
-    async def _settle_all(self) -> None:
-        """Until every outcome is in the journal and the store, and every untried job is handed back."""
-        while self.runner.get_running_jobs() or self.settle.pending:  # noqa: ASYNC110 - three parts, one short moment
-            await trio.sleep(0.02)
-        await self.lanes[Lane.OUTCOMES].wait_caught_up(self.journal.end)
+        Partitions walk the stages side by side: one that is away takes nobody else's time.
+        """
+        log.info("daemon.draining", in_hand=self.runners.in_hand, drain_s=self.config.drain_s)
+        async with trio.open_nursery() as nursery:
+            for partition in self.partitions:
+                nursery.start_soon(partition.shut_down, self.config.drain_s)
+        log.info("daemon.stopped", in_hand=self.runners.in_hand)
 
 
 async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: None) -> None:
@@ -281,8 +138,9 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     StoreUnsafe before anything is accepted.
     """
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if config.store.url:
-        await watch_over(config.store).start()
+    if not config.store.is_own:
+        for part in config.store.parts():
+            await watch_over(part).start()
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -310,9 +168,9 @@ async def _serve_once(
     forked: bytes | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
-        settings = await stack.enter_async_context(_store_settings(config))
-        store = await stack.enter_async_context(open_store(settings))
-        daemon = Daemon(config, journal, store, clock, source, watch_over(settings))
+        parts = (await stack.enter_async_context(_store_settings(config))).parts()
+        stores = [await stack.enter_async_context(open_store(part)) for part in parts]
+        daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         await nursery.start(_watch_signals, stop, config.drain_s)
@@ -330,17 +188,11 @@ async def _fork(daemon: Daemon) -> bytes:
 
     A store that goes away meanwhile is no harm: the id stays as it is, and the next life finds the same.
     """
-    journal, store = daemon.journal, daemon.store
+    journal = daemon.journal
     new = os.urandom(16)
     try:
-        stored = await store.applied(journal.journal_id)
-        await store.applied(new.hex())
-        for lane, ingest in daemon.lanes.items():
-            position = ingest.last_position
-            if position is None:
-                position = min(stored[lane], journal.opened_at)
-            if position:
-                await store.skip(new.hex(), lane, 0, position)
+        for partition in daemon.partitions:
+            await hand_down(journal, partition.store, partition.lanes, new.hex())
     except StoreError as error:
         log.error("daemon.not_forked", error=str(error))
         await trio.sleep(FORK_RETRY_S)
@@ -352,7 +204,7 @@ async def _fork(daemon: Daemon) -> bytes:
 @asynccontextmanager
 async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
     """Of the store the operator named, or of one of our own in the data directory."""
-    if config.store.url:
+    if not config.store.is_own:
         yield config.store
         return
     async with open_embedded(config.data_dir / "store") as url:

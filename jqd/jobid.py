@@ -146,6 +146,11 @@ def journal_number(journal_id: str) -> int:
     return int(journal_id, 16) >> (128 - JOURNAL_BITS)
 
 
+def partition_of_name(name: str, partitions: int) -> int:
+    """In which of so many partitions the jobs of a type live, or the job that stands under a pusher's own id."""
+    return _HOME[home_of(name)] % partitions
+
+
 def _encode(value: int, width: int) -> str:
     digits = []
     for _ in range(width):

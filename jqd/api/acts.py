@@ -84,7 +84,7 @@ async def _view(parts: Parts, given: str) -> JobView:
     named = job_id != given
     view = await find(parts, job_id, named=named)
     if isinstance(view, Coming) and await parts.control.wait_applied(
-        Lane.JOBS, parts.journal.end, parts.config.cancel_s
+        Lane.JOBS, parts.journal.end, parts.config.cancel_s, parts.where(job_id)
     ):
         view = await find(parts, job_id, named=named)
     if isinstance(view, Coming):

@@ -7,7 +7,7 @@ from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.show import Coming
 from jqd.errors import StoreAway
 from jqd.job import NAME_LENGTH_MAX
-from jqd.jobid import IdParts, parse_id
+from jqd.jobid import IdParts, parse_id, partition_of_name
 from jqd.record import Lane
 from jqd.store import JobView, OnItsWay
 
@@ -26,7 +26,7 @@ async def resolve(parts: Parts, given: str) -> str:
     job_id = await parts.store.resolve(given)
     if job_id is not None:
         return job_id
-    if not parts.control.settled():
+    if not parts.control.settled({partition_of_name(given, parts.partitions)}):
         raise Problem(
             503,
             "the store is being told what it forgot, and cannot say yet whose id this is",
@@ -45,7 +45,8 @@ async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | C
     if ids is None:
         raise not_found(job_id)
     # Of what this daemon journaled and has not applied yet it knows more than the store, and without it.
-    awaited = parts.taken.awaits(job_id, parts.journal.read_point(Lane.JOBS))
+    where = parts.where(job_id)
+    awaited = parts.taken.awaits(job_id, min(parts.journal.read_point(Lane.JOBS, partition) for partition in where))
     try:
         view = await parts.store.get_job(job_id)
     except StoreAway:
@@ -55,7 +56,7 @@ async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | C
     if isinstance(view, JobView):
         return view
     # While daemons still tell the store what it forgot, it cannot say of any job that it never was.
-    unknown = isinstance(view, OnItsWay) or not parts.control.settled()
+    unknown = isinstance(view, OnItsWay) or not parts.control.settled(where)
     if awaited or named or (unknown and not never_given(parts, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)

@@ -70,7 +70,7 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
     for _ in range(CANCELS_MAX):
-        if before.state is State.CANCELLED and not parts.control.settled():
+        if before.state is State.CANCELLED and not parts.control.settled(parts.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
         if before.state.is_final:
             return before.state
@@ -92,22 +92,32 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
 
 async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> bool:
     """Journal cancels. Whether the store is known to hold them: then none of these will start that is not running."""
-    coming = 0
-    unseen = [job for job in found if isinstance(job, Coming)]
-    if unseen:
-        # Which life of it is in some journal nobody knows here: all that began before now are meant.
-        try:
-            coming = await parts.store.reserve_change(unseen[0].id)
-        except StoreAway:
-            coming = 0
-    records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming) for job in found]
+    coming = await _up_to_now(parts, [job.id for job in found if isinstance(job, Coming)])
+    records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming[job.id]) for job in found]
     position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
-    applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s)
+    where = parts.where(*(job.id for job in found))
+    applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    unsure = not coming and any(isinstance(job, Coming) for job in found)
-    return applied and parts.control.settled() and not unsure
+    unsure = not all(coming.values())
+    return applied and parts.control.settled(where) and not unsure
+
+
+async def _up_to_now(parts: Parts, job_ids: Sequence[str]) -> dict[str, int]:
+    """Up to which generation cancels of jobs on their way are meant; 0 for those whose partition is away.
+
+    Which life of such a job is in some journal nobody knows here: all that began before now are meant.
+    """
+    numbers: dict[frozenset[int], int] = {}  # one for each partition
+    for job_id in job_ids:
+        where = parts.where(job_id)
+        if where not in numbers:
+            try:
+                numbers[where] = await parts.store.reserve_change(job_id)
+            except StoreAway:
+                numbers[where] = 0
+    return {job_id: numbers[parts.where(job_id)] for job_id in job_ids}
 
 
 async def _purge(parts: Parts, given: str, job_id: str) -> None:

@@ -6,9 +6,7 @@ from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.show import iso, job_brief
-from jqd.errors import StaleOwner
 from jqd.job import State
-from jqd.store import Owner
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: the store looks at each of them
@@ -61,7 +59,7 @@ async def list_daemons(parts: Parts, request: Request) -> Response:
             "living": peer.living,
             "through": peer.through,
             "heard_s": round(peer.heard_s, 3),
-            "in_hand": await _in_hand(parts, Owner(peer.sysid, peer.epoch)) if peer.epoch else 0,
+            "in_hand": await parts.control.in_hand(peer.sysid),
         }
         for peer in parts.control.daemons()
     ]
@@ -79,11 +77,3 @@ def state_named(text: str) -> State:
 def bad_cursor(cursor: str) -> Problem:
     """422: it was not made by us."""
     return Problem(422, f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
-
-
-async def _in_hand(parts: Parts, owner: Owner) -> int:
-    """How many jobs the store believes that daemon holds."""
-    try:
-        return len(await parts.store.get_held(owner))
-    except StaleOwner:
-        return 0  # it left, or its epoch was burnt, since we heard of it: it holds nothing under it any more

@@ -1,6 +1,6 @@
 """What the edge is given to work with."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,10 +10,11 @@ import trio
 from jqd.api.config import ApiConfig
 from jqd.api.taken import Taken
 from jqd.clock import Clock
+from jqd.jobid import partition_of
 from jqd.journal import Journal
 from jqd.record import Lane, PushedJob
-from jqd.runner import Runner, Workers
-from jqd.store import Store
+from jqd.runner import Runners, Workers
+from jqd.store import EdgeStore
 
 
 class Peer(Protocol):
@@ -41,10 +42,11 @@ class Control(Protocol):
     def run_ready(self) -> str | None: ...
     def warnings(self) -> Sequence[str]: ...
     def stats(self) -> Mapping[str, object]: ...
-    def settled(self) -> bool: ...
-    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool: ...
+    def settled(self, where: Collection[int]) -> bool: ...
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool: ...
     def rate(self, jobtype: str) -> float: ...
     def daemons(self) -> Sequence[Peer]: ...
+    async def in_hand(self, sysid: str) -> int | None: ...
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
     def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None: ...
 
@@ -55,9 +57,16 @@ class Parts:
 
     config: ApiConfig
     journal: Journal
-    store: Store
-    runner: Runner
+    store: EdgeStore
+    runner: Runners
     workers: Workers
     control: Control
     clock: Clock
+    partitions: int = 1
     taken: Taken = field(default_factory=Taken)
+
+    def where(self, *job_ids: str) -> frozenset[int]:
+        """The partitions of the store that these jobs live in."""
+        if self.partitions == 1:
+            return frozenset((0,))
+        return frozenset(partition_of(job_id, self.partitions) for job_id in job_ids)

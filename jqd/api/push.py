@@ -1,5 +1,6 @@
 """POST /v1/jobs: body → journal → ids. The hot call is plain data in and out: any listener can stand before it."""
 
+from collections.abc import Collection
 from typing import NamedTuple
 from urllib.parse import quote
 
@@ -151,22 +152,23 @@ async def take(
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
         with trio.CancelScope(shield=True):
             await parts.journal.wsync(position)
-    names = ids.ids()
-    for index in changes or ():
-        names[index] = str(jobs[index].job_id)
+    job_ids = ids.ids()
+    names = job_ids.copy()
+    for index, (job_id, *_) in (changes or {}).items():
+        job_ids[index], names[index] = job_id, str(jobs[index].job_id)
     parts.control.entered(names, jobs)
-    if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas):
+    if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas, parts.where(*job_ids)):
         return Accepted(names, FSYNC)
     return Accepted(names, wanted)
 
 
-async def _safe_in_store(parts: Parts, position: int, replicas: int) -> bool:
+async def _safe_in_store(parts: Parts, position: int, replicas: int, where: Collection[int]) -> bool:
     """Whether the store has applied up to `position` and would survive a crash with it, in the time there is."""
     deadline_s = trio.current_time() + parts.config.store_s
-    if not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s):
+    if not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s, where):
         return False
     try:
-        return await parts.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()))
+        return await parts.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
     except StoreError:
         return False
 

@@ -14,10 +14,18 @@ OTHERS = 3  # parts of the time that belong to other jobs after one that a suspe
 
 
 class Alone:
-    """Remembers since when we wait, and what suspects cost. Pure but for the clock."""
+    """Remembers since when we wait, and what suspects cost. Pure but for the clock.
 
-    def __init__(self, clock: Clock) -> None:
+    One for all partitions of the store: jobs of all of them die with us. That of the suspect gives nothing more to a
+    hand that has it; the others are held up here.
+    """
+
+    def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
+        """`alone_s`: so long a suspect has our hand for itself."""
         self._clock = clock
+        self._alone_s = alone_s
+        self._partition = 0
+        """Whose suspect we wait for, or have."""
         self._since_s: float | None = None
         """We take nothing new, so that our hand becomes empty."""
         self._taken_s: float | None = None
@@ -25,12 +33,15 @@ class Alone:
         self._again_at_s = 0.0
         self._others_until_s = 0.0
 
-    def judge(self, row: WaitingType, *, empty: bool) -> Suspects | None:
+    def judge(self, row: WaitingType, *, empty: bool, partition: int = 0) -> Suspects | None:
         """How suspects are to be taken of this row, or None: take nothing at all now. `empty`: we hold nothing."""
+        now_s = self._clock.mono_s()
+        if partition != self._partition and self._is_taken(now_s, empty):
+            return None
         if not row.alone:
             self._since_s = None
             return Suspects.ALONE
-        now_s = self._clock.mono_s()
+        self._partition = partition
         if self._taken_s is not None:
             if empty:
                 self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
@@ -42,6 +53,12 @@ class Alone:
             self._since_s, self._taken_s = None, now_s
             return Suspects.ALONE
         return self._wait(now_s)
+
+    def _is_taken(self, now_s: float, empty: bool) -> bool:
+        """Whether our hand is a suspect's, or is to become empty for it."""
+        if self._since_s is not None and now_s - self._since_s < EMPTYING_S:
+            return True
+        return self._taken_s is not None and not empty and now_s - self._taken_s < self._alone_s
 
     def _wait(self, now_s: float) -> Suspects | None:
         if self._since_s is None:

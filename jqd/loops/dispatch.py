@@ -14,6 +14,7 @@ from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.job import Held
 from jqd.log import get_logger
 from jqd.loops.alone import Alone
+from jqd.loops.board import Board
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.reconcile import reconcile
@@ -28,7 +29,7 @@ PROMOTE_JOBS = 500
 
 
 class Dispatch:
-    """One claim at a time; the runner works on many batches meanwhile."""
+    """One claim at a time; the runner works on many batches meanwhile. One for each partition of the store."""
 
     def __init__(
         self,
@@ -40,7 +41,12 @@ class Dispatch:
         clock: Clock,
         source: random.Random,
         started: Callable[[str, Sequence[Held]], None],
+        alone: Alone,
+        board: Board,
+        is_idle: Callable[[], bool],
+        partition: int = 0,
     ) -> None:
+        """`alone`, `board`: shared by all partitions. `is_idle`: whether this daemon holds no job, of none of them."""
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
@@ -55,7 +61,11 @@ class Dispatch:
         self._log = get_logger("dispatch")
         self._hint = trio.Event()
         self._promote_at_s = 0.0
-        self._alone = Alone(clock)
+        self._alone = alone
+        self._board = board
+        self._is_idle = is_idle
+        self._partition = partition
+        board.join(partition, self.wake)
         self._compare_at_s = clock.mono_s() + membership.config.lease_s
 
     def wake(self) -> None:
@@ -122,18 +132,23 @@ class Dispatch:
         if wanted is not None and not wanted:
             return 0
         waiting = await self._store.get_waiting_jobtypes(None if wanted is None else sorted(wanted), TYPES)
+        self._board.put(self._partition, waiting)
         left = list(waiting)
         while left:
             chosen = self._scheduler.select_jobtype_to_run(left, may_run=self._may_run)
             if chosen is None:
                 break
             row = next(row for row in left if row.jobtype == chosen.jobtype)
-            suspects = self._alone.judge(row, empty=not self._runner.get_running_jobs())
+            bound = self._board.bound(self._partition, self._may_run)
+            if row.priority > bound:
+                return 0  # the workers are wanted for better jobs of another partition
+            suspects = self._alone.judge(row, empty=self._is_idle(), partition=self._partition)
             if suspects is None:
                 return 0
-            if claimed := await self._claim(owner, row, chosen.no_worse_than, suspects):
+            if claimed := await self._claim(owner, row, min(chosen.no_worse_than, bound), suspects):
                 return claimed  # priorities may have changed meanwhile: look again
             left.remove(row)
+        self._board.put(self._partition, left)
         return 0
 
     def _may_run(self, row: WaitingType) -> bool:

@@ -12,12 +12,13 @@ again. Outcomes go with their segment: a store that is emptied after that runs t
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
 from jqd.clock import Clock
 from jqd.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.jobid import partition_of
 from jqd.journal import Journal
 from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
@@ -34,28 +35,31 @@ COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed 
 COPY_FRAMES = 1_000  # written between two syncs
 
 
-class Retention:
-    """One look at a time."""
+class Keeper(NamedTuple):
+    """What is known of a partition of the store, which keeps jobs of this journal."""
 
-    def __init__(
-        self,
-        *,
-        journal: Journal,
-        store: Store,
-        membership: Membership,
-        lanes: Mapping[Lane, Ingest[Any]],
-        clock: Clock,
-        source: random.Random,
-        unsafe: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """`unsafe`: whether the store is set up so that it would lose jobs; its word is worth nothing then."""
+    store: Store
+    membership: Membership
+    lanes: Mapping[Lane, Ingest[Any]]
+    unsafe: Callable[[], bool] = lambda: False
+    """Whether it is set up so that it would lose jobs; its word is worth nothing then."""
+
+    def positions(self) -> dict[Lane, int] | None:
+        """What it has applied; None while that may change, or cannot be relied upon."""
+        found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
+        sure = self.membership.settled and not self.unsafe() and len(found) == len(self.lanes)
+        return found if sure else None
+
+
+class Retention:
+    """One look at a time. A segment goes when no partition of the store needs it any more."""
+
+    def __init__(self, *, journal: Journal, keepers: Sequence[Keeper], clock: Clock, source: random.Random) -> None:
+        """`keepers`: in the order of their partitions."""
         self.pace = Pace("retention", source=source)
         self._journal = journal
-        self._store = store
-        self._membership = membership
-        self._lanes = lanes
+        self._keepers = keepers
         self._clock = clock
-        self._unsafe = unsafe
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -75,16 +79,19 @@ class Retention:
                 self.pace.went_well()
 
     async def _free(self) -> None:
-        positions = {
-            lane: position for lane, ingest in self._lanes.items() if (position := ingest.position) is not None
-        }
-        if self._unsafe() or not self._membership.settled or len(positions) < len(self._lanes):
+        positions = [found for keeper in self._keepers if (found := keeper.positions()) is not None]
+        if len(positions) < len(self._keepers):
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
-        applied = min(self._journal.read_point(lane) for lane in self._lanes)
+        applied = min(
+            self._journal.read_point(lane, n) for n, keeper in enumerate(self._keepers) for lane in keeper.lanes
+        )
         start, expired = self._journal.start, self._journal.expired(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
-        if expired == start or early or not await self._store.wait_durable(timeout_s=DURABLE_S):
+        if expired == start or early:
             return
+        for keeper in self._keepers:
+            if not await keeper.store.wait_durable(timeout_s=DURABLE_S):
+                return
         began_s = self._clock.mono_s()
         # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
         reach = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
@@ -131,20 +138,23 @@ class Retention:
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
         alive = []
-        for at in range(0, len(ids), CALL_JOBS_MAX):
-            alive += await self._store.unfinished(ids[at : at + CALL_JOBS_MAX])
+        for number, keeper in enumerate(self._keepers):
+            its = [job_id for job_id in ids if partition_of(job_id, len(self._keepers)) == number]
+            for at in range(0, len(its), CALL_JOBS_MAX):
+                alive += await keeper.store.unfinished(its[at : at + CALL_JOBS_MAX])
         return alive
 
-    async def _expect_remembered(self, positions: Mapping[Lane, int | None]) -> None:
+    async def _expect_remembered(self, positions: Sequence[Mapping[Lane, int]]) -> None:
         """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.
 
         An emptied store answers "not there" of every job, and nobody may have noticed yet.
         """
-        stored = await self._store.applied(self._journal.journal_id)
-        if any(stored[lane] < (position or 0) for lane, position in positions.items()):
-            for ingest in self._lanes.values():
-                ingest.recheck()
-            raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
+        for keeper, known in zip(self._keepers, positions, strict=True):
+            stored = await keeper.store.applied(self._journal.journal_id)
+            if any(stored[lane] < position for lane, position in known.items()):
+                for ingest in keeper.lanes.values():
+                    ingest.recheck()
+                raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> list[str]:
         """Write them to the end again, durably. The store leaves a job alone that it has.

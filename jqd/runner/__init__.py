@@ -1,18 +1,22 @@
 """Runs batches of claimed jobs on HTTP workers."""
 
 from jqd.runner.config import RunnerConfig
+from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
+from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report
 from jqd.runner.wire import Said, Unclear, decode_answer
 from jqd.runner.workers import Worker, Workers
 
 __all__ = [
     "DoneAnswer",
+    "Gates",
     "Offer",
     "Report",
     "Runner",
     "RunnerConfig",
+    "Runners",
     "Running",
     "Said",
     "Stopped",

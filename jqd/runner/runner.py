@@ -5,10 +5,10 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 """
 
 import random
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import httpcore2
 import trio
@@ -207,6 +207,11 @@ class Runner:
 
     # ------------------------------------------------ for the loop that settles
 
+    @property
+    def in_hand(self) -> int:
+        """The number of those that `get_running_jobs` would give."""
+        return len(self._ledger)
+
     def get_running_jobs(self) -> dict[str, int]:
         """Id → fence of all in hand: queued, running, stopped and not yet settled."""
         return self._ledger.fences()
@@ -264,8 +269,8 @@ class Runner:
             return None
         return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms)
 
-    def stats(self) -> Mapping[str, object]:
-        """A snapshot: counters since the start, and each worker's load."""
+    def stats(self) -> dict[str, Any]:
+        """A snapshot: what is in hand, counters since the start, and each worker's load."""
         return {
             "in_hand": len(self._ledger),
             "at_work": self._ledger.at_work,

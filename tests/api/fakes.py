@@ -15,14 +15,14 @@ import trio
 
 from jqd.api import Api, ApiConfig, Parts
 from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, StaleOwner, StoreAway
+from jqd.errors import JournalRefused, StoreAway
 from jqd.job import Fate, Job, Outcome, State
 from jqd.jobid import IdSource, parse_id
 from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
 from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
-from jqd.store import JobView, OnItsWay, Owner, Page, StoreStats, TypeView
+from jqd.store import JobView, OnItsWay, Page, StoreStats, TypeView
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"
@@ -65,7 +65,7 @@ class FakeJournal:
             raise self.refuse
         self.synced = max(self.synced, self.end if position is None else position)
 
-    def read_point(self, lane: Lane) -> int:
+    def read_point(self, lane: Lane, reader: int = 0) -> int:
         return self.read_points[lane]
 
     def jobs(self) -> list[Job]:
@@ -94,7 +94,6 @@ class FakeStore:
         self.waited_for: list[int] = []
         self.names: dict[str, str] = {}
         self.changes = 100
-        self.held: dict[Owner, dict[str, int]] = {}
         self.types: list[TypeView] = []
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
@@ -157,12 +156,6 @@ class FakeStore:
         self._check()
         return self.types[:limit]
 
-    async def get_held(self, owner: Owner) -> dict[str, int]:
-        await trio.lowlevel.checkpoint()
-        if owner not in self.held:
-            raise StaleOwner(f"{owner.sysid} has another epoch than {owner.epoch}")
-        return self.held[owner]
-
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         await trio.lowlevel.checkpoint()
         self._check()
@@ -215,6 +208,7 @@ class FakeControl:
         self.calm = True
         self.warned: list[str] = []
         self.peers: list[Peer] = []
+        self.held: dict[str, int | None] = {}
         self.endings = Endings()
         self.waiters: Counter[str] = Counter()
         self.acknowledged: list[tuple[Sequence[str], Sequence[PushedJob]]] = []
@@ -233,7 +227,7 @@ class FakeControl:
     def warnings(self) -> Sequence[str]:
         return self.warned
 
-    def settled(self) -> bool:
+    def settled(self, where: Collection[int]) -> bool:
         return self.calm
 
     def rate(self, jobtype: str) -> float:
@@ -242,10 +236,14 @@ class FakeControl:
     def daemons(self) -> Sequence[Peer]:
         return self.peers
 
+    async def in_hand(self, sysid: str) -> int | None:
+        await trio.lowlevel.checkpoint()
+        return self.held.get(sysid, 0)
+
     def stats(self) -> Mapping[str, object]:
         return {"daemon": "fake", "uptime_s": 1.5}
 
-    async def wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
+    async def wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         await trio.lowlevel.checkpoint()
         if self.applies:
             self._journal.read_points[lane] = position

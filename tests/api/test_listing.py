@@ -10,7 +10,7 @@ from jqd.api.show import BRIEF_MESSAGE_LENGTH_MAX
 from jqd.job import State
 from jqd.loops.renew import Peer
 from jqd.record import Lane
-from jqd.store import Owner, TypeView
+from jqd.store import TypeView
 from tests.api.fakes import JSON, MSGPACK, Edge, outcome
 
 pack = msgspec.msgpack.encode
@@ -115,11 +115,11 @@ async def test_daemons_of_the_store(edge):
         Peer("d2", 9, False, False, True, 30.0),
         Peer("d3", 0, False, False, False, 99.0),
     ]
-    edge.store.held = {Owner("d1", 7): {"a": 1, "b": 2}}
+    edge.control.held = {"d1": 2, "d2": None}
     told = await edge.call("GET", "/v1/daemons", accept=MSGPACK)
     ours, gone, burnt = told.body["daemons"]
     assert ours == {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
-    assert (gone["in_hand"], gone["living"]) == (0, False), "its epoch was burnt since it was heard of"
+    assert (gone["in_hand"], gone["living"]) == (None, False), "nobody can tell now"
     assert burnt["in_hand"] == 0
 
 

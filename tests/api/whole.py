@@ -1,5 +1,6 @@
 """The edge over the shipped fake store: what is journaled is applied to it, so changes can be followed to their end."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -99,7 +100,7 @@ class Whole(Edge):
         await self.end(held, fate)
         return job_id
 
-    async def _wait_applied(self, lane: Lane, position: int, timeout_s: float) -> bool:
+    async def _wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         await trio.lowlevel.checkpoint()
         if self.apply_fails:
             return False

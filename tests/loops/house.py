@@ -12,7 +12,9 @@ from jqd.clock import ManualClock
 from jqd.job import Held, Job
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.lease import LeaseConfig
+from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
+from jqd.loops.board import Board
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
@@ -124,6 +126,9 @@ class House:
             clock=clock,
             source=source,
             started=lambda worker, held: self.started.extend(h.job.id for h in held),
+            alone=Alone(clock),
+            board=Board(clock),
+            is_idle=lambda: not self.runner.get_running_jobs(),
         )
         self.settle = Settle(
             journal=journal,

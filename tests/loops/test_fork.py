@@ -21,7 +21,7 @@ from tests.loops.test_barrier import push
 
 def daemon_of(here: House) -> Any:
     """As much of a daemon as is asked."""
-    return SimpleNamespace(journal=here.journal, store=here.store, lanes=here.lanes)
+    return SimpleNamespace(journal=here.journal, partitions=[SimpleNamespace(store=here.store, lanes=here.lanes)])
 
 
 async def test_the_new_id_stands_where_the_old_one_did(autojump_clock: None) -> None:

@@ -1,7 +1,7 @@
 """The journal's space: what may go goes, unfinished jobs are copied forward, and nothing is deleted too early."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from jqd.errors import JournalRefused, StoreAway
 from jqd.job import Fate, Job, Outcome, State
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.loops.retention import EVERY_S, Retention
+from jqd.loops.retention import EVERY_S, Keeper, Retention
 from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
 from jqd.store import JobView, Owner
 from jqd.testing.files import MemoryFiles
@@ -37,12 +37,9 @@ async def small(unsafe: Callable[[], bool] = lambda: False) -> AsyncIterator[tup
             here,
             Retention(
                 journal=journal,
-                store=here.store,
-                membership=here.membership,
-                lanes=here.lanes,
+                keepers=[Keeper(here.store, here.membership, here.lanes, unsafe)],
                 clock=clock,
                 source=random.Random(2),
-                unsafe=unsafe,
             ),
         )
 
@@ -184,9 +181,9 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         owner = await here.membership.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
-        write, lanes = here.journal.write, retention._lanes
+        write, keepers = here.journal.write, retention._keepers
 
-        async def not_durable(replicas: int = 0, timeout_s: float = 5.0) -> bool:
+        async def not_durable(replicas: int = 0, timeout_s: float = 5.0, where: object = None) -> bool:
             return False
 
         def refuse(lane: Lane, records: int, body: bytes) -> int:
@@ -194,7 +191,8 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
 
         match why:
             case "not applied":
-                retention._lanes = {**lanes, Lane.JOBS: _never_asked(here)}
+                unknown = {**here.lanes, Lane.JOBS: _never_asked(here)}
+                retention._keepers = [keepers[0]._replace(lanes=unknown)]
             case "not durable":
                 here.store.wait_durable = not_durable  # type: ignore[method-assign]
             case "away":
@@ -206,7 +204,7 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         assert here.journal.start == 0
         assert (retention.pace.reason is not None) == (why == "away")
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
-        retention._lanes = lanes
+        retention._keepers = keepers
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
         nursery.cancel_scope.cancel()

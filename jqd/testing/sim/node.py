@@ -142,8 +142,8 @@ class Node:
             self.config.journal, clock=self.clock, files=disk, random_bytes=source.randbytes
         ) as journal:
             life.link = world.link(self, life)
-            daemon = life.daemon = Daemon(self.config, journal, life.link, self.clock, source)
-            runner: Any = daemon.runner
+            daemon = life.daemon = Daemon(self.config, journal, [life.link], self.clock, source)
+            runner: Any = daemon.partitions[0].runner
             runner._pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number), dead=lambda: life.dead
             )

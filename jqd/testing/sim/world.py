@@ -125,9 +125,10 @@ class World:
     def started(self, life: Life, job_id: str, number: int) -> None:
         """A worker has it from that life."""
         assert life.daemon is not None
-        if not life.daemon.membership.trusts():
+        partition = life.daemon.partitions[0]
+        if not partition.membership.trusts():
             self.history.wrong(f"doubt: job {number} started by {life.label}, which does not trust its lease")
-        runner: Any = life.daemon.runner
+        runner: Any = partition.runner
         entry = runner._ledger.find(job_id)
         self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
 
@@ -144,9 +145,10 @@ class World:
             life = node.life
             if life is None or life.dead or life.label == but or life.daemon is None:
                 continue
-            runner: Any = life.daemon.runner
+            partition = life.daemon.partitions[0]
+            runner: Any = partition.runner
             parcel = runner._desk.parcels.get(job_id)
-            if parcel is not None and parcel.sent_at_s is not None and life.daemon.membership.trusts():
+            if parcel is not None and parcel.sent_at_s is not None and partition.membership.trusts():
                 yield life.label
 
     # ------------------------------------------------------------ clients
@@ -223,22 +225,22 @@ class World:
             life = node.life
             if life is None or life.requests is None or life.daemon is None or self.is_frozen(life):
                 return f"{node.name} is not up"
-            daemon = life.daemon
-            if held := daemon.runner.get_running_jobs():
+            daemon, partition = life.daemon, life.daemon.partitions[0]
+            if held := partition.runner.get_running_jobs():
                 return f"{life.label} still has {sorted(held)} in hand"
-            if daemon.settle.pending:
-                return f"{life.label} has {daemon.settle.pending} ends to tell"
+            if partition.settle.pending:
+                return f"{life.label} has {partition.settle.pending} ends to tell"
             stats = daemon.scheduler.stats()
             if stats.running or stats.started_total != stats.stopped_total:
                 return f"{life.label} counts {stats}"
-            for lane, ingest in daemon.lanes.items():
+            for lane, ingest in partition.lanes.items():
                 if (
                     ingest.position is None
                     or max(ingest.position, daemon.journal.read_point(lane)) < daemon.journal.end
                 ):
                     return f"{life.label} has not applied its {lane.name.lower()}"
-            if daemon.membership.hold_up() is not None:
-                return f"{life.label} may not claim: {daemon.membership.hold_up()}"
+            if partition.membership.hold_up() is not None:
+                return f"{life.label} may not claim: {partition.membership.hold_up()}"
         stats_now = await self.store.stats()
         if stats_now.running or stats_now.waiting or stats_now.scheduled:
             return f"the store has {stats_now}"

@@ -1,0 +1,263 @@
+"""All that a daemon has once for each partition of the store: its seat there, what it holds of it, and the loops.
+
+    journal ──lanes──▶ store ──dispatch──▶ runner ──settle──▶ journal      one such circle per partition
+
+A partition is a store of its own, and may be another server's: one that is away holds up its own jobs and no others.
+What partitions share is the journal, the workers, and the order of priorities. docs/adr/0009.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import trio
+
+from jqd.clock import Clock
+from jqd.config import Config
+from jqd.errors import StoreError
+from jqd.job import Fate, Job, Outcome
+from jqd.jobid import partition_of
+from jqd.joblog import JobLog
+from jqd.journal import Journal
+from jqd.log import get_logger
+from jqd.loops.alone import Alone
+from jqd.loops.barrier import Barrier
+from jqd.loops.board import Board
+from jqd.loops.dispatch import Dispatch
+from jqd.loops.endings import Endings
+from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.loops.purge import Purge
+from jqd.loops.reap import Reap
+from jqd.loops.renew import Renew
+from jqd.loops.retention import Keeper
+from jqd.loops.settle import Settle
+from jqd.loops.watch import Watch
+from jqd.rates import Rates
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
+from jqd.runner import Gates, Runner, Workers
+from jqd.scheduler import Scheduler
+from jqd.store import Store
+
+SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
+LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
+RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
+
+log = get_logger("daemon")
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the partitions of a daemon have in common."""
+
+    config: Config
+    journal: Journal
+    clock: Clock
+    source: random.Random
+    scheduler: Scheduler
+    workers: Workers
+    gates: Gates
+    endings: Endings
+    rates: Rates
+    joblog: JobLog
+    board: Board
+    alone: Alone
+    is_idle: Callable[[], bool]
+    """Whether this daemon holds no job, of no partition."""
+    partitions: int
+
+
+class Partition:
+    """One of them, built but not yet running."""
+
+    def __init__(self, shared: Shared, number: int, store: Store, watch: Watch) -> None:
+        config, clock, source = shared.config, shared.clock, shared.source
+        sysid = shared.journal.journal_id[:10]
+        self.number = number
+        self.store = store
+        self.watch = watch
+        self._shared = shared
+        # A store of our own in our data directory: no other daemon can hold jobs of it.
+        self.membership = Membership(sysid, config.lease, clock, alone=config.store.is_own)
+        self.runner = Runner(
+            config.runner,
+            workers=shared.workers,
+            gates=shared.gates,
+            clock=clock,
+            source=source,
+            trusts=self.membership.trusts,
+            backoff=config.retry,
+            daemon=sysid,
+        )
+        self.dispatch = self._build_dispatch()
+        self.settle = Settle(
+            journal=shared.journal,
+            store=store,
+            runner=self.runner,
+            scheduler=shared.scheduler,
+            membership=self.membership,
+            source=source,
+        )
+        self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
+        self.renew = Renew(
+            store=store,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            stop_work=self.runner.stop_work,
+            cancelled=self.runner.cancel,
+            seen=self.reap.seen,
+        )
+        self.lanes = self._build_lanes()
+        self.barrier = Barrier(
+            journal=shared.journal,
+            store=store,
+            membership=self.membership,
+            lanes=self.lanes,
+            runner=self.runner,
+            reap=self.reap,
+            claims=self.dispatch.claims,
+            source=source,
+        )
+        self.purge = Purge(store=store, source=source)
+
+    def loops(self) -> list[Callable[..., Any]]:
+        """All that runs until the last outcome is settled, in the order it is started."""
+        return [
+            self.runner.run,
+            self.renew.run,
+            self.renew.run_doubt,
+            self.reap.run,
+            self.settle.run,
+            self.settle.run_returns,
+            self.purge.run,
+            self.watch.run,
+            self.barrier.run,
+            *(lane.run for lane in self.lanes.values()),
+        ]
+
+    async def shut_down(self, drain_s: float) -> None:
+        """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""
+        with trio.move_on_after(max(0.0, drain_s - SETTLE_S - LEAVE_S)):
+            await self.runner.drain()
+        self.runner.stop_work()
+        with trio.move_on_after(SETTLE_S):
+            await self._settle_all()
+        with trio.move_on_after(LEAVE_S):
+            owner = self.membership.owner
+            if owner is not None:
+                try:
+                    await self.store.release_sysid(owner)
+                except StoreError as error:
+                    log.warning("daemon.not_left", error=str(error))
+
+    async def _settle_all(self) -> None:
+        """Until every outcome is in the journal and the store, and every untried job is handed back."""
+        while self.runner.in_hand or self.settle.pending:  # noqa: ASYNC110 - three parts, one short moment
+            await trio.sleep(0.02)
+        await self.lanes[Lane.OUTCOMES].wait_caught_up(self._shared.journal.end)
+
+    @property
+    def keeper(self) -> Keeper:
+        """What decides of a segment whether its time has come."""
+        return Keeper(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this partition is in our hand, nor on its way there."""
+        return not self.runner.in_hand and not self.dispatch.claims.locked()
+
+    @property
+    def hold_up(self) -> str | None:
+        """Why no jobs of this partition are run now, or None."""
+        if self.watch.reason is not None:
+            return self.watch.reason
+        for pace in self._paces():
+            if pace.reason is not None:
+                return f"the store cannot be used by {pace.loop}: {pace.reason}"
+        return self.membership.hold_up()
+
+    def _paces(self) -> Sequence[Pace]:
+        lanes = (lane.pace for lane in self.lanes.values())
+        return (self.barrier.pace, self.renew.pace, self.dispatch.pace, *lanes)
+
+    def _build_dispatch(self) -> Dispatch:
+        shared = self._shared
+        return Dispatch(
+            store=self.store,
+            scheduler=shared.scheduler,
+            runner=self.runner,
+            membership=self.membership,
+            clock=shared.clock,
+            source=shared.source,
+            started=shared.joblog.started,
+            alone=shared.alone,
+            board=shared.board,
+            is_idle=shared.is_idle,
+            partition=self.number,
+        )
+
+    def _build_lanes(self) -> dict[Lane, Ingest[Any]]:
+        shared, store, partitions = self._shared, self.store, self._shared.partitions
+
+        def mine(job_id: str) -> bool:
+            return partition_of(job_id, partitions) == self.number
+
+        some = partitions > 1
+        rules: dict[Lane, LaneRules[Any]] = {
+            Lane.JOBS: LaneRules(
+                decode_jobs,
+                self.watch.guard(store.apply_jobs),
+                lambda job: len(job.argument) + RECORD_BYTES,
+                self._ingested,
+                (lambda job: mine(job.id)) if some else None,
+            ),
+            Lane.OUTCOMES: LaneRules(
+                decode_outcomes,
+                store.apply_outcomes,
+                lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
+                self._ended,
+                (lambda outcome: mine(outcome.job_id)) if some else None,
+            ),
+            Lane.CANCELS: LaneRules(
+                decode_cancels, store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
+            ),
+        }
+        return {
+            lane: Ingest(
+                lane,
+                rule,
+                journal=shared.journal,
+                store=store,
+                source=shared.source,
+                rolled_back=lambda: self.barrier.rolled_back(),
+                reader=self.number,
+            )
+            for lane, rule in rules.items()
+        }
+
+    # ------------------------------------------------------------ what the lanes tell
+
+    def _ingested(self, jobs: Sequence[Job]) -> None:
+        self.dispatch.wake()
+        joblog = self._shared.joblog
+        if joblog.enabled:
+            joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
+
+    def _ended(self, outcomes: Sequence[Outcome]) -> None:
+        shared = self._shared
+        self.runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
+        shared.endings.ring(outcome.job_id for outcome in outcomes)
+        shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
+        self.dispatch.wake()
+        shared.joblog.ended(outcomes)
+
+    def _cancelled(self, records: Sequence[str]) -> None:
+        job_ids = [split_cancel(record)[0] for record in records]
+        if any(self.runner.at_work(job_id) for job_id in job_ids):
+            self.membership.hurry()  # the renewal brings word of those whose present life is meant
+        self._shared.endings.ring(job_ids)
+        if self._shared.joblog.enabled:
+            self._shared.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))

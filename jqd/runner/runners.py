@@ -1,0 +1,39 @@
+"""All runners of a daemon, one for each partition of the store, for whoever has a job's id or wants the sum."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jqd.jobid import partition_of
+from jqd.runner.runner import DoneAnswer, Runner, Running
+from jqd.runner.verdict import Report
+
+
+class Runners:
+    """In the order of their partitions."""
+
+    def __init__(self, runners: Sequence[Runner]) -> None:
+        self._runners = runners
+
+    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
+        """See Runner."""
+        return self._of(job_id).done(worker_id, job_id, report)
+
+    def running(self, job_id: str) -> Running | None:
+        """See Runner."""
+        return self._of(job_id).running(job_id)
+
+    @property
+    def in_hand(self) -> int:
+        """Jobs in hand: queued, running, stopped and not yet settled."""
+        return sum(runner.in_hand for runner in self._runners)
+
+    def stats(self) -> dict[str, Any]:
+        """See Runner; the counters are sums."""
+        total, *others = (runner.stats() for runner in self._runners)
+        for name, count in total.items():
+            if isinstance(count, int):
+                total[name] = count + sum(other[name] for other in others)
+        return total  # they share the workers
+
+    def _of(self, job_id: str) -> Runner:
+        return self._runners[partition_of(job_id, len(self._runners))]
