@@ -25,6 +25,7 @@ from jqd.store.shapes import (
     Verdict,
     WaitingType,
 )
+from jqd.store.spread import Spread
 
 __all__ = [
     "CALL_JOBS_MAX",
@@ -43,6 +44,7 @@ __all__ = [
     "RedisStore",
     "Release",
     "Renewed",
+    "Spread",
     "Store",
     "StoreConfig",
     "StoreStats",

@@ -1,0 +1,333 @@
+"""Several partitions of the store as one, for the edge: each question goes to where its answer is.
+
+What concerns one job goes to the partition that its id names, a name or a jobtype to its own; lists and numbers come
+from all, asked at the same time. An error says which partition it is of. docs/adr/0009 says what lies where.
+"""
+
+import base64
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import trio
+
+from jqd.errors import StoreError
+from jqd.job import State
+from jqd.jobid import partition_of, partition_of_name
+from jqd.store.interface import EdgeStore
+from jqd.store.shapes import (
+    JobView,
+    NameGiven,
+    NameJournaled,
+    NameWanted,
+    OnItsWay,
+    Page,
+    StoreStats,
+    TypeView,
+)
+
+PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page does not tell is fetched again
+CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
+
+T = TypeVar("T")
+Calls = Mapping[int, Callable[[], Awaitable[T]]]
+"""Number of a partition → what to ask of it."""
+
+_cursors = msgspec.msgpack.Decoder(list[tuple[str, list[str]] | None])
+
+
+class Spread:
+    """`EdgeStore` over several partitions."""
+
+    def __init__(self, stores: Sequence[EdgeStore], *, servers: int) -> None:
+        """`stores`: by the numbers of their partitions. `servers`: on how many they lie in turn (StoreConfig.parts)."""
+        assert len(stores) > 1, "one store needs nobody before it"
+        self._stores = stores
+        self._servers = servers
+
+    # ------------------------------------------------------------ what is safe
+
+    async def wait_durable(
+        self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
+    ) -> bool:
+        """See EdgeStore."""
+        numbers = range(len(self._stores)) if where is None else where
+        return all(await self._each(numbers, lambda store: store.wait_durable(replicas, timeout_s)))
+
+    @property
+    def durability_rule(self) -> str:
+        """See EdgeStore."""
+        rules: dict[str, list[str]] = {}
+        for number, store in enumerate(self._stores):
+            rules.setdefault(store.durability_rule, []).append(str(number))
+        if len(rules) == 1:
+            return next(iter(rules))
+        return "; ".join(f"partition {', '.join(numbers)}: {rule}" for rule, numbers in rules.items())
+
+    # ------------------------------------------------------------ what the store agrees to before it is journaled
+
+    async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
+        """See EdgeStore. All or none: what was given while another partition is away is free again by itself."""
+        places = self._places(self._of_name(one.name) for one in wanted)
+        answers = await self._all(
+            {n: partial(self._stores[n].reserve_names, [wanted[at] for at in its]) for n, its in places.items()}
+        )
+        given = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
+        return [given[at] for at in range(len(wanted))]
+
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+        """See EdgeStore. All that are reachable are told, whatever the others do."""
+        places = self._places(self._of_name(one.name) for one in journaled)
+        await self._all(
+            {n: partial(self._stores[n].confirm_names, [journaled[at] for at in its]) for n, its in places.items()}
+        )
+
+    async def reserve_change(self, job_id: str) -> int:
+        """See EdgeStore."""
+        return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
+
+    # ------------------------------------------------------------ one job, or those that are named
+
+    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
+        """See EdgeStore."""
+        return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
+
+    async def drop_result(self, job_id: str) -> None:
+        """See EdgeStore."""
+        await self._one(self._of(job_id), lambda store: store.drop_result(job_id))
+
+    async def resolve(self, name: str) -> str | None:
+        """See EdgeStore."""
+        return await self._one(self._of_name(name), lambda store: store.resolve(name))
+
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        """See EdgeStore."""
+        places = self._places(map(self._of, job_ids))
+        return await self._those(
+            job_ids, {n: partial(self._stores[n].unfinished, [job_ids[at] for at in its]) for n, its in places.items()}
+        )
+
+    async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
+        """See EdgeStore."""
+        places = self._places(map(self._of, job_ids))
+        return await self._those(
+            job_ids, {n: partial(self._stores[n].delete_dead, [job_ids[at] for at in its]) for n, its in places.items()}
+        )
+
+    # ------------------------------------------------------------ all there are
+
+    async def stats(self) -> StoreStats:
+        """See EdgeStore."""
+        answers = await self._ask({n: store.stats for n, store in enumerate(self._stores)})
+        told = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
+        if not told:
+            raise next(error for error in answers.values() if isinstance(error, Exception))
+        memory: dict[int, int] = {}  # of a server, which several partitions may share
+        for number, one in told.items():
+            memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
+        return StoreStats(
+            waiting=sum(one.waiting for one in told.values()),
+            scheduled=sum(one.scheduled for one in told.values()),
+            running=sum(one.running for one in told.values()),
+            ended=sum(one.ended for one in told.values()),
+            dead=sum(one.dead for one in told.values()),
+            types=sum(one.types for one in told.values()),
+            used_memory=sum(memory.values()),
+            unreachable=tuple(sorted(answers.keys() - told.keys())),
+        )
+
+    async def list_types(self, limit: int) -> list[TypeView]:
+        """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
+        rows: dict[str, TypeView] = {}
+        for its in await self._each(range(len(self._stores)), lambda store: store.list_types(limit)):
+            for row in its:
+                rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
+        return sorted(rows.values())[:limit]
+
+    async def clean_ended(self, before_ms: int, limit: int) -> int:
+        """See EdgeStore. An error is raised only when nothing was deleted: who asks again until 0 meets it then."""
+        gone, failed = 0, None
+        for number in range(len(self._stores)):
+            left = limit - gone
+            if left <= 0:
+                break
+
+            def clean(store: EdgeStore, left: int = left) -> Awaitable[int]:
+                return store.clean_ended(before_ms, left)
+
+            try:
+                gone += await self._one(number, clean)
+            except StoreError as error:
+                failed = failed or error
+        if failed is not None and not gone:
+            raise failed
+        return gone
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        """See EdgeStore."""
+        walks = _decode_cursor(cursor, len(self._stores))
+        found: list[JobView] = []
+        piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
+        while len(found) < limit:
+            dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
+            if dry:
+                # What is fetched of the last one is told in full, so nothing of it is fetched twice.
+                last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
+                size = limit - len(found) if last else piece
+                counts = {n: max(size, len(walk.told) + 1) for n, walk in dry.items()}
+                pages = await self._all(
+                    {
+                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, counts[n], walk.start)
+                        for n, walk in dry.items()
+                    }
+                )
+                for number, page in pages.items():
+                    dry[number].take(page, counts[number])
+                continue
+            ready = [walk for walk in walks if walk.rows]
+            if not ready:
+                break
+            found.append(max(ready, key=lambda walk: walk.rows[-1].id).tell())
+        found.sort(key=lambda view: view.id, reverse=True)
+        return Page(found, _encode_cursor(walks))
+
+    # ------------------------------------------------------------ handlers
+
+    async def set_handler(self, jobtype: str, handler: bytes) -> int:
+        """See EdgeStore."""
+        return await self._one(self._of_name(jobtype), lambda store: store.set_handler(jobtype, handler))
+
+    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
+        """See EdgeStore."""
+        return await self._one(self._of_name(jobtype), lambda store: store.get_handler(jobtype, version))
+
+    async def delete_handler(self, jobtype: str) -> bool:
+        """See EdgeStore."""
+        return await self._one(self._of_name(jobtype), lambda store: store.delete_handler(jobtype))
+
+    # ------------------------------------------------------------ asking
+
+    def _of(self, job_id: str) -> int:
+        return partition_of(job_id, len(self._stores))
+
+    def _of_name(self, name: str) -> int:
+        return partition_of_name(name, len(self._stores))
+
+    def _places(self, numbers: Iterable[int]) -> dict[int, list[int]]:
+        """Number of a partition → the places of what is its own."""
+        places: dict[int, list[int]] = {}
+        for at, number in enumerate(numbers):
+            places.setdefault(number, []).append(at)
+        return places
+
+    async def _one(self, number: int, call: Callable[[EdgeStore], Awaitable[T]]) -> T:
+        try:
+            return await call(self._stores[number])
+        except StoreError as error:
+            raise self._named(error, number) from error
+
+    async def _each(self, numbers: Iterable[int], call: Callable[[EdgeStore], Awaitable[T]]) -> list[T]:
+        return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
+
+    async def _those(self, job_ids: Sequence[str], calls: Calls[list[str]]) -> list[str]:
+        """Those ids that a partition named, in the order in which they were asked for."""
+        named = {job_id for its in (await self._all(calls)).values() for job_id in its}
+        return [job_id for job_id in job_ids if job_id in named]
+
+    async def _all(self, calls: Calls[T]) -> dict[int, T]:
+        """All answers. Raises the first error, by number, once all have ended."""
+        answers: dict[int, T] = {}
+        for number, answer in sorted((await self._ask(calls)).items()):
+            if isinstance(answer, Exception):
+                raise answer
+            answers[number] = answer
+        return answers
+
+    async def _ask(self, calls: Calls[T]) -> dict[int, T | Exception]:
+        """What each answers, or why not. Others go on when one fails: what they do is done, and told."""
+        answers: dict[int, T | Exception] = {}
+
+        async def ask(number: int, call: Callable[[], Awaitable[T]]) -> None:
+            try:
+                answers[number] = await call()
+            except StoreError as error:
+                answers[number] = self._named(error, number)
+            except Exception as error:  # noqa: BLE001 - raised by whoever asked: callers know errors, not groups of them
+                answers[number] = error
+
+        async with trio.open_nursery() as nursery:
+            for number, call in calls.items():
+                nursery.start_soon(ask, number, call)
+        return answers
+
+    def _named(self, error: StoreError, number: int) -> StoreError:
+        """The same error, with where it is."""
+        named = type(error)(f"partition {number} of {len(self._stores)}: {error}")
+        named.__cause__ = error
+        return named
+
+
+class _Walk:
+    """A partition that is walked from its newest job back, a piece at a time."""
+
+    def __init__(self, start: str = "", told: Sequence[str] = (), *, done: bool = False) -> None:
+        self.start = start
+        """Its own cursor, to where the present piece begins."""
+        self.told = list(told)
+        """What of that piece stood in this page or an earlier one."""
+        self.rows: list[JobView] = []
+        """The rest of it, the newest last."""
+        self.done = done
+        self._end = start
+        self._weary = False
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether more must be fetched to know its newest."""
+        return not (self.rows or self.done or self._weary)
+
+    def take(self, page: Page, count: int) -> None:
+        """A piece was fetched, with that limit. Jobs that moved away since it was begun make room for those behind."""
+        self.rows = [view for view in reversed(page.jobs) if view.id not in self.told]
+        self._end = page.cursor
+        # A short piece says that many were looked at: more are left to the next page.
+        self._weary = page.cursor != "" and len(page.jobs) < count
+        self._step_when_empty()
+
+    def tell(self) -> JobView:
+        """The newest of the rest."""
+        view = self.rows.pop()
+        self.told.append(view.id)
+        self._step_when_empty()
+        return view
+
+    def _step_when_empty(self) -> None:
+        if not self.rows:
+            self.start, self.told, self.done = self._end, [], self._end == ""
+
+
+def _joined(one: TypeView, other: TypeView) -> TypeView:
+    oldest = min((row.oldest_ms for row in (one, other) if row.oldest_ms), default=0)
+    return TypeView(one.jobtype, one.waiting + other.waiting, one.running + other.running, oldest)
+
+
+def _encode_cursor(walks: Sequence[_Walk]) -> str:
+    if all(walk.done for walk in walks):
+        return ""
+    rows = [None if walk.done else (walk.start, walk.told) for walk in walks]
+    return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
+
+
+def _decode_cursor(cursor: str, partitions: int) -> list[_Walk]:
+    if not cursor:
+        return [_Walk() for _ in range(partitions)]
+    try:
+        rows = _cursors.decode(base64.b64decode(cursor, altchars=b"-_", validate=True))
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here") from error
+    if len(rows) != partitions:
+        raise ValueError(f"the cursor {cursor[:32]!r} is of {len(rows)} partitions, not of {partitions}")
+    return [_Walk(done=True) if row is None else _Walk(*row) for row in rows]
