@@ -38,7 +38,7 @@ from jqd.partition import Partition, Shared
 from jqd.rates import Rates
 from jqd.runner import Gates, Runners, Workers
 from jqd.scheduler import Scheduler
-from jqd.store import Store, StoreConfig, open_embedded, open_store
+from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
 FORK_RETRY_S = 1.0  # a store that fails while the journal gets a new id is looked at again
@@ -94,7 +94,7 @@ class Daemon:
         )
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners)
-        store = stores[0] if len(stores) == 1 else stores[0]
+        store = stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1)
         self.api = Api(Parts(config.api, journal, store, self.runners, self.workers, self.control, clock, len(stores)))
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:

@@ -30,6 +30,15 @@ def square(argument: Any, context: Context) -> Any:
     return result
 
 
+@app.job(name="cube")
+def cube(argument: Any, context: Context) -> Any:
+    """As `square`; of two partitions of a store it lives in the other one."""
+    _note("start", context)
+    result = {"n": argument["n"], "cube": argument["n"] ** 3}
+    _note("end", context)
+    return result
+
+
 @app.job(name="slow")
 async def slow(argument: Any, context: Context) -> Any:
     _note("start", context)
