@@ -18,6 +18,7 @@ _POSITIVE = (
     "name_reserve_s",
     "handler_versions",
 )
+ALONE = "0/1"  # the place of what is the whole store, and of what was begun before places were noted
 # A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
 INTERNAL = "internal"
 
@@ -80,6 +81,11 @@ class StoreConfig:
     def count(self) -> int:
         """How many partitions there are."""
         return self.partitions or len(self.urls) or 1
+
+    @property
+    def place(self) -> str:
+        """Which partition this is, and of how many, as a partition notes it."""
+        return f"{self.partition}/{self.count}"
 
     @property
     def is_own(self) -> bool:

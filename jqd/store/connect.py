@@ -169,7 +169,7 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
                     "It is asked again until it is promoted, or the address leads to another one"
                 )
             probe.accept(Accepted(run_id))
-            answer = await probe.call("look", token_hex(8), run_id, history, int(fresh))
+            answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
         finally:
             probe.close()
         life, settled = (*codec.list_of(self._keys, "life", answer), None)[:2]

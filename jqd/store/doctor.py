@@ -19,6 +19,7 @@ from jqd.store.config import StoreConfig
 from jqd.store.connect import _client
 from jqd.store.floor import judge_version
 from jqd.store.keys import Keys
+from jqd.store.place import judge_places, read_places
 from jqd.store.scripts import load_scripts, translate
 
 TIMEOUT_S = 2.0  # of one answer; somebody waits for the verdict, and a server this slow counts as away
@@ -41,15 +42,16 @@ class Facts(NamedTuple):
     """Commands of our scripts that this user may not run."""
     ahead_ms: int
     """How far its clock is ahead of ours."""
+    misplaced: tuple[Finding, ...] = ()
+    """What is wrong with the partitions that lie there."""
 
 
 async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
     """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
-    keys = Keys(config.prefix, config.partition)
     client = _client(patient, 1, "")
     try:
-        work = partial(_read, client, keys, clock or SystemClock())
+        work = partial(_read, client, config, clock or SystemClock())
         found = await trio.to_thread.run_sync(work, abandon_on_cancel=False)
     finally:
         client.connection_pool.disconnect()
@@ -59,14 +61,15 @@ async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Findi
 def judge(facts: Facts) -> list[Finding]:
     """The verdict on what a master says of itself. Pure."""
     steps: tuple[Callable[[Facts], list[Finding]], ...] = (_version, _rights, _persistence, _writing, _memory, _clocks)
-    return [finding for step in steps for finding in step(facts)]
+    return [*facts.misplaced, *(finding for step in steps for finding in step(facts))]
 
 
 # ---------------------------------------------------------------- asking
 
 
-def _read(client: "redis.Redis", keys: Keys, clock: Clock) -> Facts | list[Finding]:
+def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | list[Finding]:
     """The facts, or why there are none although somebody answers. Raises StoreAway."""
+    keys = Keys(config.prefix, config.partition)
     try:
         info: dict[str, Any] = client.info("default")
         role = info.get("role")
@@ -75,7 +78,8 @@ def _read(client: "redis.Redis", keys: Keys, clock: Clock) -> Facts | list[Findi
         before_ms = clock.wall_ms()
         seconds, micros = client.time()
         ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2
-        return Facts(info, _settings(client), _denied(client, keys), ahead_ms)
+        settings, denied = _settings(client), _denied(client, keys)
+        return Facts(info, settings, denied, ahead_ms, tuple(judge_places(config, read_places(client, config, info))))
     except redis.RedisError as error:
         told = translate(error, "doctor", keys)
         if isinstance(told, StoreAway) and not _by_tls(error):

@@ -155,6 +155,8 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         return StaleOwner(f"{call}: our epoch was burnt (present: {detail}); stop all work and reserve a new one")
     if name == "JQD_SYSID_TAKEN":
         return SysidTaken(f"another living daemon uses this sysid (epoch {detail}): a copied data directory?")
+    if name == "JQD_PARTITION":
+        return StoreRefused(f"{call}: the store was begun as partition {detail}; `jqd doctor` says what to do")
     if name == "JQD_WRONG_TYPE" and detail in KINDS:
         key = keys[detail] + (":…" if detail in ("ready", "held") else "")
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")

@@ -4,20 +4,25 @@
 -- data that came from elsewhere meanwhile, must not look as it did before.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
---          caller never saw this store nor any other
+--          caller never saw this store nor any other, which partition of how many this is to be ("0/1")
 -- Returns  id of this life, identity under which all came through the barrier, or nil
--- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 --@include fail keys now forgotten
 local _, now_us = clock(ARGV[1])
-local new_id, run_id, history, fresh = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
+local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
 
 expect('life', 'members', 'fence')
-local id, known_run, known_history = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history'))
+local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
+-- One that was begun before this was noted is the whole store.
+noted = noted or '0/1'
+if id and noted ~= place then
+  fail('JQD_PARTITION', noted)
+end
 if not id or known_run ~= run_id or known_history ~= history then
   begin_life(new_id, now_us)
 end
-redis.call('HSET', K.life, 'run', run_id, 'history', history)
+redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place)
 -- The note of who is through names an identity: it is void by itself under another one.
 if fresh and not id and redis.call('EXISTS', K.members) == 0 then
   redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)

@@ -1,0 +1,138 @@
+"""Which partitions a server has: noted when a store begins, refused when the configuration says otherwise."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+import redis
+
+from jqd.errors import StoreRefused
+from jqd.finding import Finding, Severity
+from jqd.store import StoreConfig, open_store
+from jqd.store.doctor import examine
+from jqd.store.place import judge_places
+from tests.store.test_doctor import user
+from tests.valkey import Valkey
+
+TWO = StoreConfig(urls=("redis://a", "redis://b"), partitions=4).parts()
+
+
+@pytest.fixture
+def client(fresh_valkey: Valkey) -> Iterator["redis.Redis"]:
+    with redis.Redis.from_url(fresh_valkey.url) as one:
+        yield one
+
+
+async def begin(*parts: StoreConfig) -> None:
+    """The first look at each."""
+    for part in parts:
+        async with open_store(part) as store:
+            await store.look(fresh=True)
+
+
+def codes(findings: list[Finding]) -> list[str]:
+    assert all(finding.severity is Severity.REFUSE and finding.why and finding.mend for finding in findings)
+    return [finding.code for finding in findings]
+
+
+# ---------------------------------------------------------------- the verdict
+
+
+@pytest.mark.parametrize(
+    ("config", "places", "found"),
+    [
+        (StoreConfig("redis://a"), {}, []),
+        (StoreConfig("redis://a"), {0: "0/1"}, []),
+        (StoreConfig("redis://a"), {0: "0/2"}, ["partitions"]),
+        (StoreConfig("redis://a"), {1: "1/2"}, ["partition_elsewhere"]),  # the other server of two
+        (TWO[0], {}, []),
+        (TWO[0], {0: "0/4", 2: "2/4"}, []),
+        (TWO[2], {0: "0/4"}, []),  # its neighbour has begun, it has not
+        (TWO[0], {0: "0/1"}, ["partitions"]),  # begun as the whole store
+        (TWO[0], {0: "0/2"}, ["partitions"]),
+        (TWO[0], {1: "1/4", 3: "3/4"}, ["partition_elsewhere"]),  # the servers in another order
+        (TWO[1], {0: "0/4", 2: "2/4"}, ["partition_elsewhere"]),
+        (TWO[3], {1: "1/4", 3: "3/4", 2: "2/4"}, ["partition_elsewhere"]),  # two URLs lead here, or leftovers
+        (TWO[1], {1: "1/8", 5: "5/8"}, ["partitions"]),
+    ],
+)
+def test_what_lies_on_a_server_must_be_meant_to(config: StoreConfig, places: dict[int, str], found: list[str]) -> None:
+    assert codes(judge_places(config, places)) == found
+
+
+def test_the_mend_names_what_the_store_was_begun_with() -> None:
+    (finding,) = judge_places(TWO[2], {2: "2/6"})
+    assert "partition 2 of 6" in finding.what
+    assert "2 of 4" in finding.what
+    assert "store.partitions = 6" in finding.mend
+    (finding,) = judge_places(TWO[0], {1: "1/4", 3: "3/4"})
+    assert "partition 1, 3" in finding.what
+    assert "{jqd:1}:life" in finding.mend
+
+
+# ---------------------------------------------------------------- real servers
+
+
+async def test_a_store_notes_its_place_when_it_begins(fresh_valkey: Valkey, client: "redis.Redis") -> None:
+    parts = StoreConfig(fresh_valkey.url, partitions=3).parts()
+    assert [await examine(part) for part in parts] == [[], [], []], "nothing is there yet"
+    await begin(*parts)
+    assert [client.hget(f"{{jqd:{n}}}:life", "partition") for n in range(3)] == [b"0/3", b"1/3", b"2/3"]
+    assert [await examine(part) for part in parts] == [[], [], []]
+    await begin(StoreConfig(fresh_valkey.url, prefix="other"))
+    assert client.hget("{other:0}:life", "partition") == b"0/1"
+
+
+async def test_another_number_of_partitions_is_refused_and_never_looked_into(
+    fresh_valkey: Valkey, client: "redis.Redis"
+) -> None:
+    await begin(*StoreConfig(fresh_valkey.url, partitions=3).parts())
+    before = client.hgetall("{jqd:0}:life")
+    for count in (1, 2, 4):
+        wrong = StoreConfig(fresh_valkey.url, partitions=count).parts()
+        for part in wrong[:3]:
+            assert codes(await examine(part)) == ["partitions"]
+            with pytest.raises(StoreRefused, match=rf"begun as partition {part.partition}/3"):
+                await begin(part)
+    assert client.hgetall("{jqd:0}:life") == before
+    # Emptied, it may be anything.
+    client.flushall()
+    await begin(*StoreConfig(fresh_valkey.url, partitions=2).parts())
+
+
+async def test_what_was_begun_before_places_were_noted_is_the_whole_store(
+    fresh_valkey: Valkey, client: "redis.Redis"
+) -> None:
+    alone = StoreConfig(fresh_valkey.url)
+    await begin(alone)
+    client.hdel("{jqd:0}:life", "partition")
+    assert await examine(alone) == []
+    first, second = StoreConfig(fresh_valkey.url, partitions=2).parts()
+    assert codes(await examine(first)) == ["partitions"]
+    with pytest.raises(StoreRefused, match="begun as partition 0/1"):
+        await begin(first)
+    assert await examine(second) == [], "its place is another one's verdict"
+    await begin(alone)
+    assert client.hget("{jqd:0}:life", "partition") == b"0/1", "noted by the first look that knows of it"
+
+
+async def test_servers_in_another_order_are_refused(fresh_valkey: Valkey, client: "redis.Redis") -> None:
+    """As seen at one of the two: it was the second, and stands first now."""
+    parts = StoreConfig(urls=(f"{fresh_valkey.url}?db=0", f"{fresh_valkey.url}?db=1")).parts()
+    await begin(*parts)
+    assert [await examine(part) for part in parts] == [[], []]
+    turned = [replace(part, url=other.url) for part, other in zip(parts, reversed(parts), strict=True)]
+    assert [codes(await examine(part)) for part in turned] == [["partition_elsewhere"], ["partition_elsewhere"]]
+    only = StoreConfig(f"{fresh_valkey.url}?db=1")
+    assert codes(await examine(only)) == ["partition_elsewhere"], "the other one was left out"
+    # What moved on purpose: its rest here is disowned by hand.
+    client.delete("{jqd:0}:life")
+    assert await examine(turned[1]) == []
+
+
+async def test_a_user_who_sees_one_partition_only_is_told_of_that_one(fresh_valkey: Valkey) -> None:
+    part, other = StoreConfig(fresh_valkey.url, partitions=2).parts()
+    await begin(part, other)
+    with user(fresh_valkey, "~{jqd:0}:*", "+@all") as url:
+        assert await examine(replace(part, url=url)) == []
+        assert codes(await examine(replace(other, url=url))) == ["acl_narrow"]
