@@ -39,9 +39,11 @@ class Alone:
         if partition != self._partition and self._is_taken(now_s, empty):
             return None
         if not row.alone:
-            self._since_s = None
+            if partition == self._partition:
+                self._since_s = None
             return Suspects.ALONE
-        self._partition = partition
+        if partition != self._partition:
+            self._partition, self._since_s = partition, None
         if self._taken_s is not None:
             if empty:
                 self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS

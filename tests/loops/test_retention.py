@@ -1,7 +1,7 @@
 """The journal's space: what may go goes, unfinished jobs are copied forward, and nothing is deleted too early."""
 
 import random
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 

@@ -1,0 +1,224 @@
+"""A daemon over two partitions of a store, one of which may be away: what it does for each, what it says of both."""
+
+import random
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.config import Config
+from jqd.daemon import Daemon
+from jqd.errors import StoreAway
+from jqd.jobid import homes_of, partition_of, partition_of_name
+from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.lease import LeaseConfig
+from jqd.loops.retention import EVERY_S
+from jqd.record import Head, Lane, encode_cancels, encode_jobs, job_ids
+from jqd.store import Member, StoreConfig
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+from tests.loops.house import TrioClock, until
+
+HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1
+BOTH = frozenset((0, 1))
+SEGMENT_BYTES = 4_000
+
+
+class Pair:
+    """The daemon, its journal, and the two stores."""
+
+    def __init__(self, journal: Journal, clock: TrioClock) -> None:
+        assert [partition_of_name(name, 2) for name in (HERE, THERE)] == [0, 1]
+        self.journal = journal
+        self.stores = [FakeStore(clock), FakeStore(clock)]
+        config = Config(data_dir=Path("/nowhere"), lease=LeaseConfig(), store=StoreConfig(url="fake:", partitions=2))
+        self.daemon = Daemon(config, journal, self.stores, clock, random.Random(1))
+        self.control = self.daemon.control
+
+    async def push(self, *names: str) -> list[str]:
+        """One frame."""
+        ids = self.journal.ids.take(len(names), homes_of(names))
+        body = msgspec.msgpack.encode([{"name": name, "argument": "x" * 200} for name in names])
+        head = Head(ids.first, 1, homes=ids.homes)
+        await self.journal.wsync(self.journal.write(Lane.JOBS, len(names), encode_jobs(head, body)))
+        return ids.ids()
+
+    async def cancel(self, *job_ids: str) -> None:
+        await self.journal.wsync(self.journal.write(Lane.CANCELS, len(job_ids), encode_cancels(job_ids)))
+
+    async def start(self, nursery: trio.Nursery) -> None:
+        for partition in self.daemon.partitions:
+            for loop in (*partition.loops(), partition.dispatch.run):
+                await nursery.start(loop)
+        await until(lambda: self.control.settled(BOTH))
+
+
+@asynccontextmanager
+async def pair(**limits: Any) -> AsyncIterator[Pair]:
+    clock = TrioClock()
+    config = JournalConfig(directory=Path("/j"), **limits)
+    async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
+        yield Pair(journal, clock)
+
+
+async def test_each_partition_gets_its_own_of_a_mixed_frame(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        ids = await here.push(HERE, THERE, HERE, HERE, THERE)
+        await here.cancel(ids[0], f"{ids[1]}@7")
+        assert [partition_of(job_id, 2) for job_id in ids] == [0, 1, 0, 0, 1]
+        for lane in (Lane.JOBS, Lane.CANCELS):
+            assert await here.control.wait_applied(lane, here.journal.end, 5, BOTH)
+        assert [(s.waiting, s.ended) for s in [await store.stats() for store in here.stores]] == [(2, 1), (1, 1)]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await here.push(*[HERE] * 500, *[THERE] * 3)  # a whole chunk, and nothing more for the first
+        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, BOTH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        here.stores[1].away = "cable"
+        await here.push(HERE, THERE)
+        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 1, {0})
+        assert not await here.control.wait_applied(Lane.JOBS, here.journal.end, 1, {1})
+        await trio.sleep(LeaseConfig().lease_s)
+        assert here.control.run_ready() is None, "some jobs are run"
+        (warning,) = here.control.warnings()
+        assert warning.startswith("the jobs of partition 1 of the store wait: ")
+        rows: Any = here.control.stats()["partitions"]
+        assert [row["lanes"]["jobs"]["applied"] for row in rows] == [here.journal.end, 0]
+        lanes: Any = here.control.stats()["lanes"]
+        assert lanes["jobs"]["applied"] == 0, "what all have"
+        here.stores[0].away = "the other one, too"
+        await trio.sleep(LeaseConfig().lease_s)
+        assert here.control.run_ready() is not None
+        assert here.control.warnings() == []
+        here.stores[0].away = here.stores[1].away = None
+        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 60, BOTH)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_neighbour_is_shown_as_its_worst_partition_has_it(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        others = [store.another_client() for store in here.stores]
+        for number, other in enumerate(others):
+            await other.look(fresh=False)
+            await other.reserve_sysid("neighbour", True, through=number == 0)
+        await until(lambda: len(here.control.daemons()) == 2)
+        ours, neighbour = here.control.daemons()
+        assert (ours.is_this, ours.through, neighbour.through) == (True, True, False)
+        assert not here.control.settled({1})
+        assert here.control.settled({0})
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_a_daemon_holds_is_the_sum_or_unknown(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        owners = [partition.membership.owner for partition in here.daemon.partitions]
+        await here.push(HERE, THERE, THERE)
+        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, BOTH)
+        for store, owner, name in zip(here.stores, owners, (HERE, THERE), strict=True):
+            assert owner is not None
+            held = await store.get_waiting_jobs(owner, name, 9, priority_min=-9, priority_max=9, bytes_max=1 << 20)
+            assert held
+        assert await here.control.in_hand(here.control.sysid) == 3
+        assert await here.control.in_hand("nobody") == 0
+        here.stores[1].away = "cable"
+        assert await here.control.in_hand(here.control.sysid) is None
+        here.stores[1].away = None
+        await here.stores[0].another_client().reap(here.control.sysid, await _member(here), 9)
+        assert await here.control.in_hand(here.control.sysid) == 2, "its epoch of the first was burnt"
+        nursery.cancel_scope.cancel()
+
+
+async def _member(here: Pair) -> Member:
+    owner = here.daemon.partitions[0].membership.owner
+    assert owner is not None
+    return (await here.stores[0].renew_sysid(owner, through=True)).members[owner.sysid]
+
+
+async def test_a_segment_goes_when_no_partition_needs_it(autojump_clock: None) -> None:
+    limits = {"segment_bytes": SEGMENT_BYTES, "retention_s": 0, "retention_bytes": 0, "commit_bytes_max": 1_000}
+    async with pair(**limits) as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await nursery.start(here.daemon.retention.run)
+        here.stores[1].away = "cable"
+        ids = [job_id for _ in range(30) for job_id in await here.push(HERE, THERE)]
+        keep = {ids[2], ids[5]}
+        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, {0})
+        await here.cancel(*(job_id for job_id in ids if job_id not in keep))
+        assert await here.control.wait_applied(Lane.CANCELS, here.journal.end, 5, {0})
+        await trio.sleep(4 * EVERY_S)
+        assert here.journal.start == 0, "the other one has nothing of it yet"
+        here.stores[1].away = None
+        await until(lambda: here.journal.start > 0)
+        found = await _journaled(here.journal)
+        assert keep <= found < set(ids), "of both partitions what has not ended was carried on"
+        nursery.cancel_scope.cancel()
+
+
+async def _journaled(journal: Journal) -> set[str]:
+    found: set[str] = set()
+    async for slices in journal.read_range(Lane.JOBS, journal.start, journal.end):
+        for piece in slices:
+            found.update(job_ids(piece.body))
+    return found
+
+
+async def test_a_partition_that_is_away_takes_no_time_from_leaving_the_others(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        first, second = here.daemon.partitions
+        release = here.stores[1].release_sysid
+
+        async def hangs(owner: object) -> None:
+            await trio.sleep_forever()
+
+        here.stores[1].release_sysid = hangs  # type: ignore[method-assign]
+        here.stores[1].away = "cable"
+        began_s = trio.current_time()
+        left_s: list[float] = []
+
+        async def leave(partition: Any, done: Callable[[], None]) -> None:
+            await partition.shut_down(10.0)
+            done()
+
+        async with trio.open_nursery() as leaving:
+            leaving.start_soon(leave, first, lambda: left_s.append(trio.current_time() - began_s))
+            leaving.start_soon(leave, second, lambda: left_s.append(trio.current_time() - began_s))
+        assert left_s[0] < 0.1 < left_s[1]
+        here.stores[1].away = None
+        here.stores[1].release_sysid = release  # type: ignore[method-assign]
+        other = here.stores[0].another_client()
+        await other.look(fresh=False)
+        owner = await other.reserve_sysid("next", True, through=True)
+        assert set((await other.renew_sysid(owner, through=True)).members) == {"next"}
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
+    autojump_clock: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+
+        async def away(owner: object) -> None:
+            raise StoreAway("no answer")
+
+        here.stores[0].release_sysid = away  # type: ignore[method-assign]
+        await here.daemon.partitions[0].shut_down(6.0)
+        assert "daemon.not_left" in "".join(capsys.readouterr())
+        nursery.cancel_scope.cancel()
