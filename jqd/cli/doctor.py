@@ -2,9 +2,11 @@
 
 import dataclasses
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from cyclopts import Parameter
 
 from jqd import log
@@ -12,9 +14,11 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import Output, show
 from jqd.config import Config, load, store_flags
 from jqd.errors import ConfigError, StoreAway
-from jqd.finding import Finding, refusals
+from jqd.finding import Finding, Severity, refusals
 from jqd.journal.disk import examine_disk
-from jqd.store import examine
+from jqd.store import StoreConfig, examine
+
+NO_STORE = "no store is named, and the daemon's own does not run: only the disk was looked at"
 
 
 async def doctor(
@@ -40,14 +44,12 @@ async def doctor(
         table, json or jsonl.
     """
     settings = _settings(store, data_dir, config)
-    findings, code = examine_disk(settings.journal.directory), Exit.DONE
+    findings = examine_disk(settings.journal.directory)
     try:
-        findings += await _examine_store(settings)
+        told, code = await _examine_stores(settings)
     except ConfigError as error:
         raise Usage(str(error)) from error
-    except StoreAway as error:
-        print(f"jqd: {error}", file=sys.stderr)
-        code = Exit.UNREACHABLE
+    findings += told
     if findings or output != "table":
         show(findings, output)
     if refusals(findings):
@@ -67,13 +69,47 @@ def _settings(store: list[str] | None, data_dir: Path | None, config: Path | Non
     return settings
 
 
-async def _examine_store(settings: Config) -> list[Finding]:
-    """Raises StoreAway. A daemon's own store is looked at while it runs; it is set up well by the daemon itself."""
-    if settings.store.url:
-        return await examine(settings.store)
-    own = settings.data_dir / "store" / "valkey.sock"
-    try:
-        return await examine(dataclasses.replace(settings.store, url=f"unix://{own.absolute()}"))
-    except StoreAway:
-        print("jqd: no store is named, and the daemon's own does not run: only the disk was looked at", file=sys.stderr)
-        return []
+async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
+    """Of each server its findings, which name it when there are several; and whether all of them answered.
+
+    A daemon's own store is looked at while it runs; it is set up well by the daemon itself.
+    """
+    store = settings.store
+    if store.is_own:
+        url = f"unix://{(settings.data_dir / 'store' / 'valkey.sock').absolute()}"
+        try:
+            return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE
+        except StoreAway:
+            print(f"jqd: {NO_STORE}", file=sys.stderr)
+            return [], Exit.DONE
+    findings: list[Finding] = []
+    code = Exit.DONE
+    for url in store.urls or (store.url,):
+        where = f"{_bare(url)}: " if len(store.urls) > 1 else ""
+        try:
+            found = await _examine_server([part for part in store.parts() if part.url == url])
+        except StoreAway as error:
+            print(f"jqd: {where}{error}", file=sys.stderr)
+            code = Exit.UNREACHABLE
+        else:
+            findings += (msgspec.structs.replace(finding, what=f"{where}{finding.what}") for finding in found)
+    return findings, code
+
+
+async def _examine_server(parts: Sequence[StoreConfig]) -> list[Finding]:
+    """What there is to say of one server, once for all partitions that lie there. Raises StoreAway, ConfigError."""
+    found: list[Finding] = []
+    for part in parts:
+        for finding in await examine(part):
+            # Warnings are of the server, and may count what changes from one look to the next.
+            warned = finding.severity is Severity.WARN and finding.code in {one.code for one in found}
+            if not warned and finding not in found:
+                found.append(finding)
+    return found
+
+
+def _bare(url: str) -> str:
+    """The URL without what it keeps secret."""
+    kind, _, rest = url.partition("?")[0].partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{kind}://{host.rpartition('@')[2]}{slash}{path}"

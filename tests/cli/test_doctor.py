@@ -61,6 +61,51 @@ def test_a_store_that_is_away_is_no_verdict(tmp_path: Path, capsys: pytest.Captu
     assert "does not answer" in capsys.readouterr().err
 
 
+def test_every_server_is_looked_at_and_named(
+    server: Valkey, evicting: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    away, bad = f"unix://{tmp_path}/nobody.sock", evicting.replace("unix://", "unix://default:hunter2@")
+    with redis.Redis.from_url(server.url) as client:
+        client.config_set("requirepass", "hunter2")
+        try:
+            stores = [word for url in (away, bad) for word in ("--store", url)]
+            assert run(["doctor", *stores, "--data-dir", str(tmp_path), "-o", "json"]) == Exit.FAILED
+        finally:
+            client.config_set("requirepass", "")
+    told = capsys.readouterr()
+    assert f"{away}: the store does not answer" in told.err
+    refused = [row for row in json.loads(told.out) if row["severity"] == "refuse"]
+    assert [row["what"] for row in refused] == [f"{server.url}: maxmemory-policy is allkeys-lru"]
+    assert "hunter2" not in told.out + told.err
+
+
+def test_one_of_several_that_is_away_is_no_verdict(
+    server: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stores = ["--store", server.url, "--store", f"unix://{tmp_path}/nobody.sock"]
+    assert run(["doctor", *stores, "--data-dir", str(tmp_path)]) == Exit.UNREACHABLE
+    assert "nobody.sock: the store does not answer" in capsys.readouterr().err
+
+
+def test_partitions_of_a_server_are_told_apart_only_where_they_differ(
+    server: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JQD_STORE__PARTITIONS", "3")
+    with redis.Redis.from_url(server.url) as client:
+        for number in (1, 2):
+            client.hset(f"{{jqd:{number}}}:life", mapping={"id": "x", "partition": f"{number}/4"})
+        client.config_set("maxmemory", "1")
+        try:
+            flags = ["--store", server.url, "--data-dir", str(tmp_path), "-o", "json"]
+            assert run(["doctor", *flags]) == Exit.FAILED
+        finally:
+            client.config_set("maxmemory", "0")
+            client.delete("{jqd:1}:life", "{jqd:2}:life")
+    told = [row for row in json.loads(capsys.readouterr().out) if not row["code"].startswith("disk")]
+    assert sorted(row["code"] for row in told) == ["nearly_full", "partitions", "partitions"]
+    assert sum("partition 1 of 4" in row["what"] for row in told) == 1
+
+
 def test_a_daemons_own_store_is_looked_at_while_it_runs(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], server: Valkey
 ) -> None:
