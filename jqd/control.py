@@ -142,7 +142,7 @@ class Control:
             **rows[0],
             "lanes": lanes,
             "runner": self._runners.stats(),
-            **({"partitions": rows} if len(rows) > 1 else {}),
+            **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
 
     def _look(self, partition: Partition) -> dict[str, Any]:
@@ -150,7 +150,7 @@ class Control:
         return {
             "epoch": owner.epoch if owner else None,
             "durability": partition.store.durability_rule,
-            "held_up": partition.membership.hold_up(),
+            "held_up": partition.hold_up,
             "lanes": {
                 lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
                 for lane, ingest in partition.lanes.items()

@@ -103,12 +103,12 @@ class Daemon:
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in (self.retention.run, *(loop for each in self.partitions for loop in each.loops())):
-                    await working.start(loop)
+                await working.start(self.retention.run)
+                for partition in self.partitions:
+                    await partition.start(working, partition.loops())
                 async with trio.open_nursery() as dispatching:
                     for partition in self.partitions:
-                        await dispatching.start(partition.dispatch.run)
-                        await dispatching.start(partition.dispatch.run_hints)
+                        await partition.start(dispatching, (partition.dispatch.run, partition.dispatch.run_hints))
                     await listening.start(partial(serve_http, self.api, listener, stopped=http_closed.wait))
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)

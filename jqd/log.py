@@ -6,6 +6,8 @@ One event with counts per batch of jobs entering, ingested, started and ended; t
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Literal, TextIO
 
 import structlog
@@ -16,6 +18,13 @@ Format = Literal["auto", "console", "json"]
 def get_logger(component: str) -> Any:
     """A logger whose events carry `component`. Cheap; call it once per module or object."""
     return structlog.get_logger(component=component)
+
+
+@contextmanager
+def logging_with(**fields: object) -> Iterator[None]:
+    """What is logged in this block, and by tasks started in it, carries these fields."""
+    with structlog.contextvars.bound_contextvars(**fields):
+        yield
 
 
 def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | None = None) -> None:
@@ -30,6 +39,7 @@ def configure(*, level: str = "info", form: Format = "auto", stream: TextIO | No
     )
     structlog.configure(
         processors=[
+            structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts"),
             structlog.processors.format_exc_info,

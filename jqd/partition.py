@@ -20,7 +20,7 @@ from jqd.job import Fate, Job, Outcome
 from jqd.jobid import partition_of
 from jqd.joblog import JobLog
 from jqd.journal import Journal
-from jqd.log import get_logger
+from jqd.log import get_logger, logging_with
 from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
 from jqd.loops.board import Board
@@ -137,6 +137,12 @@ class Partition:
             self.barrier.run,
             *(lane.run for lane in self.lanes.values()),
         ]
+
+    async def start(self, nursery: trio.Nursery, loops: Sequence[Callable[..., Any]]) -> None:
+        """Start loops of this partition. Where there are several, what they log says which."""
+        with logging_with(**({"partition": self.number} if self._shared.partitions > 1 else {})):
+            for loop in loops:
+                await nursery.start(loop)
 
     async def shut_down(self, drain_s: float) -> None:
         """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -46,6 +46,7 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         Worker(tmp_path / "book", one.url, two.url) as worker,
         Client(one.url) as client,
         Client(two.url) as other,
+        ExitStack() as stack,
     ):
         before = client.push_many(jobs(HERE, 50) + jobs(THERE, 50))
         assert {partition_of(job_id, 2) for job_id in before} == {0, 1}
@@ -58,6 +59,10 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         dated = client.push(HERE, {"n": 1}, delay=1.0)
         wait_all_ended(one.url, [*runs, dated])
         assert not set(worker.starts()) & set(waits)
+        two.child.kill()
+        two.child.wait()
+        again = stack.enter_context(Daemon(base / "two", *flags, bind=two.bind, env=QUICK))  # comes up all the same
+        wait_all_ended(two.url, other.push_many(jobs(HERE, 5)))
         own = next(f"own-{n}" for n in range(99) if partition_of_name(f"own-{n}", 2) == 0)
         assert client.push(THERE, {"n": 1}, job_id=own) == own, "where it lives says its own id"
         assert client.get(own, wait=WAIT_S).state == "succeeded"
@@ -87,7 +92,7 @@ def test_jobs_of_a_server_that_is_away_wait_and_all_others_go_on(tmp_path: Path)
         assert client.types() == []
         assert {row["in_hand"] for row in client.daemons()} == {0}
         assert worker.stop() == 0
-        assert one.stop() == two.stop() == 0
+        assert one.stop() == again.stop() == 0
 
 
 def test_a_dead_daemons_jobs_of_all_partitions_are_taken_over(tmp_path: Path) -> None:

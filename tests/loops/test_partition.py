@@ -1,13 +1,16 @@
 """A daemon over two partitions of a store, one of which may be away: what it does for each, what it says of both."""
 
+import io
+import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import structlog
 import trio
 
 from jqd.config import Config
@@ -16,6 +19,7 @@ from jqd.errors import StoreAway
 from jqd.jobid import homes_of, partition_of, partition_of_name
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.lease import LeaseConfig
+from jqd.log import configure
 from jqd.loops.retention import EVERY_S
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, job_ids
 from jqd.store import Member, StoreConfig
@@ -52,8 +56,7 @@ class Pair:
 
     async def start(self, nursery: trio.Nursery) -> None:
         for partition in self.daemon.partitions:
-            for loop in (*partition.loops(), partition.dispatch.run):
-                await nursery.start(loop)
+            await partition.start(nursery, (*partition.loops(), partition.dispatch.run))
         await until(lambda: self.control.settled(BOTH))
 
 
@@ -85,7 +88,16 @@ async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autoju
         nursery.cancel_scope.cancel()
 
 
-async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: None) -> None:
+@pytest.fixture
+def logged() -> Iterator[io.StringIO]:
+    """What is logged, a JSON object a line."""
+    out = io.StringIO()
+    configure(form="json", stream=out)
+    yield out
+    structlog.reset_defaults()
+
+
+async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: None, logged: io.StringIO) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         here.stores[1].away = "cable"
@@ -94,9 +106,12 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert not await here.control.wait_applied(Lane.JOBS, here.journal.end, 1, {1})
         await trio.sleep(LeaseConfig().lease_s)
         assert here.control.run_ready() is None, "some jobs are run"
+        said = [line for line in map(json.loads, logged.getvalue().splitlines()) if line["event"] == "renew.store_away"]
+        assert [line["partition"] for line in said] == [1]
         (warning,) = here.control.warnings()
         assert warning.startswith("the jobs of partition 1 of the store wait: ")
         rows: Any = here.control.stats()["partitions"]
+        assert [(row["partition"], row["held_up"] is None) for row in rows] == [(0, True), (1, False)]
         assert [row["lanes"]["jobs"]["applied"] for row in rows] == [here.journal.end, 0]
         lanes: Any = here.control.stats()["lanes"]
         assert lanes["jobs"]["applied"] == 0, "what all have"
@@ -210,7 +225,7 @@ async def test_a_partition_that_is_away_takes_no_time_from_leaving_the_others(au
 
 
 async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
-    autojump_clock: None, capsys: pytest.CaptureFixture[str]
+    autojump_clock: None, logged: io.StringIO
 ) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
@@ -220,5 +235,5 @@ async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
 
         here.stores[0].release_sysid = away  # type: ignore[method-assign]
         await here.daemon.partitions[0].shut_down(6.0)
-        assert "daemon.not_left" in "".join(capsys.readouterr())
+        assert "daemon.not_left" in logged.getvalue()
         nursery.cancel_scope.cancel()
