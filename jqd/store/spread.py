@@ -121,8 +121,10 @@ class Spread:
         """See EdgeStore."""
         answers = await self._ask({n: store.stats for n, store in enumerate(self._stores)})
         told = {n: answer for n, answer in answers.items() if isinstance(answer, StoreStats)}
-        if not told:
-            raise next(error for error in answers.values() if isinstance(error, Exception))
+        lost = {n: answer for n, answer in sorted(answers.items()) if isinstance(answer, Exception)}
+        for error in lost.values():
+            if not told or not isinstance(error, StoreError):
+                raise error
         memory: dict[int, int] = {}  # of a server, which several partitions may share
         for number, one in told.items():
             memory[number % self._servers] = max(one.used_memory, memory.get(number % self._servers, 0))
@@ -134,7 +136,7 @@ class Spread:
             dead=sum(one.dead for one in told.values()),
             types=sum(one.types for one in told.values()),
             used_memory=sum(memory.values()),
-            unreachable=tuple(sorted(answers.keys() - told.keys())),
+            unreachable=tuple(lost),
         )
 
     async def list_types(self, limit: int) -> list[TypeView]:

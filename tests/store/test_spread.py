@@ -1,15 +1,19 @@
 """Several partitions as one: they answer as one store that has all would, and what one of them lacks is told."""
 
+import base64
 import dataclasses
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from jqd.clock import ManualClock
+from jqd.errors import StoreAway, StoreChanged, StoreRefused
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State
 from jqd.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
 from jqd.record import Lane
@@ -20,12 +24,15 @@ from jqd.store import (
     NameJournaled,
     NameWanted,
     Owner,
+    Page,
     Spread,
     Store,
     StoreConfig,
+    StoreStats,
     Verdict,
     open_store,
 )
+from jqd.store.spread import CURSOR_IDS, PIECE_JOBS
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, outcome
 from tests.valkey import Valkey
@@ -39,11 +46,6 @@ STEPS = 60
 WALKS = {"fake": 25, "real": 3}
 
 CONFIG = StoreConfig(history_max=3)
-
-
-def name_in(partition: int, taken: Sequence[str] = ()) -> str:
-    """A jobtype, or a pusher's own id, that lives there."""
-    return next(n for i in range(1000) if partition_of_name(n := f"n{i}", PARTS) == partition and n not in taken)
 
 
 class Cluster:
@@ -257,21 +259,6 @@ def _journaled(job: Job) -> NameJournaled:
     return NameJournaled(job.name, job.id, job.change.digest, job.change.revision)
 
 
-@pytest.fixture
-async def fakes() -> Cluster:
-    """Three partitions that a test can take away."""
-    clock = ManualClock()
-    cluster = Cluster([FakeStore(clock, CONFIG) for _ in range(PARTS)], clock)
-    await cluster.begin()
-    return cluster
-
-
-def fake(cluster: Cluster, number: int) -> FakeStore:
-    store = cluster.stores[number]
-    assert isinstance(store, FakeStore)
-    return store
-
-
 # ---------------------------------------------------------------- as one
 
 
@@ -301,3 +288,276 @@ async def test_partitions_answer_as_one_store_would(stores: tuple[list[Store], M
         if step % 6 == 5:
             await cluster.compare()
     assert {partition_of(job_id, PARTS) for job_id in cluster.pushed} == set(range(PARTS))
+
+
+# ---------------------------------------------------------------- one of them is away
+
+
+@pytest.fixture
+async def fakes() -> Cluster:
+    """Three partitions that a test can take away."""
+    clock = ManualClock()
+    cluster = Cluster([FakeStore(clock, CONFIG) for _ in range(PARTS)], clock)
+    await cluster.begin()
+    return cluster
+
+
+def fake(cluster: Cluster, number: int) -> FakeStore:
+    """A partition of it."""
+    store = cluster.stores[number]
+    assert isinstance(store, FakeStore)
+    return store
+
+
+def name_in(partition: int) -> str:
+    """A jobtype, or a pusher's own id, that lives there."""
+    return next(name for i in range(1000) if partition_of_name(name := f"n{i}", PARTS) == partition)
+
+
+async def test_what_is_of_a_reachable_partition_goes_on(fakes: Cluster) -> None:
+    here, there = fakes.make(name_in(0)), fakes.make(name_in(1))
+    await fakes.add(here, there)
+    fake(fakes, 1).away = "cable pulled"
+    spread = fakes.spread
+    view = await spread.get_job(here.id)
+    assert isinstance(view, JobView)
+    assert await spread.unfinished([here.id]) == [here.id]
+    assert await spread.reserve_change(here.id) > 0
+    assert await spread.resolve(name_in(2)) is None
+    assert await spread.set_handler(name_in(0), b"x") == 1
+    assert await spread.get_handler(name_in(0)) == (1, b"x")
+    assert await spread.delete_handler(name_in(0))
+    (given,) = await spread.reserve_names([wanted(fakes, name_in(0))])
+    assert given.verdict is Verdict.NEW
+    assert await spread.wait_durable(where=[0, 2])
+    assert await spread.delete_dead([here.id]) == []
+    await spread.drop_result(here.id)
+
+
+def wanted(cluster: Cluster, name: str) -> NameWanted:
+    """A name, for a job that lives with it."""
+    return NameWanted(name, cluster.make("mail", name=name).id, "d", False)
+
+
+ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
+    "get_job": lambda cluster, job_id: cluster.spread.get_job(job_id),
+    "unfinished": lambda cluster, job_id: cluster.spread.unfinished([cluster.pushed[0], job_id]),
+    "delete_dead": lambda cluster, job_id: cluster.spread.delete_dead([cluster.pushed[0], job_id]),
+    "drop_result": lambda cluster, job_id: cluster.spread.drop_result(job_id),
+    "reserve_change": lambda cluster, job_id: cluster.spread.reserve_change(job_id),
+    "resolve": lambda cluster, job_id: cluster.spread.resolve(name_in(1)),
+    "reserve_names": lambda cluster, job_id: cluster.spread.reserve_names(
+        [wanted(cluster, name_in(0)), wanted(cluster, name_in(1))]
+    ),
+    "confirm_names": lambda cluster, job_id: cluster.spread.confirm_names(
+        [NameJournaled(name_in(1), job_id, "d", 1), NameJournaled(name_in(0), cluster.pushed[0], "d", 1)]
+    ),
+    "list_jobs": lambda cluster, job_id: cluster.spread.list_jobs(None, None, None, 10, ""),
+    "list_types": lambda cluster, job_id: cluster.spread.list_types(10),
+    "clean_ended": lambda cluster, job_id: cluster.spread.clean_ended(0, 10),
+    "set_handler": lambda cluster, job_id: cluster.spread.set_handler(name_in(1), b""),
+    "get_handler": lambda cluster, job_id: cluster.spread.get_handler(name_in(1)),
+    "delete_handler": lambda cluster, job_id: cluster.spread.delete_handler(name_in(1)),
+    "wait_durable": lambda cluster, job_id: cluster.spread.wait_durable(),
+}
+
+
+def test_every_method_is_asked() -> None:
+    methods = {name for name in vars(EdgeStore) if not name.startswith("_")}
+    assert set(ASK) == methods - {"durability_rule", "stats"}, "these two answer whatever is away"
+    assert methods <= set(dir(Spread))
+
+
+@pytest.mark.parametrize("name", ASK)
+async def test_what_concerns_one_that_is_away_says_so_and_which(fakes: Cluster, name: str) -> None:
+    here, there = fakes.make(name_in(0)), fakes.make(name_in(1))
+    await fakes.add(here, there)
+    fake(fakes, 1).away = "cable pulled"
+    with pytest.raises(StoreAway, match=r"^partition 1 of 3: .*cable pulled"):
+        await ASK[name](fakes, there.id)
+    if name == "confirm_names":  # whoever is there was told all the same
+        assert await fakes.spread.resolve(name_in(0)) == here.id
+    fake(fakes, 1).away = None
+    await ASK[name](fakes, there.id)
+
+
+async def test_numbers_tell_what_they_lack(fakes: Cluster) -> None:
+    await fakes.add(*(fakes.make(name_in(number)) for number in (0, 1, 1, 2)))
+    assert (await fakes.spread.stats())[:1] == (4,)
+    assert (await fakes.spread.stats()).unreachable == ()
+    fake(fakes, 1).away = "cable pulled"
+    stats = await fakes.spread.stats()
+    assert (stats.waiting, stats.unreachable) == (2, (1,))
+    for store in fakes.stores:
+        assert isinstance(store, FakeStore)
+        store.away = "cable pulled"
+    with pytest.raises(StoreAway, match=r"^partition 0 of 3"):
+        await fakes.spread.stats()
+
+
+async def test_memory_counts_once_for_each_server(fakes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, store in enumerate(fakes.stores):
+        monkeypatch.setattr(store, "stats", partial(_memory, 100 + number))
+    assert (await Spread(fakes.stores, servers=1).stats()).used_memory == 102
+    assert (await Spread(fakes.stores, servers=2).stats()).used_memory == 102 + 101
+    assert (await Spread(fakes.stores, servers=3).stats()).used_memory == 100 + 101 + 102
+
+
+async def _memory(used: int) -> StoreStats:
+    return StoreStats(0, 0, 0, 0, 0, 0, used)
+
+
+async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of several the first, and never a group: callers know errors."""
+    errors = (StoreRefused("odd"), StoreChanged("another"), ZeroDivisionError("a bug"))
+    for number, error in enumerate(errors):
+        monkeypatch.setattr(fakes.stores[number], "list_types", _raises(error))
+    with pytest.raises(StoreRefused, match=r"^partition 0 of 3: odd$") as refused:
+        await fakes.spread.list_types(10)
+    assert refused.value.__cause__ is errors[0]
+    monkeypatch.setattr(fakes.stores[0], "list_types", fakes.one.list_types)
+    with pytest.raises(StoreChanged, match=r"^partition 1 of 3: another$"):
+        await fakes.spread.list_types(10)
+    monkeypatch.setattr(fakes.stores[1], "list_types", fakes.one.list_types)
+    with pytest.raises(ZeroDivisionError):
+        await fakes.spread.list_types(10)
+
+
+def _raises(error: Exception) -> Callable[..., Awaitable[Any]]:
+    async def fail(*_: object) -> Any:
+        raise error
+
+    return fail
+
+
+async def test_what_was_cleaned_is_told_before_what_could_not_be(fakes: Cluster) -> None:
+    """Whoever asks until nothing is left meets the error then, and knows the number."""
+    jobs = [fakes.make(name_in(number)) for number in (0, 1, 2)]
+    await fakes.add(*jobs)
+    await fakes.apply(Lane.CANCELS, [(job.id, job.id, job.id) for job in jobs])
+    fakes.clock.advance(1)
+    fake(fakes, 0).away = "cable pulled"
+    assert await fakes.spread.clean_ended(fakes.clock.wall_ms(), 10) == 2
+    with pytest.raises(StoreAway, match="partition 0"):
+        await fakes.spread.clean_ended(fakes.clock.wall_ms(), 10)
+    fake(fakes, 0).away = None
+    assert await fakes.spread.clean_ended(fakes.clock.wall_ms(), 10) == 1
+
+
+async def test_durable_is_what_all_say_or_those_that_matter(fakes: Cluster) -> None:
+    assert await fakes.spread.wait_durable()
+    fake(fakes, 2).durable = False
+    assert not await fakes.spread.wait_durable()
+    assert not await fakes.spread.wait_durable(where=frozenset({0, 2}))
+    assert await fakes.spread.wait_durable(where=frozenset({0, 1}))
+
+
+async def test_rules_are_told_of_each_where_they_differ(fakes: Cluster) -> None:
+    rule = fakes.one.durability_rule
+    assert fakes.spread.durability_rule == rule
+
+    class Other(FakeStore):
+        @property
+        def durability_rule(self) -> str:
+            return "at once"
+
+    mixed = Spread([fakes.one, Other(fakes.clock), fakes.one], servers=3)
+    assert mixed.durability_rule == f"partition 0, 2: {rule}; partition 1: at once"
+
+
+# ---------------------------------------------------------------- lists
+
+
+async def test_the_newest_of_all_come_first_page_by_page(fakes: Cluster) -> None:
+    jobs = [fakes.make(name_in(fakes.random.choice([0, 1, 1, 1, 2]))) for _ in range(3 * PIECE_JOBS)]
+    for at in range(0, len(jobs), 50):
+        await fakes.add(*jobs[at : at + 50])
+    newest = sorted((job.id for job in jobs), reverse=True)
+    for limit in (1, 7, PIECE_JOBS, 2 * PIECE_JOBS + 1, 1_000):
+        assert [view.id for view in await fakes.pages(None, None, None, limit)] == newest
+
+
+async def test_nothing_is_missed_while_what_was_told_goes_away(fakes: Cluster) -> None:
+    """As when all that is listed is cancelled, page by page."""
+    jobs = [fakes.make(name_in(number % PARTS), priority=fakes.random.randint(-5, 5)) for number in range(160)]
+    await fakes.add(*jobs[:80])
+    await fakes.add(*jobs[80:])
+    cursor, told = "", []
+    while True:
+        page = await fakes.spread.list_jobs(State.WAITING, None, None, 11, cursor)
+        told += [view.id for view in page.jobs]
+        # Some of them only: the others stay where the next look begins.
+        gone = [view.id for view in page.jobs if fakes.random.random() < 0.7]
+        await fakes.apply(Lane.CANCELS, [(job_id, job_id, job_id) for job_id in gone])
+        cursor = page.cursor
+        if not cursor:
+            break
+    assert sorted(told) == sorted(job.id for job in jobs)
+
+
+async def test_a_cursor_stays_small(fakes: Cluster) -> None:
+    for _ in range(10):
+        await fakes.add(*(fakes.make(name_in(number % PARTS)) for number in range(90)))
+    cursor, pages = "", 0
+    while True:
+        page = await fakes.spread.list_jobs(None, None, None, 70, cursor)
+        cursor, pages = page.cursor, pages + 1
+        assert len(cursor) < (CURSOR_IDS + PARTS) * 40
+        if not cursor:
+            break
+    assert pages == 13
+
+
+class Sparse(FakeStore):
+    """Looks at many jobs that do not fit: its pages are short."""
+
+    looks = 0
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        self.looks += 1
+        at = int(cursor or 0)
+        page = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
+        found = page.jobs[at // 2 : at // 2 + 1] if at % 2 else []
+        return Page(found, str(at + 1) if at // 2 < len(page.jobs) else "")
+
+
+async def test_a_page_ends_where_many_were_looked_at(fakes: Cluster) -> None:
+    sparse = Sparse(fakes.clock, CONFIG)
+    cluster = Cluster([fakes.stores[0], sparse, fakes.stores[2]], fakes.clock)
+    await cluster.begin()
+    jobs = [cluster.make(name_in(number)) for number in (1, 0, 1, 2, 1)]
+    await cluster.add(*jobs)
+    page = await cluster.spread.list_jobs(None, None, None, 10, "")
+    assert [view.id for view in page.jobs] == [jobs[3].id, jobs[1].id], "those of the others"
+    assert page.cursor
+    assert sparse.looks == 1
+    rest: list[str] = []
+    while page.cursor:
+        page = await cluster.spread.list_jobs(None, None, None, 10, page.cursor)
+        rest += [view.id for view in page.jobs]
+    assert sorted(rest) == sorted([jobs[0].id, jobs[2].id, jobs[4].id])
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "x",
+        "!",
+        "\u00e9",
+        base64.b64encode(b"\x90").decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None])).decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None, 5])).decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None, ["foreign", []]])).decode(),
+    ],
+)
+async def test_a_cursor_of_somebody_else_is_none(fakes: Cluster, cursor: str) -> None:
+    await fakes.add(fakes.make(name_in(2)))
+    with pytest.raises(ValueError, match="cursor"):
+        await fakes.spread.list_jobs(None, None, None, 10, cursor)
+
+
+async def test_the_list_of_types_keeps_its_limit(fakes: Cluster) -> None:
+    await fakes.add(*(fakes.make(f"t{number}") for number in range(9)))
+    assert [row.jobtype for row in await fakes.spread.list_types(4)] == ["t0", "t1", "t2", "t3"]
