@@ -9,25 +9,27 @@ import trio
 
 from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
-from jqd.testing.sim.plan import KINDS
+from jqd.testing.sim.plan import APART_KINDS, KINDS, PARTITIONS_MAX
 
 
 def main(argv: list[str] | None = None) -> int:
     """1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m jqd.testing.sim", description=__doc__)
+    named = ",".join((*KINDS, *APART_KINDS))
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
-    parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {','.join(KINDS)}")
+    parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
+    parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
     kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
-    if unknown := set(kinds or ()) - set(KINDS):
+    if unknown := set(kinds or ()) - {*KINDS, *APART_KINDS}:
         parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
     broken = starts = 0
     for seed in seeds:
-        plan = make_plan(seed, None if kinds is None else frozenset(kinds))
+        plan = make_plan(seed, None if kinds is None else frozenset(kinds), chosen.partitions)
         report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
         if chosen.trace:
@@ -44,6 +46,8 @@ def describe(seed: int, report: Report, kinds: str | None = None) -> str:
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
+    if report.plan.partitions > 1:
+        instead += f" --partitions {report.plan.partitions}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])
 
 

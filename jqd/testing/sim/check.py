@@ -14,11 +14,12 @@ import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import trio
 
 from jqd.job import Fate, State
+from jqd.jobid import partition_of
 from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.plan import STORE, Plan
 
@@ -64,6 +65,23 @@ class Away:
     why: str
     from_s: float
     to_s: float = math.inf
+    partition: int | None = None
+    """Of the store, where it was there for the others."""
+
+
+class Loss(NamedTuple):
+    """A partition of the store forgot something."""
+
+    at_s: float
+    partition: int
+
+
+class Slow(NamedTuple):
+    """A time in which a partition took so long that a daemon may notice a loss only after the lease others wait."""
+
+    from_s: float
+    to_s: float
+    partition: int
 
 
 class History:
@@ -75,10 +93,8 @@ class History:
         self.violations: list[str] = []
         self.events: list[tuple[Any, ...]] = []
         self.aways: list[Away] = []
-        self.losses: list[float] = []
-        """When the store forgot something."""
-        self.slows: list[tuple[float, float]] = []
-        """When the store took so long that a daemon may notice a loss only after the lease that others wait for it."""
+        self.losses: list[Loss] = []
+        self.slows: list[Slow] = []
         self.crashed: set[int] = set()
         """Jobs of which the store says that they were in hand at too many deaths."""
         self.clock_jumps = False
@@ -108,9 +124,9 @@ class History:
         """A process of a node begins."""
         self.note("boot", life)
 
-    def gone(self, node: str, why: str) -> Away:
-        """A node is away from now on; the caller sets `to_s` when it is back."""
-        away = Away(node, why, trio.current_time())
+    def gone(self, node: str, why: str, partition: int | None = None) -> Away:
+        """A node is away from now on, for all or for one partition; the caller sets `to_s` when it is back."""
+        away = Away(node, why, trio.current_time(), partition=partition)
         self.aways.append(away)
         return away
 
@@ -157,10 +173,10 @@ class History:
             self.wrong(f"overlap: {name} started by {life} while {other} runs it and rightly trusts its lease")
         for at_s, node in story.cancelled:
             takers = {node, *(each for _, each in story.cancels)}
-            if not any(self._cancel_forgotten(at_s, taker, now_s) for taker in takers):
+            if not any(self._cancel_forgotten(story, at_s, taker, now_s) for taker in takers):
                 self.wrong(f"cancel: {name} started by {life} after a 204 given by {node} at {at_s:.3f} s")
         for attempt in story.attempts:
-            if attempt.fate not in (None, Fate.RETRY) and not self._explained(attempt, now_s):
+            if attempt.fate not in (None, Fate.RETRY) and not self._explained(story, attempt, now_s):
                 assert attempt.fate is not None
                 self.wrong(
                     f"again: {name} had ended ({attempt.fate.name} at {attempt.life}, {attempt.fate_at_s:.3f} s), "
@@ -171,31 +187,38 @@ class History:
         if now_s < story.due_s - DATE_S and not self.clock_jumps:
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
 
-    def _away(self, node: str, from_s: float, to_s: float) -> bool:
-        return any(away.node in (node, "*") and away.from_s <= to_s and away.to_s >= from_s for away in self.aways)
+    def _losses_of(self, story: Story) -> list[Loss]:
+        """Those of the partition that it lives in: what befalls another explains nothing."""
+        home = partition_of(story.job_id, self.plan.partitions)
+        return [loss for loss in self.losses if loss.partition == home]
 
-    def _explained(self, attempt: Attempt, now_s: float) -> bool:
+    def _away(self, story: Story, node: str, from_s: float, to_s: float) -> bool:
+        home = partition_of(story.job_id, self.plan.partitions)
+        return any(
+            away.node in (node, "*") and away.partition in (None, home) and away.from_s <= to_s and away.to_s >= from_s
+            for away in self.aways
+        )
+
+    def _slow(self, story: Story, from_s: float, to_s: float) -> bool:
+        home = partition_of(story.job_id, self.plan.partitions)
+        return any(slow.partition == home and slow.from_s <= to_s and slow.to_s >= from_s for slow in self.slows)
+
+    def _explained(self, story: Story, attempt: Attempt, now_s: float) -> bool:
         """Its daemon was away at some time between the start and now; or the store cannot know better.
 
         One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
         slow that this daemon takes its new seat only after the lease that others wait for it.
         """
-        wrong = any(
-            attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in self.losses if attempt.at_s <= loss_s
-        )
-        late = any(
-            from_s <= now_s and to_s >= loss_s
-            for loss_s in self.losses
-            for from_s, to_s in self.slows
-            if attempt.at_s <= loss_s <= now_s
-        )
-        return wrong or late or self._away(attempt.node, attempt.at_s, now_s)
+        losses = [loss.at_s for loss in self._losses_of(story) if attempt.at_s <= loss.at_s]
+        wrong = any(attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in losses)
+        late = any(self._slow(story, loss_s, now_s) for loss_s in losses if loss_s <= now_s)
+        return wrong or late or self._away(story, attempt.node, attempt.at_s, now_s)
 
-    def _cancel_forgotten(self, at_s: float, node: str, now_s: float) -> bool:
+    def _cancel_forgotten(self, story: Story, at_s: float, node: str, now_s: float) -> bool:
         return any(
-            self._away(node, loss_s, now_s) or any(from_s <= now_s and to_s >= loss_s for from_s, to_s in self.slows)
-            for loss_s in self.losses
-            if at_s <= loss_s <= now_s
+            self._away(story, node, loss.at_s, now_s) or self._slow(story, loss.at_s, now_s)
+            for loss in self._losses_of(story)
+            if at_s <= loss.at_s <= now_s
         )
 
     def check_states(self, states: dict[int, State | None]) -> None:
@@ -230,8 +253,8 @@ class History:
         """
         return any(
             attempt.fate is Fate.SUCCEEDED
-            and not self._explained(attempt, math.inf)
-            and not any(loss_s >= attempt.at_s for loss_s in self.losses)
+            and not self._explained(story, attempt, math.inf)
+            and not any(loss.at_s >= attempt.at_s for loss in self._losses_of(story))
             for attempt in story.attempts
         )
 

@@ -16,6 +16,11 @@ disk      a disk takes long, and some of its syncs fail
 full      a disk is full
 clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
 workers   a worker cannot be reached; others die, say nothing, or refuse (see `plan.py`)
+
+With several partitions a fault of the store befalls one of them or all. Kinds that only they have:
+
+absent    one partition is away from its first moment, or a few seconds on, until all is mended
+trim      journals keep nothing that all partitions have
 """
 
 import random
@@ -23,7 +28,8 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from jqd.testing.sim.check import Away
+from jqd.testing.sim.check import Away, Loss, Slow
+from jqd.testing.sim.link import Weather
 from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, Fault
 from jqd.testing.sim.worker import HOSTS
@@ -64,7 +70,7 @@ class Nemesis:
     def __init__(self, world: "World") -> None:
         self._world = world
         self._source = random.Random(f"nemesis {world.plan.seed}")
-        self._images: list[Any] = []
+        self._images: list[list[Any]] = [[] for _ in world.stores]
         self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
         self._aways: dict[str, Away] = {}  # by node
         self._hours_ms = 0
@@ -75,7 +81,9 @@ class Nemesis:
             nursery.start_soon(self._take_images)
         for fault in self._world.plan.faults:
             await trio.sleep_until(fault.at_s)
-            self._world.history.note("fault", fault.kind, fault.node, round(fault.span_s, 3), round(fault.part, 3))
+            where = () if fault.partition is None else (f"partition {fault.partition}",)
+            span_s, part = round(fault.span_s, 3), round(fault.part, 3)
+            self._world.history.note("fault", fault.kind, fault.node, span_s, part, *where)
             nursery.start_soon(getattr(self, f"_{fault.kind}"), fault)
 
     async def heal(self) -> None:
@@ -83,16 +91,16 @@ class Nemesis:
         world = self._world
         world.history.note("heal")
         self._ambush.clear()
-        weather = world.weather
-        weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
+        for weather in world.weathers:
+            weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
         world.workers.down.clear()
         world.clock.wrong_ms = self._hours_ms
         for node in world.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
-            node.lag_s = 0.0
+            node.lags_s = [0.0] * len(node.lags_s)
             life = node.life
-            if life is not None and life.link is not None:
-                life.link.cut = False
+            for link in life.links if life is not None else ():
+                link.cut = False
             if (life is None or life.dead) and node.name in self._aways:
                 self._start(node)
         for away in world.history.aways:
@@ -189,68 +197,102 @@ class Nemesis:
 
     # ------------------------------------------------------------ the store
 
+    def _partitions(self, fault: Fault) -> list[int]:
+        """Those that it befalls."""
+        return list(range(len(self._world.stores))) if fault.partition is None else [fault.partition]
+
+    def _weathers(self, fault: Fault) -> list[Weather]:
+        return [self._world.weathers[number] for number in self._partitions(fault)]
+
+    def _lose(self, number: int) -> None:
+        self._world.history.losses.append(Loss(trio.current_time(), number))
+
     async def _take_images(self) -> None:
         while True:
-            self._images.append(self._world.store.image())
+            for store, images in zip(self._world.stores, self._images, strict=True):
+                images.append(store.image())
             await trio.sleep(IMAGE_S)
 
     async def _rollback(self, fault: Fault) -> None:
-        if self._images:
-            self._world.history.losses.append(trio.current_time())
-            chosen = int(fault.part * len(self._images))
-            self._world.store.restart(self._images[chosen])
-            del self._images[chosen + 1 :]
+        for number in self._partitions(fault):
+            images = self._images[number]
+            if images:
+                self._lose(number)
+                chosen = int(fault.part * len(images))
+                self._world.stores[number].restart(images[chosen])
+                del images[chosen + 1 :]
 
     async def _wipe(self, fault: Fault) -> None:
-        self._world.history.losses.append(trio.current_time())
-        self._images.clear()
-        self._world.store.wipe()
-        if fault.part < 0.5:
-            self._world.store.restart()
+        for number in self._partitions(fault):
+            self._lose(number)
+            self._images[number].clear()
+            self._world.stores[number].wipe()
+            if fault.part < 0.5:
+                self._world.stores[number].restart()
 
     async def _restart(self, fault: Fault) -> None:
-        self._world.store.restart()
+        for number in self._partitions(fault):
+            self._world.stores[number].restart()
 
     async def _away(self, fault: Fault) -> None:
-        weather, away = self._world.weather, self._world.history.gone("*", "the store is away")
-        weather.away = True
+        aways = [self._world.history.gone("*", "the store is away", number) for number in self._partitions(fault)]
+        for weather in self._weathers(fault):
+            weather.away = True
         await trio.sleep(fault.span_s)
-        weather.away = False
-        away.to_s = trio.current_time()
+        for weather in self._weathers(fault):
+            weather.away = False
+        for away in aways:
+            away.to_s = trio.current_time()
+
+    async def _absent(self, fault: Fault) -> None:
+        for number in self._partitions(fault):
+            self._world.history.gone("*", "the store is away", number)
+            self._world.weathers[number].away = True
 
     async def _cut(self, fault: Fault) -> None:
         node = self._world.nodes[fault.node]
         life = node.life
-        if life is None or life.link is None:
+        if life is None or not life.links:
             return
-        away = self._world.history.gone(node.name, "cut off")
-        life.link.cut = True
+        aways = [self._world.history.gone(node.name, "cut off", number) for number in self._partitions(fault)]
+        for number in self._partitions(fault):
+            life.links[number].cut = True
         await trio.sleep(fault.span_s)
-        life.link.cut = False
-        away.to_s = trio.current_time()
+        for number in self._partitions(fault):
+            life.links[number].cut = False
+        for away in aways:
+            away.to_s = trio.current_time()
 
     async def _lost(self, fault: Fault) -> None:
-        self._world.weather.lost = 0.05 + 0.4 * fault.part
+        for weather in self._weathers(fault):
+            weather.lost = 0.05 + 0.4 * fault.part
         await trio.sleep(fault.span_s * 2)
-        self._world.weather.lost = 0.0
+        for weather in self._weathers(fault):
+            weather.lost = 0.0
 
     async def _late(self, fault: Fault) -> None:
-        self._world.weather.late = 0.05 + 0.3 * fault.part
+        for weather in self._weathers(fault):
+            weather.late = 0.05 + 0.3 * fault.part
         await trio.sleep(fault.span_s * 2)
-        self._world.weather.late = 0.0
+        for weather in self._weathers(fault):
+            weather.late = 0.0
 
     async def _slow(self, fault: Fault) -> None:
-        self._world.weather.slow_s = 0.1 + 1.5 * fault.part
         began_s = trio.current_time()
-        self._world.history.slows.append((began_s, began_s + fault.span_s + SLOW_TAIL_S))
+        for number in self._partitions(fault):
+            self._world.weathers[number].slow_s = 0.1 + 1.5 * fault.part
+            self._world.history.slows.append(Slow(began_s, began_s + fault.span_s + SLOW_TAIL_S, number))
         await trio.sleep(fault.span_s)
-        self._world.weather.slow_s = 0.0
+        for weather in self._weathers(fault):
+            weather.slow_s = 0.0
 
     async def _lag(self, fault: Fault) -> None:
         node = self._world.nodes[fault.node]
-        node.lag_s = 0.3 + 3.0 * fault.part
+        for number in self._partitions(fault):
+            node.lags_s[number] = 0.3 + 3.0 * fault.part
         await trio.sleep(fault.span_s * 3)
-        node.lag_s = 0.0
+        for number in self._partitions(fault):
+            node.lags_s[number] = 0.0
 
     async def _clock(self, fault: Fault) -> None:
         world = self._world

@@ -22,10 +22,11 @@ from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
-from jqd.testing.sim.plan import LEASE, STORE
+from jqd.testing.sim.plan import LEASE, STORE, TRIM
 from jqd.testing.sim.worker import HOSTS, SLOTS
 
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
+SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
 
@@ -52,7 +53,8 @@ class Life:
         self.label = label
         self.dead = False
         self.daemon: Daemon | None = None
-        self.link: Link | None = None
+        self.links: list[Link] = []
+        """Its ways to the store: one to each partition."""
         self.requests: trio.Nursery | None = None
         """Where requests of clients are served; None while nobody listens."""
         self.stop = trio.Event()
@@ -93,7 +95,7 @@ class Node:
         self.disk = MemoryFiles()
         self.life: Life | None = None
         self.slow_disk_s = 0.0
-        self.lag_s = 0.0
+        self.lags_s = [0.0] * world.plan.partitions
         self.failing_syncs = 0.0
         self.full = False
         self._source = random.Random(f"{self.name} {seed}")
@@ -103,7 +105,7 @@ class Node:
             data_dir=Path("/") / self.name,
             drain_s=12.0,
             http=HttpConfig(),
-            journal=JournalConfig(Path("/") / self.name / "journal"),
+            journal=JournalConfig(Path("/") / self.name / "journal", **(SHORT if TRIM in world.plan.kinds else {})),
             store=STORE,
             runner=RunnerConfig(tick_s=0.25, backoff_cap_s=4.0),
             lease=LEASE,
@@ -141,13 +143,15 @@ class Node:
         async with open_journal(
             self.config.journal, clock=self.clock, files=disk, random_bytes=source.randbytes
         ) as journal:
-            life.link = world.link(self, life)
-            daemon = life.daemon = Daemon(self.config, journal, [life.link], self.clock, source)
-            runner: Any = daemon.partitions[0].runner
-            runner._pool = world.workers.pool(
+            life.links = world.links(self, life)
+            daemon = life.daemon = Daemon(self.config, journal, life.links, self.clock, source)
+            pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number), dead=lambda: life.dead
             )
-            _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
+            for partition in daemon.partitions:
+                runner: Any = partition.runner
+                runner._pool = pool
+                _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
             for host in HOSTS:
                 daemon.workers.register(
                     name=host, url=f"http://{host}/run", max_jobs=SLOTS, worker_id=host, ttl_s=86_400.0
@@ -163,8 +167,8 @@ class Node:
         assert life is not None
         assert not life.dead
         life.dead = True
-        if life.link is not None:
-            life.link.dead = True
+        for link in life.links:
+            link.dead = True
         self.disk = self.disk.crash(self._source)
         self._world.thaw(life)
         life.scope.cancel()

@@ -4,7 +4,8 @@ What happens *to* the plan (which call loses its answer, who runs first) is draw
 """
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from jqd.lease import LeaseConfig
 from jqd.store import StoreConfig
@@ -34,6 +35,18 @@ KINDS = (
 """Kinds of fault, each explained in `faults.py`."""
 SOLO = 0.6  # share of runs with one kind of fault only: what it alone must not do is checked most sharply
 JOBTYPES = ("a", "b")
+PARTITIONS_MAX = 4
+SPREAD_TYPES = ("a", "b", "d", "e")  # some of them live in each of two, three or four partitions
+ABSENT, TRIM = "absent", "trim"
+APART_KINDS = (ABSENT, TRIM)
+"""Kinds for stores of several partitions: see `faults.py`."""
+LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag")
+"""What may happen while the journals keep no more than they must."""
+CALM_KINDS = frozenset((ABSENT, "kill", "pause", "stop", "restart", "wipe", "rollback"))
+"""With these alone the partitions that are there are as quick as ever."""
+ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
+TRIMS = 0.15  # and of those with short journals
+ONE_OF_THEM = 0.75  # share of faults of the store that befall one partition; the others: all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +84,8 @@ class Fault:
     span_s: float
     part: float
     """A number in 0 … 1 that the kind of fault uses as it likes."""
+    partition: int | None = None
+    """Of the store, where it befalls one of them only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +98,37 @@ class Plan:
     pushes: tuple[Push, ...]
     works: tuple[Work, ...]
     faults: tuple[Fault, ...] = field(default=())
+    partitions: int = 1
+
+    @property
+    def absent(self) -> int | None:
+        """The partition that is away nearly all the time, where the partitions that are there must not mind."""
+        calm = self.kinds <= CALM_KINDS
+        return next((fault.partition for fault in self.faults if fault.kind == ABSENT and calm), None)
 
 
-def make_plan(seed: int, kinds: frozenset[str] | None = None) -> Plan:
+def make_plan(seed: int, kinds: frozenset[str] | None = None, partitions: int = 1) -> Plan:
     """The plan of a seed; `kinds`: with these faults instead of its own. Pure."""
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
-    own = _kinds(source)
+    own = _kinds(source) if partitions == 1 else _kinds_apart(source)
     kinds = own if kinds is None else kinds
+    types = JOBTYPES if partitions == 1 else SPREAD_TYPES
     works: list[Work] = []
     pushes: list[Push] = []
     for _ in range(source.randint(3, 8)):
         size = source.choice((1, 1, 1, 2, 4))
         at_s = source.uniform(0.0, FAULTY_S * 0.8)
         numbers = tuple(range(len(works), len(works) + size))
-        works += [_work(source, nodes, "workers" in kinds) for _ in numbers]
+        works += [_work(source, nodes, types, "workers" in kinds) for _ in numbers]
         pushes.append(Push(at_s, source.randrange(nodes), numbers))
-    faults = [_fault(source, nodes, sorted(kinds)) for _ in range(source.randint(2, 7))] if kinds else []
+    often = sorted(kinds.difference(APART_KINDS))
+    faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
+    if partitions > 1:
+        faults = [*(_befalling(source, fault, partitions) for fault in faults), *_absence(source, kinds, partitions)]
     by_time = sorted(pushes, key=lambda push: push.at_s)
-    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(sorted(faults, key=lambda fault: fault.at_s)))
+    faults.sort(key=lambda fault: fault.at_s)
+    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions)
 
 
 def _kinds(source: random.Random) -> frozenset[str]:
@@ -110,13 +137,34 @@ def _kinds(source: random.Random) -> frozenset[str]:
     return frozenset(source.sample(KINDS, source.randint(2, 6)))
 
 
-def _work(source: random.Random, nodes: int, bad_workers: bool) -> Work:
+def _kinds_apart(source: random.Random) -> frozenset[str]:
+    chosen = source.random()
+    if chosen < ABSENCES:
+        return frozenset((ABSENT, *source.sample(sorted(CALM_KINDS - {ABSENT}), source.randint(0, 2))))
+    if chosen < ABSENCES + TRIMS:
+        return frozenset((TRIM, *source.sample(LOSES_NOTHING, source.randint(1, 3))))
+    return _kinds(source)
+
+
+def _befalling(source: random.Random, fault: Fault, partitions: int) -> Fault:
+    one = source.randrange(partitions)
+    return replace(fault, partition=one) if source.random() < ONE_OF_THEM else fault
+
+
+def _absence(source: random.Random, kinds: frozenset[str], partitions: int) -> list[Fault]:
+    if ABSENT not in kinds:
+        return []
+    at_s = source.choice((0.0, source.uniform(0.0, FAULTY_S / 3)))
+    return [Fault(at_s, ABSENT, 0, FAULTY_S - at_s, 0.0, source.randrange(partitions))]
+
+
+def _work(source: random.Random, nodes: int, types: Sequence[str], bad_workers: bool) -> Work:
     ends = ["ok", "ok", "ok", "error", "failed"] + (["die", "silent", "refuse", "error"] if bad_workers else [])
     attempts = [(source.choice(ends), _duration_s(source)) for _ in range(source.randint(0, 2))]
     attempts.append((source.choice(("ok", "ok", "ok", "failed", "error")), _duration_s(source)))
     cancels = [(source.uniform(0.0, 6.0), source.randrange(nodes)) for _ in range(source.choice((0, 0, 0, 1, 1, 2)))]
     return Work(
-        jobtype=source.choice(JOBTYPES),
+        jobtype=source.choice(types),
         priority=source.choice((0, 0, 1)),
         timeout_s=source.choice((2.0, 30.0, 30.0)),
         max_retry=source.choice((0, 3, 3)),

@@ -16,7 +16,10 @@ from jqd.api.problems import as_problem
 from jqd.api.push import push
 from jqd.errors import JqdError
 from jqd.job import Outcome, State
+from jqd.jobid import partition_of
+from jqd.journal import Journal
 from jqd.loops import dispatch
+from jqd.partition import Partition
 from jqd.store import JobView
 from jqd.testing.sim.check import Away, History
 from jqd.testing.sim.faults import Nemesis
@@ -42,10 +45,11 @@ class World:
         self.history = History(plan)
         self.history.watch(self._runs)
         self._outside = outside
-        self.weather = Weather()
+        self.weathers = [Weather() for _ in range(plan.partitions)]
         self.clock = WorldClock()
         """Of the store's host."""
-        self.store = FakeStore(self.clock, STORE)
+        self.stores = [FakeStore(self.clock, STORE) for _ in range(plan.partitions)]
+        """By the numbers of their partitions."""
         self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
         self.nemesis = Nemesis(self)
@@ -95,16 +99,20 @@ class World:
         """Whether it stands still."""
         return life.label in self._queue.frozen
 
-    def link(self, node: Node, life: Life) -> Link:
-        """The way to the store for a new life."""
+    def links(self, node: Node, life: Life) -> list[Link]:
+        """The ways to the store for a new life."""
+        return [self._link(node, life, number) for number in range(self.plan.partitions)]
+
+    def _link(self, node: Node, life: Life, number: int) -> Link:
+        name = "store" if self.plan.partitions == 1 else f"store {number}"
         return Link(
-            self.store.another_client(),
+            self.stores[number].another_client(),
             source=self._source,
-            weather=self.weather,
+            weather=self.weathers[number],
             spawn=self.spawn,
-            note=lambda *what: self.history.note("store", life.label, *what),
+            note=lambda *what: self.history.note(name, life.label, *what),
             moment=lambda name: self.moment(node, name),
-            lag_s=lambda: node.lag_s,
+            lag_s=lambda: node.lags_s[number],
         )
 
     def moment(self, node: Node, name: str) -> bool:
@@ -124,13 +132,17 @@ class World:
 
     def started(self, life: Life, job_id: str, number: int) -> None:
         """A worker has it from that life."""
-        assert life.daemon is not None
-        partition = life.daemon.partitions[0]
+        partition = self.part_of(life, job_id)
         if not partition.membership.trusts():
             self.history.wrong(f"doubt: job {number} started by {life.label}, which does not trust its lease")
         runner: Any = partition.runner
         entry = runner._ledger.find(job_id)
         self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
+
+    def part_of(self, life: Life, job_id: str) -> Partition:
+        """The part of that life which a job belongs to."""
+        assert life.daemon is not None
+        return life.daemon.partitions[partition_of(job_id, self.plan.partitions)]
 
     def ended(self, life: Life, outcome: Outcome) -> None:
         """That life heard how an attempt ended."""
@@ -145,7 +157,7 @@ class World:
             life = node.life
             if life is None or life.dead or life.label == but or life.daemon is None:
                 continue
-            partition = life.daemon.partitions[0]
+            partition = self.part_of(life, job_id)
             runner: Any = partition.runner
             parcel = runner._desk.parcels.get(job_id)
             if parcel is not None and parcel.sent_at_s is not None and partition.membership.trusts():
@@ -225,37 +237,41 @@ class World:
             life = node.life
             if life is None or life.requests is None or life.daemon is None or self.is_frozen(life):
                 return f"{node.name} is not up"
-            daemon, partition = life.daemon, life.daemon.partitions[0]
-            if held := partition.runner.get_running_jobs():
-                return f"{life.label} still has {sorted(held)} in hand"
-            if partition.settle.pending:
-                return f"{life.label} has {partition.settle.pending} ends to tell"
-            stats = daemon.scheduler.stats()
+            stats = life.daemon.scheduler.stats()
             if stats.running or stats.started_total != stats.stopped_total:
                 return f"{life.label} counts {stats}"
-            for lane, ingest in partition.lanes.items():
-                if (
-                    ingest.position is None
-                    or max(ingest.position, daemon.journal.read_point(lane)) < daemon.journal.end
-                ):
-                    return f"{life.label} has not applied its {lane.name.lower()}"
-            if partition.membership.hold_up() is not None:
-                return f"{life.label} may not claim: {partition.membership.hold_up()}"
-        stats_now = await self.store.stats()
-        if stats_now.running or stats_now.waiting or stats_now.scheduled:
-            return f"the store has {stats_now}"
+            for partition in life.daemon.partitions:
+                if restless := _restless_part(partition, life.daemon.journal):
+                    return f"{life.label} {restless}"
+        for store in self.stores:
+            stats_now = await store.stats()
+            if stats_now.running or stats_now.waiting or stats_now.scheduled:
+                return f"the store has {stats_now}"
         return None
 
     async def _states(self) -> dict[int, State | None]:
-        client = self.store.another_client()
+        clients = [store.another_client() for store in self.stores]
         states: dict[int, State | None] = {}
         for number, story in self.history.stories.items():
             if story.acked_at_s < float("inf"):
-                view = await client.get_job(story.job_id)
+                view = await clients[partition_of(story.job_id, len(clients))].get_job(story.job_id)
                 states[number] = view.state if isinstance(view, JobView) else None
                 if isinstance(view, JobView) and view.outcome is not None and view.outcome.reason == "crash":
                     self.history.crashed.add(number)
         return states
+
+
+def _restless_part(partition: Partition, journal: Journal) -> str | None:
+    where = f" (partition {partition.number})" if partition.number else ""
+    if held := partition.runner.get_running_jobs():
+        return f"still has {sorted(held)} in hand{where}"
+    if partition.settle.pending:
+        return f"has {partition.settle.pending} ends to tell{where}"
+    for lane, ingest in partition.lanes.items():
+        if ingest.position is None or max(ingest.position, journal.read_point(lane, partition.number)) < journal.end:
+            return f"has not applied its {lane.name.lower()}{where}"
+    hold_up = partition.membership.hold_up()
+    return None if hold_up is None else f"may not claim{where}: {hold_up}"
 
 
 def _then(serve: Callable[[], Any], answered: trio.Event) -> Callable[[], Any]:
