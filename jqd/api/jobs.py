@@ -92,7 +92,7 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
 
 async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> bool:
     """Journal cancels. Whether the store is known to hold them: then none of these will start that is not running."""
-    coming = await _up_to_now(parts, [job.id for job in found if isinstance(job, Coming)])
+    coming, sure = await _up_to_now(parts, [job.id for job in found if isinstance(job, Coming)])
     records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming[job.id]) for job in found]
     position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     with trio.CancelScope(shield=True):
@@ -100,24 +100,25 @@ async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> boo
     where = parts.where(*(job.id for job in found))
     applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    unsure = not all(coming.values())
-    return applied and parts.control.settled(where) and not unsure
+    return applied and parts.control.settled(where) and sure
 
 
-async def _up_to_now(parts: Parts, job_ids: Sequence[str]) -> dict[str, int]:
-    """Up to which generation cancels of jobs on their way are meant; 0 for those whose partition is away.
+async def _up_to_now(parts: Parts, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+    """Up to which generation cancels of jobs on their way are meant, and whether the store said so for all of them.
 
-    Which life of such a job is in some journal nobody knows here: all that began before now are meant.
+    Which life of such a job is in some journal nobody knows here: all that began before now are meant. The store's
+    numbers follow its clock in microseconds, so where it cannot be asked ours says about the same.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition
+    sure = True
     for job_id in job_ids:
         where = parts.where(job_id)
         if where not in numbers:
             try:
                 numbers[where] = await parts.store.reserve_change(job_id)
             except StoreAway:
-                numbers[where] = 0
-    return {job_id: numbers[parts.where(job_id)] for job_id in job_ids}
+                numbers[where], sure = (parts.clock.wall_ms() + 1) * 1_000, False
+    return {job_id: numbers[parts.where(job_id)] for job_id in job_ids}, sure
 
 
 async def _purge(parts: Parts, given: str, job_id: str) -> None:

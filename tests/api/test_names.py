@@ -242,3 +242,14 @@ async def test_without_the_store_only_ids_of_ours_are_given(edge):
     assert (await push(edge, JOB))[0] == 201
     page = await edge.whole.list_jobs(State.WAITING, None, None, 10, "")
     assert sorted(view.name for view in page.jobs) == ["", "order/17"]
+
+
+async def test_a_cancel_by_the_daemons_id_meets_a_named_job_that_comes_when_the_store_is_back(edge):
+    assert (await push(edge, JOB))[0] == 201
+    (job,) = edge.journal.jobs()
+    edge.whole.away, edge.apply_fails = "cable pulled", True
+    told = await edge.call("DELETE", f"/v1/jobs/{job.id}")
+    assert (told.status, told.body["cancel"]) == (202, "recorded")
+    edge.whole.away, edge.apply_fails = None, False
+    await edge.apply()
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "cancelled"
