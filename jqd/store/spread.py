@@ -7,7 +7,7 @@ from all, asked at the same time. An error says which partition it is of. docs/a
 import base64
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 import trio
@@ -34,7 +34,9 @@ T = TypeVar("T")
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
 """Number of a partition → what to ask of it."""
 
-_cursors = msgspec.msgpack.Decoder(list[tuple[str, list[str]] | None])
+_cursors = msgspec.msgpack.Decoder(
+    list[tuple[str, list[str], Annotated[int, msgspec.Meta(ge=1, le=PIECE_JOBS)]] | None]
+)
 
 
 class Spread:
@@ -179,15 +181,14 @@ class Spread:
                 # What is fetched of the last one is told in full, so nothing of it is fetched twice.
                 last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
                 size = limit - len(found) if last else piece
-                counts = {n: max(size, len(walk.told) + 1) for n, walk in dry.items()}
                 pages = await self._all(
                     {
-                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, counts[n], walk.start)
+                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, walk.begin(size), walk.start)
                         for n, walk in dry.items()
                     }
                 )
                 for number, page in pages.items():
-                    dry[number].take(page, counts[number])
+                    dry[number].take(page)
                 continue
             ready = [walk for walk in walks if walk.rows]
             if not ready:
@@ -275,11 +276,13 @@ class Spread:
 class _Walk:
     """A partition that is walked from its newest job back, a piece at a time."""
 
-    def __init__(self, start: str = "", told: Sequence[str] = (), *, done: bool = False) -> None:
+    def __init__(self, start: str = "", told: Sequence[str] = (), size: int = 1, *, done: bool = False) -> None:
         self.start = start
         """Its own cursor, to where the present piece begins."""
         self.told = list(told)
         """What of that piece stood in this page or an earlier one."""
+        self.size = size
+        """Jobs of that piece: fetched again it must be as large, or what was told is not in it."""
         self.rows: list[JobView] = []
         """The rest of it, the newest last."""
         self.done = done
@@ -291,12 +294,18 @@ class _Walk:
         """Whether more must be fetched to know its newest."""
         return not (self.rows or self.done or self._weary)
 
-    def take(self, page: Page, count: int) -> None:
-        """A piece was fetched, with that limit. Jobs that moved away since it was begun make room for those behind."""
+    def begin(self, size: int) -> int:
+        """How many jobs the piece has: a new one as many as are asked for."""
+        if not self.told:
+            self.size = size
+        return self.size
+
+    def take(self, page: Page) -> None:
+        """A piece was fetched. Jobs that moved away since it was begun make room for those behind."""
         self.rows = [view for view in reversed(page.jobs) if view.id not in self.told]
         self._end = page.cursor
         # A short piece says that many were looked at: more are left to the next page.
-        self._weary = page.cursor != "" and len(page.jobs) < count
+        self._weary = page.cursor != "" and len(page.jobs) < self.size
         self._step_when_empty()
 
     def tell(self) -> JobView:
@@ -319,7 +328,7 @@ def _joined(one: TypeView, other: TypeView) -> TypeView:
 def _encode_cursor(walks: Sequence[_Walk]) -> str:
     if all(walk.done for walk in walks):
         return ""
-    rows = [None if walk.done else (walk.start, walk.told) for walk in walks]
+    rows = [None if walk.done else (walk.start, walk.told, walk.size if walk.told else 1) for walk in walks]
     return base64.urlsafe_b64encode(msgspec.msgpack.encode(rows)).decode()
 
 

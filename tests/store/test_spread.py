@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 from msgspec import structs
 
 from jqd.clock import ManualClock
@@ -411,7 +412,7 @@ async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytes
     """Of several the first, and never a group: callers know errors."""
     errors = (StoreRefused("odd"), StoreChanged("another"), ZeroDivisionError("a bug"))
     for number, error in enumerate(errors):
-        monkeypatch.setattr(fakes.stores[number], "list_types", _raises(error))
+        monkeypatch.setattr(fakes.stores[number], "list_types", _raises(error, turns=3 - number))
     with pytest.raises(StoreRefused, match=r"^partition 0 of 3: odd$") as refused:
         await fakes.spread.list_types(10)
     assert refused.value.__cause__ is errors[0]
@@ -423,8 +424,12 @@ async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytes
         await fakes.spread.list_types(10)
 
 
-def _raises(error: Exception) -> Callable[..., Awaitable[Any]]:
+def _raises(error: Exception, *, turns: int) -> Callable[..., Awaitable[Any]]:
+    """What fails so late that others have failed before."""
+
     async def fail(*_: object) -> Any:
+        for _turn in range(turns):
+            await trio.lowlevel.checkpoint()
         raise error
 
     return fail
@@ -477,22 +482,60 @@ async def test_the_newest_of_all_come_first_page_by_page(fakes: Cluster) -> None
         assert [view.id for view in await fakes.pages(None, None, None, limit)] == newest
 
 
-async def test_nothing_is_missed_while_what_was_told_goes_away(fakes: Cluster) -> None:
-    """As when all that is listed is cancelled, page by page."""
-    jobs = [fakes.make(name_in(number % PARTS), priority=fakes.random.randint(-5, 5)) for number in range(160)]
-    await fakes.add(*jobs[:80])
-    await fakes.add(*jobs[80:])
+class Ranked(FakeStore):
+    """Walks what waits from the worst priority on, as the real one does: only within a page the newest come first."""
+
+    calls = 0
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        self.calls += 1
+        everything = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
+        ranked = sorted(((view.priority, view.id, view) for view in everything.jobs), reverse=True)
+        if cursor:
+            priority, _, job_id = cursor.partition(" ")
+            ranked = [row for row in ranked if row[:2] < (int(priority), job_id)]
+        page, rest = ranked[:limit], ranked[limit:]
+        found = sorted((view for *_, view in page), key=lambda view: view.id, reverse=True)
+        return Page(found, f"{page[-1][0]} {page[-1][1]}" if rest else "")
+
+
+@pytest.fixture
+async def ranked() -> Cluster:
+    """Partitions whose pages are newest first only in themselves, with 160 jobs of any priority."""
+    clock = ManualClock()
+    cluster = Cluster([Ranked(clock, CONFIG) for _ in range(PARTS)], clock)
+    await cluster.begin()
+    jobs = [cluster.make(name_in(number % PARTS), priority=cluster.random.randint(-5, 5)) for number in range(160)]
+    await cluster.add(*jobs[:80])
+    await cluster.add(*jobs[80:])
+    return cluster
+
+
+@pytest.mark.parametrize("part", [0.0, 0.7, 1.0])
+async def test_nothing_is_missed_nor_told_twice_while_what_was_told_goes_away(ranked: Cluster, part: float) -> None:
+    """As when what is listed is cancelled, page by page; what is left stays where the next look begins."""
     cursor, told = "", []
     while True:
-        page = await fakes.spread.list_jobs(State.WAITING, None, None, 11, cursor)
-        told += [view.id for view in page.jobs]
-        # Some of them only: the others stay where the next look begins.
-        gone = [view.id for view in page.jobs if fakes.random.random() < 0.7]
-        await fakes.apply(Lane.CANCELS, [(job_id, job_id, job_id) for job_id in gone])
+        limit = ranked.random.choice([1, 5, 40])
+        page = await ranked.spread.list_jobs(State.WAITING, None, None, limit, cursor)
+        found = [view.id for view in page.jobs]
+        assert found == sorted(found, reverse=True)
+        told += found
+        gone = [job_id for job_id in found if ranked.random.random() < part]
+        await ranked.apply(Lane.CANCELS, [(job_id, job_id, job_id) for job_id in gone])
         cursor = page.cursor
         if not cursor:
             break
-    assert sorted(told) == sorted(job.id for job in jobs)
+    assert sorted(told) == sorted(ranked.pushed)
+
+
+async def test_a_partition_that_has_all_is_asked_in_large_pieces(ranked: Cluster) -> None:
+    await ranked.add(*(ranked.make(name_in(1)) for _ in range(90)))
+    await ranked.add(*(ranked.make(name_in(1)) for _ in range(90)))
+    assert len(await ranked.pages(None, name_in(1), None, 1_000)) == 180 + 53
+    assert [store.calls for store in ranked.stores if isinstance(store, Ranked)] == [1, 2, 1]
 
 
 async def test_a_cursor_stays_small(fakes: Cluster) -> None:
@@ -500,12 +543,12 @@ async def test_a_cursor_stays_small(fakes: Cluster) -> None:
         await fakes.add(*(fakes.make(name_in(number % PARTS)) for number in range(90)))
     cursor, pages = "", 0
     while True:
-        page = await fakes.spread.list_jobs(None, None, None, 70, cursor)
+        page = await fakes.spread.list_jobs(None, None, None, 250, cursor)
         cursor, pages = page.cursor, pages + 1
         assert len(cursor) < (CURSOR_IDS + PARTS) * 40
         if not cursor:
             break
-    assert pages == 13
+    assert pages == 4
 
 
 class Sparse(FakeStore):
@@ -549,7 +592,9 @@ async def test_a_page_ends_where_many_were_looked_at(fakes: Cluster) -> None:
         base64.b64encode(b"\x90").decode(),
         base64.b64encode(msgspec.msgpack.encode([None, None])).decode(),
         base64.b64encode(msgspec.msgpack.encode([None, None, 5])).decode(),
-        base64.b64encode(msgspec.msgpack.encode([None, None, ["foreign", []]])).decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None, ["", [], 0]])).decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None, ["", [], PIECE_JOBS + 1]])).decode(),
+        base64.b64encode(msgspec.msgpack.encode([None, None, ["foreign", [], 1]])).decode(),
     ],
 )
 async def test_a_cursor_of_somebody_else_is_none(fakes: Cluster, cursor: str) -> None:
