@@ -1,16 +1,36 @@
 """What waits in each partition of the store, as last looked at: the best priority goes first over all of them.
 
 Each partition has a dispatcher of its own, so that one that is away holds up nobody else. Before it claims it looks
-here: where a better job that may run waits in another partition it leaves the workers to that one.
+here: where a better job that may run waits in another partition it leaves the workers to that one. So it has to know
+what the others saw of late. It waits a moment for one that has not looked for a while, and passes over one in trouble.
 """
 
 from collections.abc import Callable, Sequence
+
+import trio
 
 from jqd.clock import Clock
 from jqd.job import PRIORITY_MAX
 from jqd.store import WaitingType
 
-FRESH_S = 0.5  # a partition that was not looked at for so long is in trouble, and its jobs hold up no others
+RECENT_S = 0.1  # a look may be so old: an idle dispatcher looks twice as often
+MOMENT_S = 0.05  # waited for a newer one, which is on its way when a slot has just become free
+TROUBLE_S = 0.5  # a dispatcher whose calls take so long holds up no others
+
+
+class _Place:
+    """What is known of one partition's dispatcher."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+        self.rows: Sequence[WaitingType] | None = None
+        """None: it may not claim, or cannot reach its store."""
+        self.looked_at_s = 0.0
+        self.busy_since_s: float | None = None
+
+    @property
+    def best(self) -> int:
+        return min((row.priority for row in self.rows or ()), default=PRIORITY_MAX)
 
 
 class Board:
@@ -18,38 +38,65 @@ class Board:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._looks: dict[int, tuple[float, Sequence[WaitingType]]] = {}
-        self._wakes: dict[int, Callable[[], None]] = {}
+        self._places: dict[int, _Place] = {}
+        self._changed = trio.Event()
 
     def join(self, partition: int, wake: Callable[[], None]) -> None:
         """`wake` is called when another partition has nothing as good as before."""
-        self._wakes[partition] = wake
+        self._places[partition] = _Place(wake)
+
+    def begin(self, partition: int) -> None:
+        """Its dispatcher asks its store something."""
+        self._places[partition].busy_since_s = self._clock.mono_s()
 
     def put(self, partition: int, rows: Sequence[WaitingType]) -> None:
-        """A look at a partition; no rows: nothing of it may hold up others."""
-        if len(self._wakes) == 1:
-            return
-        _, before = self._looks.get(partition, (0.0, ()))
-        self._looks[partition] = self._clock.mono_s(), rows
-        if _best(rows) > _best(before):
-            for other, wake in self._wakes.items():
-                if other != partition:
-                    wake()
+        """It looked, or knows better by now what is left."""
+        place = self._places[partition]
+        place.looked_at_s = self._clock.mono_s()
+        self._show(place, rows)
+
+    def rest(self, partition: int) -> None:
+        """It has asked all it wanted."""
+        self._places[partition].busy_since_s = None
+
+    def leave(self, partition: int) -> None:
+        """It may not claim, or cannot: until its next look nothing of it holds up others."""
+        place = self._places[partition]
+        place.busy_since_s = None
+        self._show(place, None)
+
+    async def wait_recent(self, partition: int) -> None:
+        """Return when all others have looked of late, or after a moment."""
+        with trio.move_on_after(MOMENT_S):
+            while not all(self._clock.mono_s() - place.looked_at_s <= RECENT_S for place in self._others(partition)):
+                await self._changed.wait()
 
     def bound(self, partition: int, may_run: Callable[[WaitingType], bool]) -> int:
         """The priority of the best job that may run and waits in another partition; PRIORITY_MAX when none does."""
-        oldest_s = self._clock.mono_s() - FRESH_S
-        rows = (
-            row
-            for other, (looked_at_s, looked) in self._looks.items()
-            if other != partition and looked_at_s >= oldest_s
-            for row in looked
-        )
+        rows = (row for place in self._others(partition) for row in place.rows or ())
         for row in sorted(rows, key=lambda row: row.priority):
             if row.waiting and may_run(row):
                 return row.priority
         return PRIORITY_MAX
 
+    def _others(self, partition: int) -> list[_Place]:
+        """Those that count."""
+        oldest_s = self._clock.mono_s() - TROUBLE_S
+        return [
+            place
+            for number, place in self._places.items()
+            if number != partition
+            and place.rows is not None
+            and (place.busy_since_s is None or place.busy_since_s >= oldest_s)
+        ]
 
-def _best(rows: Sequence[WaitingType]) -> int:
-    return min((row.priority for row in rows), default=PRIORITY_MAX)
+    def _show(self, place: _Place, rows: Sequence[WaitingType] | None) -> None:
+        before, place.rows = place.best, rows
+        if len(self._places) == 1:
+            return
+        if place.best > before:
+            for other in self._places.values():
+                if other is not place:
+                    other.wake()
+        self._changed.set()
+        self._changed = trio.Event()

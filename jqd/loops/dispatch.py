@@ -76,19 +76,25 @@ class Dispatch:
         """Dispatch until cancelled."""
         task_status.started()
         while True:
+            if self._membership.hold_up() is not None:
+                self._board.leave(self._partition)
             owner = await self._membership.wait_claimable()
             self._hint = trio.Event()
+            self._board.begin(self._partition)
             try:
                 await self._compare(owner)
                 await self._promote()
                 claimed = await self._round(owner)
             except (StaleOwner, StoreChanged) as error:
+                self._board.leave(self._partition)
                 if owner == self._membership.seated:
                     self._log.warning("dispatch.disturbed", error=str(error))
                     self._membership.disturbed()
             except (StoreAway, StoreRefused) as error:
+                self._board.leave(self._partition)
                 await self.pace.wait_after(error)
             else:
+                self._board.rest(self._partition)
                 self.pace.went_well()
                 if not claimed:
                     await self._idle()
@@ -139,6 +145,7 @@ class Dispatch:
             if chosen is None:
                 break
             row = next(row for row in left if row.jobtype == chosen.jobtype)
+            await self._board.wait_recent(self._partition)
             bound = self._board.bound(self._partition, self._may_run)
             if row.priority > bound:
                 return 0  # the workers are wanted for better jobs of another partition

@@ -1,12 +1,14 @@
 """What dispatchers of several partitions tell each other: better priorities, and suspects that run alone."""
 
 import pytest
+import trio
 
 from jqd.clock import ManualClock
 from jqd.job import PRIORITY_MAX
 from jqd.loops.alone import EMPTYING_S, Alone
-from jqd.loops.board import FRESH_S, Board
+from jqd.loops.board import MOMENT_S, RECENT_S, TROUBLE_S, Board
 from jqd.store import Suspects, WaitingType
+from tests.loops.house import TrioClock
 
 ALONE_S = 60.0
 
@@ -40,13 +42,20 @@ def test_the_best_job_of_another_partition_that_may_run_is_the_bound() -> None:
     assert told.bound(2) == 3
 
 
-def test_a_partition_that_is_looked_at_no_more_holds_up_nobody() -> None:
+def test_a_dispatcher_that_hangs_or_may_not_claim_holds_up_nobody() -> None:
     told = Told()
+    told.board.begin(1)
     told.board.put(1, [row(1)])
-    told.clock.advance(FRESH_S)
+    told.clock.advance(TROUBLE_S)
     assert told.bound(0) == 1
     told.clock.advance(0.01)
+    assert told.bound(0) == PRIORITY_MAX, "its call hangs"
+    told.board.rest(1)
+    told.clock.advance(3_600)
+    assert told.bound(0) == 1, "it had no reason to look since: the workers were busy"
+    told.board.leave(1)
     assert told.bound(0) == PRIORITY_MAX
+    assert told.woken == [0, 2]
 
 
 def test_others_are_woken_when_nothing_as_good_is_left() -> None:
@@ -61,11 +70,36 @@ def test_others_are_woken_when_nothing_as_good_is_left() -> None:
     assert told.woken == [0, 2, 0, 2]
 
 
-def test_where_there_is_one_partition_nothing_is_noted() -> None:
+async def test_a_claim_waits_a_moment_for_those_that_have_not_looked_for_long(autojump_clock: None) -> None:
+    clock = TrioClock()
+    board = Board(clock)
+    for number in range(3):
+        board.join(number, lambda: None)
+    board.put(1, [])
+    began_s = trio.current_time()
+    await board.wait_recent(0)
+    assert trio.current_time() == began_s, "it has just looked, and the third one is not there"
+    await trio.sleep(2 * RECENT_S)
+    began_s = trio.current_time()
+    await board.wait_recent(0)
+    assert trio.current_time() - began_s == pytest.approx(MOMENT_S)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(board.wait_recent, 0)
+        await trio.sleep(MOMENT_S / 2)
+        began_s = trio.current_time()
+        board.put(1, [row(1)])
+    assert trio.current_time() == began_s
+    assert board.bound(0, lambda row: True) == 1
+
+
+async def test_where_there_is_one_partition_nothing_is_waited_for() -> None:
     board = Board(ManualClock())
     board.join(0, lambda: pytest.fail("it has nobody to wake"))
+    board.begin(0)
     board.put(0, [row(1)])
     board.put(0, [])
+    board.leave(0)
+    await board.wait_recent(0)
     assert board.bound(0, lambda row: True) == PRIORITY_MAX
 
 
