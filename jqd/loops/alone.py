@@ -41,7 +41,7 @@ class Alone:
         if not row.alone:
             if partition == self._partition:
                 self._since_s = None
-            return Suspects.ALONE
+            return Suspects.NONE  # one that has come first since the look is taken when that is known
         if partition != self._partition:
             self._partition, self._since_s = partition, None
         if self._taken_s is not None:

@@ -121,25 +121,10 @@ def test_a_dead_daemons_jobs_of_all_partitions_are_taken_over(tmp_path: Path) ->
                     wait_for(lambda: set(worker.starts()) >= set(held[2:]), "not taken over")
                     assert {other.cancel(job_id) for job_id in held[2:]} == {Cancel.RECORDED}
                     assert not set(worker.starts()) & set(held[:2])
-            with Daemon(base / "one", *flags, env=env) as again:
-                assert again.stop() == 0
             assert two.stop() == 0
 
 
-def test_another_number_of_partitions_is_refused_before_anything_is_taken() -> None:
-    with valkey() as server, short_directory() as base:
-        flags = ("--store", server.url)
-        with (
-            Daemon(base / "d", *flags, env={**LEASE, "JQD_STORE__PARTITIONS": "2"}) as daemon,
-            Client(daemon.url) as at,
-        ):
-            assert at.push_many(jobs(HERE, 2))
-            assert daemon.stop() == 0
-        with pytest.raises(AssertionError, match="partitions"):
-            Daemon(base / "d", *flags, env=LEASE)
-
-
-def test_the_best_priority_goes_first_over_all_partitions(tmp_path: Path) -> None:
+def test_the_best_priority_goes_first_over_all_partitions_and_their_number_is_for_ever(tmp_path: Path) -> None:
     with valkey() as server, short_directory() as base:
         env = {"JQD_STORE__PARTITIONS": "2"}
         with Daemon(base / "d", "--store", server.url, env=env) as daemon, Client(daemon.url) as client:
@@ -154,3 +139,5 @@ def test_the_best_priority_goes_first_over_all_partitions(tmp_path: Path) -> Non
             order = [priority[str(e["job_id"])] for e in worker.entries() if e["event"] == "start"]
             assert order == sorted(order)
             assert daemon.stop() == 0
+        with pytest.raises(AssertionError, match="partitions"):
+            Daemon(base / "d", "--store", server.url)

@@ -113,10 +113,10 @@ def test_nothing_of_other_partitions_is_taken_beside_a_suspect() -> None:
     assert alone.judge(SUSPECT, empty=True, partition=1) is Suspects.ALONE
     assert alone.judge(OTHER, empty=False, partition=0) is None
     assert alone.judge(SUSPECT, empty=False, partition=0) is None
-    assert alone.judge(OTHER, empty=False, partition=1) is Suspects.ALONE, "its own store gives nothing beside it"
+    assert alone.judge(OTHER, empty=False, partition=1) is Suspects.NONE, "its own store gives nothing beside it"
     clock.advance(ALONE_S)
-    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.ALONE, "whatever kills does it soon"
-    assert alone.judge(OTHER, empty=True, partition=0) is Suspects.ALONE
+    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.NONE, "whatever kills does it soon"
+    assert alone.judge(OTHER, empty=True, partition=0) is Suspects.NONE
 
 
 def test_when_the_suspect_is_over_others_go_on() -> None:
@@ -125,7 +125,7 @@ def test_when_the_suspect_is_over_others_go_on() -> None:
     alone = Alone(clock, ALONE_S)
     assert alone.judge(SUSPECT, empty=True, partition=1) is Suspects.ALONE
     clock.advance(2)
-    assert alone.judge(OTHER, empty=True, partition=0) is Suspects.ALONE
+    assert alone.judge(OTHER, empty=True, partition=0) is Suspects.NONE
     assert alone.judge(SUSPECT, empty=True, partition=0) is Suspects.NONE, "others have their turn first"
 
 
@@ -137,9 +137,9 @@ def test_nothing_is_taken_anywhere_while_a_hand_is_to_become_empty() -> None:
     assert alone.judge(OTHER, empty=False, partition=0) is None
     clock.advance(EMPTYING_S / 2)
     assert alone.judge(OTHER, empty=False, partition=0) is None
-    assert alone.judge(OTHER, empty=False, partition=1) is Suspects.ALONE, "its own suspect is gone"
-    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.ALONE
+    assert alone.judge(OTHER, empty=False, partition=1) is Suspects.NONE, "its own suspect is gone"
+    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.NONE
     assert alone.judge(SUSPECT, empty=False, partition=1) is None
     clock.advance(EMPTYING_S)
-    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.ALONE, "it waited long enough"
+    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.NONE, "it waited long enough"
     assert alone.judge(SUSPECT, empty=False, partition=1) is Suspects.COMPANY
