@@ -51,8 +51,8 @@ crash: setup     ## the crash proofs, long form: hours (docs/TESTING.md)
 	$(BIN)/python -m tests.crash.kill
 	$(BIN)/python -m tests.crash.powercut
 	$(BIN)/python -m pytest tests/live -m long -q
-	$(BIN)/python -m pytest tests/store/test_replies.py --every-reply --timeout 0 -q -n $(JOBS)
-	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -q -n $(JOBS)
+	$(BIN)/python -m pytest tests/store/test_replies.py --every-reply --timeout 0 -o faulthandler_timeout=0 -q -n $(JOBS)
+	$(BIN)/python -m pytest tests/crash --power-cuts 100000 --journal-bytes 65536 --flip-bytes 65536 --timeout 0 -o faulthandler_timeout=0 -q -n $(JOBS)
 
 chaos: setup     ## five minutes of all faults at once on three daemons (docs/TESTING.md)
 	$(BIN)/python -m tests.chaos
