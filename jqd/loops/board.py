@@ -23,14 +23,15 @@ class _Place:
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self.wake = wake
-        self.rows: Sequence[WaitingType] | None = None
-        """None: it may not claim, or cannot reach its store."""
+        self.rows: Sequence[WaitingType] = ()
+        self.is_claiming = False
+        """False: it may not claim, or cannot reach its store."""
         self.looked_at_s = 0.0
         self.busy_since_s: float | None = None
 
     @property
     def best(self) -> int:
-        return min((row.priority for row in self.rows or ()), default=PRIORITY_MAX)
+        return min((row.priority for row in self.rows), default=PRIORITY_MAX)
 
 
 class Board:
@@ -47,7 +48,8 @@ class Board:
 
     def begin(self, partition: int) -> None:
         """Its dispatcher asks its store something."""
-        self._places[partition].busy_since_s = self._clock.mono_s()
+        place = self._places[partition]
+        place.is_claiming, place.busy_since_s = True, self._clock.mono_s()
 
     def put(self, partition: int, rows: Sequence[WaitingType]) -> None:
         """It looked, or knows better by now what is left."""
@@ -62,8 +64,8 @@ class Board:
     def leave(self, partition: int) -> None:
         """It may not claim, or cannot: until its next look nothing of it holds up others."""
         place = self._places[partition]
-        place.busy_since_s = None
-        self._show(place, None)
+        place.is_claiming, place.busy_since_s = False, None
+        self._show(place, ())
 
     async def wait_recent(self, partition: int) -> None:
         """Return when all others have looked of late, or after a moment."""
@@ -73,7 +75,7 @@ class Board:
 
     def bound(self, partition: int, may_run: Callable[[WaitingType], bool]) -> int:
         """The priority of the best job that may run and waits in another partition; PRIORITY_MAX when none does."""
-        rows = (row for place in self._others(partition) for row in place.rows or ())
+        rows = (row for place in self._others(partition) for row in place.rows)
         for row in sorted(rows, key=lambda row: row.priority):
             if row.waiting and may_run(row):
                 return row.priority
@@ -86,11 +88,11 @@ class Board:
             place
             for number, place in self._places.items()
             if number != partition
-            and place.rows is not None
+            and place.is_claiming
             and (place.busy_since_s is None or place.busy_since_s >= oldest_s)
         ]
 
-    def _show(self, place: _Place, rows: Sequence[WaitingType] | None) -> None:
+    def _show(self, place: _Place, rows: Sequence[WaitingType]) -> None:
         before, place.rows = place.best, rows
         if len(self._places) == 1:
             return

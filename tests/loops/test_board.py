@@ -26,6 +26,8 @@ class Told:
         self.woken: list[int] = []
         for number in range(3):
             self.board.join(number, lambda number=number: self.woken.append(number))  # type: ignore[misc]
+            self.board.begin(number)
+            self.board.rest(number)
 
     def bound(self, partition: int, *cannot: str) -> int:
         return self.board.bound(partition, lambda row: row.jobtype not in cannot)
@@ -75,10 +77,15 @@ async def test_a_claim_waits_a_moment_for_those_that_have_not_looked_for_long(au
     board = Board(clock)
     for number in range(3):
         board.join(number, lambda: None)
+    await trio.sleep(1)
+    board.begin(1)
+    began_s = trio.current_time()
+    await board.wait_recent(0)
+    assert trio.current_time() - began_s == pytest.approx(MOMENT_S), "it has not looked yet"
     board.put(1, [])
     began_s = trio.current_time()
     await board.wait_recent(0)
-    assert trio.current_time() == began_s, "it has just looked, and the third one is not there"
+    assert trio.current_time() == began_s, "it has just looked, and the third one may not claim"
     await trio.sleep(2 * RECENT_S)
     began_s = trio.current_time()
     await board.wait_recent(0)
