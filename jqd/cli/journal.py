@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Annotated, Literal
 
 import trio
@@ -19,18 +21,18 @@ from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.records import Record, line, records
 from jqd.cli.render import Output, show
-from jqd.cli.replay import Tally, Told, count
+from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
 from jqd.clock import SystemClock
-from jqd.config import Config, load, seconds
+from jqd.config import Config, load, seconds, store_flags
 from jqd.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
 from jqd.job import Job
 from jqd.journal import OsFiles
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.record import Lane
-from jqd.store import Store, open_embedded, open_store
+from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
 
 LaneName = Literal["jobs", "outcomes", "cancels"]
 
@@ -48,10 +50,10 @@ class Where:
     config: Path | None = None
     """TOML file with settings; else JQD_CONFIG."""
 
-    def settings(self) -> Config:
-        """The daemon's configuration. Raises Usage."""
+    def settings(self, stores: list[str] | None = None) -> Config:
+        """The daemon's configuration, or the same with other servers. Raises Usage."""
         # Nothing is served here, so nobody need be kept out.
-        flags = {"data_dir": self.data_dir, "insecure": True}
+        flags = {"data_dir": self.data_dir, "insecure": True, **store_flags(stores)}
         try:
             settings = load(file=self.config, flags=flags)
             log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
@@ -192,7 +194,7 @@ def repair(
 
 async def replay(
     *,
-    store: str | None = None,
+    store: Annotated[list[str] | None, Parameter(negative="")] = None,
     since: str | None = None,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     where: Where | None = None,
@@ -206,24 +208,23 @@ async def replay(
     Parameters
     ----------
     store
-        redis://, rediss:// or unix:// URL. Else the store that `jqd serve` would use.
+        redis://, rediss:// or unix:// URL; may be given several times. Else the store that `jqd serve` would use.
     since
         Only jobs taken since: ISO 8601 (UTC without a zone), Unix seconds, or so long ago: 90s, 5m, 2h, 3d.
     dry_run
         Count what there is, and the jobs that the store does not know; change nothing.
     """
     where = where or Where()
-    settings, directory, since_ms = where.settings(), where.directory(), _moment(since, "--since") or 0
+    settings, directory, since_ms = where.settings(store), where.directory(), _moment(since, "--since") or 0
     files = OsFiles()
     segments = await trio.to_thread.run_sync(snapshot, files, directory)
     size = sum(seen.end - seen.first for seen in segments)
     with bar("replaying", len(Lane) * size) as advance:
         if dry_run:
-            tally = await _counted(files, segments, settings, store, since_ms, advance)
+            tally = await _counted(files, segments, settings, since_ms, advance)
         else:
-            async with _store(settings, store, start=True) as target:
-                assert target is not None
-                tally = await replay_into(files, segments, target, since_ms=since_ms, told=advance)
+            async with _stores(settings, start=True) as stores:
+                tally = await replay_into(files, segments, stores, since_ms=since_ms, told=advance)
     for place in tally.damaged:
         complain(place)
     counts = {lane.name.lower(): tally.counts[lane] for lane in Lane}
@@ -231,13 +232,12 @@ async def replay(
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
-async def _counted(
-    files: OsFiles, segments: Sequence[Seen], settings: Config, url: str | None, since_ms: int, told: Told
-) -> Tally:
+async def _counted(files: OsFiles, segments: Sequence[Seen], settings: Config, since_ms: int, told: Told) -> Tally:
     try:
-        async with _store(settings, url, start=False) as target:
-            if target is not None:
-                return await count(files, segments, target, since_ms=since_ms, told=told)
+        async with _stores(settings, start=False) as stores:
+            if stores:
+                store = stores[0] if len(stores) == 1 else Spread(stores, servers=len(settings.store.urls) or 1)
+                return await count(files, segments, store, since_ms=since_ms, told=told)
             why = f"none is named, and none runs in {settings.data_dir}"
     except (StoreAway, StoreRefused) as error:
         why = str(error)
@@ -246,17 +246,38 @@ async def _counted(
 
 
 @asynccontextmanager
-async def _store(settings: Config, url: str | None, *, start: bool) -> AsyncIterator[Store | None]:
-    """The store that was named, or the daemon's own: the one that runs, else with `start` one for this time."""
+async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
+    """The partitions of the store that is named, or of the daemon's own: the one that runs, else with `start` one for
+    this time. None without. Raises StoreRefused when one lies elsewhere than the configuration says.
+    """
     async with AsyncExitStack() as stack:
-        own = settings.data_dir / "store"
-        url = url or settings.store.url or _running(own / SOCKET)
-        if url is None and start:
-            url = await stack.enter_async_context(open_embedded(own))
-        if url is None:
-            yield None
-        else:
-            yield await stack.enter_async_context(open_store(dataclasses.replace(settings.store, url=url)))
+        config, own = settings.store, settings.data_dir / "store"
+        if config.is_own:
+            url = _running(own / SOCKET)
+            if url is None and start:
+                url = await stack.enter_async_context(open_embedded(own))
+            config = dataclasses.replace(config, url=url or "")
+        stores: list[Store] = []
+        for part in () if config.is_own else config.parts():
+            if start:
+                await patiently(partial(_expect_in_place, part, begin=part.count > 1), Random())
+            else:
+                await _expect_in_place(part, begin=False)
+            stores.append(await stack.enter_async_context(open_store(part)))
+        yield stores
+
+
+async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
+    """Whoever brought jobs to where they do not live would have them run twice. Raises StoreRefused, StoreAway.
+
+    `begin`: let it note which partition it is if nobody used it yet.
+    """
+    for finding in await examine(part):
+        if finding.code in MISPLACED:
+            raise StoreRefused(str(finding))
+    if begin:
+        async with open_store(part) as store:
+            await store.look(fresh=False)
 
 
 def _running(path: Path) -> str | None:

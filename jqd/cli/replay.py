@@ -21,10 +21,11 @@ from jqd.backoff import Backoff
 from jqd.cli.records import DECODERS
 from jqd.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.job import Fate, Job, Outcome
+from jqd.jobid import partition_of
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, walk
 from jqd.record import Lane
-from jqd.store import JobView, Store
+from jqd.store import EdgeStore, JobView, Store
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
 CALL_BYTES = 1 << 20
@@ -69,24 +70,26 @@ class Batch(NamedTuple):
 async def replay(
     files: Files,
     segments: Sequence[Seen],
-    store: Store,
+    stores: Sequence[Store],
     *,
     since_ms: int = 0,
     told: Told = lambda size: None,
 ) -> Tally:
     """Apply everything; jobs only when taken at `since_ms` or later. `told`: bytes that were looked at for a lane.
 
+    `stores`: the partitions, in their order; each gets what is its own.
     Raises StoreAway when the store stays away for some seconds, StoreRefused when it does not take it: what was applied
     stays applied, and it can be done again.
     """
     tally = _tally(segments)
-    target = _Target(store, random.Random())
-    apply = {Lane.CANCELS: target.cancels, Lane.OUTCOMES: target.outcomes, Lane.JOBS: target.jobs}
+    targets = [_Target(store, random.Random()) for store in stores]
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
-            if batch.records:
-                await apply[lane](batch)
+            for number, target in enumerate(targets):
+                its = [row for row in batch.records if partition_of(_job_id(row[1]), len(stores)) == number]
+                if its:
+                    await target.apply(lane, batch._replace(records=its))
             tally.counts[lane] += len(batch.records)
             told(batch.bytes)
     return tally
@@ -95,7 +98,7 @@ async def replay(
 async def count(
     files: Files,
     segments: Sequence[Seen],
-    store: Store | None,
+    store: EdgeStore | None,
     *,
     since_ms: int = 0,
     told: Told = lambda size: None,
@@ -124,7 +127,7 @@ def _tally(segments: Sequence[Seen]) -> Tally:
     return tally
 
 
-async def _unknown(store: Store, job_ids: Sequence[str]) -> int:
+async def _unknown(store: EdgeStore, job_ids: Sequence[str]) -> int:
     unknown, failed = 0, list[StoreError]()
 
     async def ask(part: Sequence[str]) -> None:
@@ -148,8 +151,18 @@ async def _unknown(store: Store, job_ids: Sequence[str]) -> int:
 # ---------------------------------------------------------------- into the store
 
 
+async def patiently(call: Callable[[], Awaitable[T]], source: random.Random) -> T:
+    """A call that may be repeated, for as long as a server takes to be started anew."""
+    for failures in range(1, AWAY_TRIES):
+        try:
+            return await call()
+        except StoreAway:
+            await trio.sleep(AWAY_BACKOFF.delay_s(failures, source))
+    return await call()
+
+
 class _Target:
-    """The store, under ids of our own."""
+    """One partition of the store, under ids of our own."""
 
     def __init__(self, store: Store, source: random.Random) -> None:
         self._store = store
@@ -158,20 +171,19 @@ class _Target:
         self._calls = dict.fromkeys(Lane, 0)  # a position for each: the store recognises a call that is repeated
         self._retries: dict[str, int] = {}  # id made of a segment's → position applied
 
-    async def cancels(self, batch: Batch) -> None:
-        """Apply cancels."""
-        await self._apply(Lane.CANCELS, self._store.apply_cancels, [job_id for _, job_id in batch.records])
-
-    async def jobs(self, batch: Batch) -> None:
-        """Apply jobs."""
-        await self._apply(Lane.JOBS, self._store.apply_jobs, [job for _, job in batch.records])
-
-    async def outcomes(self, batch: Batch) -> None:
-        """Apply outcomes: those after which a job is tried again once and for all, before those that end it."""
-        await self._apply_retries(batch)
-        ending = [outcome for _, outcome in batch.records if outcome.fate is not Fate.RETRY]
-        if ending:
-            await self._apply(Lane.OUTCOMES, self._store.apply_outcomes, ending)
+    async def apply(self, lane: Lane, batch: Batch) -> None:
+        """Apply its records; of outcomes those after which a job is tried again before those that end it."""
+        records = [record for _, record in batch.records]
+        match lane:
+            case Lane.CANCELS:
+                await self._apply(lane, self._store.apply_cancels, records)
+            case Lane.JOBS:
+                await self._apply(lane, self._store.apply_jobs, records)
+            case Lane.OUTCOMES:
+                await self._apply_retries(batch)
+                ending = [outcome for outcome in records if outcome.fate is not Fate.RETRY]
+                if ending:
+                    await self._apply(lane, self._store.apply_outcomes, ending)
 
     async def _apply(
         self, lane: Lane, method: Callable[[str, int, int, Sequence[T]], Awaitable[object]], records: Sequence[T]
@@ -199,13 +211,17 @@ class _Target:
         self._retries[name] = batch.end
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
-        """A call that may be repeated, for as long as a server takes to be started anew."""
-        for failures in range(1, AWAY_TRIES):
-            try:
-                return await call()
-            except StoreAway:
-                await trio.sleep(AWAY_BACKOFF.delay_s(failures, self._source))
-        return await call()
+        return await patiently(call, self._source)
+
+
+def _job_id(record: Job | Outcome | str) -> str:
+    """Of a cancel the id with what stands behind it: that says as well where the job lives."""
+    match record:
+        case Job():
+            return record.id
+        case Outcome():
+            return record.job_id
+    return record
 
 
 # ---------------------------------------------------------------- out of the journal

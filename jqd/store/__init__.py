@@ -5,6 +5,7 @@ from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded
 from jqd.store.interface import EdgeStore, Store
+from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     JobView,
@@ -30,6 +31,7 @@ from jqd.store.spread import Spread
 __all__ = [
     "CALL_JOBS_MAX",
     "INTERNAL",
+    "MISPLACED",
     "EdgeStore",
     "JobView",
     "Look",

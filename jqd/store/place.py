@@ -14,6 +14,10 @@ from jqd.jobid import HOMES
 from jqd.store.config import ALONE, StoreConfig
 from jqd.store.keys import Keys
 
+OTHER_NUMBER, ELSEWHERE = "partitions", "partition_elsewhere"
+MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})
+"""Codes of what is found here."""
+
 
 def read_places(client: "redis.Redis", config: StoreConfig, info: Mapping[str, Any]) -> dict[int, str]:
     """Partition → its note, of all that were begun on this server. Raises redis.RedisError.
@@ -49,7 +53,7 @@ def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Finding
 def _other_number(config: StoreConfig, note: str) -> Finding:
     number, _, count = note.partition("/")
     return Finding(
-        "partitions",
+        OTHER_NUMBER,
         Severity.REFUSE,
         f"the store was begun as partition {number} of {count}, and is to be used as "
         f"{config.partition} of {config.count}",
@@ -64,7 +68,7 @@ def _strangers(config: StoreConfig, strangers: list[int]) -> Finding:
     named = ", ".join(map(str, strangers))
     keys = Keys(config.prefix, strangers[0])
     return Finding(
-        "partition_elsewhere",
+        ELSEWHERE,
         Severity.REFUSE,
         f"partition {named} of the store lies on this server, which the configuration does not put there",
         "the URLs stand in another order than when the store was begun, one is missing, or two lead to one server: "

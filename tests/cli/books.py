@@ -10,7 +10,7 @@ import trio
 
 from jqd.clock import ManualClock
 from jqd.job import NIL, Fate, Outcome
-from jqd.jobid import IdSource
+from jqd.jobid import ALPHABET, IdSource
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 
@@ -30,15 +30,17 @@ class Batch(NamedTuple):
 class Ids:
     """Gives ids as a journal does, at dates of our choice."""
 
-    def __init__(self, number: int = 7) -> None:
+    def __init__(self, number: int = 7, homes: str = ALPHABET[0]) -> None:
+        """`homes`: of the jobs of each frame, from the first on."""
+        self._homes = homes
         self._clock = ManualClock(wall_ms=AT_MS)
         self._source = IdSource(journal=number, salt=3, clock=self._clock)
 
     def jobs(self, *pushed: dict[str, Any], at_ms: int | None = None, eligible: dict[int, int] | None = None) -> Batch:
         """A frame of jobs."""
         self._clock.advance(1)
-        given = self._source.take(len(pushed))
-        head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, eligible or {})
+        given = self._source.take(len(pushed), self._homes[: len(pushed)])
+        head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, eligible or {}, homes=given.homes)
         return Batch(Lane.JOBS, len(pushed), encode_jobs(head, msgspec.msgpack.encode(pushed)), given.ids())
 
 

@@ -19,6 +19,7 @@ from jqd.cli.replay import Tally, count, replay
 from jqd.clock import SystemClock
 from jqd.errors import PositionMismatch, StoreAway, StoreRefused
 from jqd.job import Fate, State
+from jqd.jobid import ALPHABET, partition_of
 from jqd.journal import OsFiles
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
@@ -36,8 +37,8 @@ FAILED: dict[str, Any] = {"error": msgspec.msgpack.encode("boom"), "message": "b
 class Told:
     """A journal of a machine that is gone, and what became of its jobs."""
 
-    def __init__(self, data_dir: Path) -> None:
-        ids = Ids()
+    def __init__(self, data_dir: Path, homes: str = ALPHABET[0]) -> None:
+        ids = Ids(homes=homes)
         self.jobs = ids.jobs(*[{"name": "t", "argument": number} for number in range(8)])
         self.waits, self.done, self.failed, self.dead, self.again, self.twice, self.cancelled, self.late = self.jobs.ids
         self.stranger = Ids(number=9).jobs({"name": "t"})  # another machine's job, that failed here
@@ -83,13 +84,52 @@ class Told:
         }
 
 
-def views(url: str, job_ids: list[str]) -> dict[str, JobView | None]:
+def views(config: StoreConfig | str, job_ids: list[str]) -> dict[str, JobView | None]:
     async def ask() -> dict[str, JobView | None]:
-        async with open_store(StoreConfig(url=url)) as store:
+        async with open_store(StoreConfig(url=config) if isinstance(config, str) else config) as store:
             found = {job_id: await store.get_job(job_id) for job_id in job_ids}
             return {job_id: view if isinstance(view, JobView) else None for job_id, view in found.items()}
 
     return trio.run(ask)
+
+
+def test_each_partition_gets_its_own_and_twice_is_once(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = Told(tmp_path, homes=ALPHABET)
+    monkeypatch.setenv("JQD_STORE__PARTITIONS", "3")
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+    assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 9
+    assert contents(fresh_valkey.url) == {}
+    for _ in range(2):
+        assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2}
+        found: dict[str, State] = {}
+        for part in StoreConfig(fresh_valkey.url, partitions=3).parts():
+            here = {i: view.state for i, view in views(part, [*told.jobs.ids, *told.dated.ids]).items() if view}
+            assert {partition_of(job_id, 3) for job_id in here} == {part.partition}
+            found |= here
+        assert found == told.expected()
+    assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 0
+
+
+def test_nothing_is_brought_to_a_store_of_another_number_of_partitions(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Told(tmp_path)
+    words = ["journal", "replay", "--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+    monkeypatch.setenv("JQD_STORE__PARTITIONS", "2")
+    assert run(words) == 0, "an empty store is begun as it is to be"
+    before = contents(fresh_valkey.url)
+    for other in ("1", "3"):
+        monkeypatch.setenv("JQD_STORE__PARTITIONS", other)
+        capsys.readouterr()
+        assert run(words) == 1
+        assert "store.partitions = 2" in capsys.readouterr().err
+        assert run([*words, "--dry-run", "-o", "json"]) == 0
+        said = capsys.readouterr()
+        assert "not asked which jobs it knows" in said.err
+        assert json.loads(said.out)["unknown_jobs"] is None
+    assert contents(fresh_valkey.url) == before
 
 
 def contents(url: str) -> dict[bytes, Any]:
@@ -162,8 +202,12 @@ def test_a_directory_that_grew_is_replayed_from_where_it_was(fresh_valkey: Valke
     whole = snapshot(files, here)
     (short,) = snapshot(files, here)
     short.end = short.first + 44 + len(failed[0].body)
+
+    def work(segments: Any) -> Callable[[Any], Any]:
+        return lambda store: replay(files, segments, [store])
+
     for segments in ([short], whole, whole, snapshot(files, there)):
-        into(fresh_valkey.url, partial(replay, files, segments))
+        into(fresh_valkey.url, work(segments))
     (view,) = views(fresh_valkey.url, job.ids).values()
     assert view is not None
     assert [one.attempt for one in view.history] == [1, 2]
@@ -239,7 +283,7 @@ def test_large_outcomes_go_one_by_one(fresh_valkey: Valkey, tmp_path: Path) -> N
         outcome(ids[4], Fate.SUCCEEDED),
     ]
     directory, files, calls = write(tmp_path, outcomes(*fates)), OsFiles(), list[tuple[str, int, int]]()
-    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), Watched(store, calls)))
+    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), [Watched(store, calls)]))
     assert [records for _, records, _ in calls] == [1, 1, 1, 2]
 
 
@@ -253,7 +297,7 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     looked = list[int]()
 
     async def watch(store: Any) -> Tally:
-        return await replay(files, snapshot(files, directory), Watched(store, calls), told=looked.append)
+        return await replay(files, snapshot(files, directory), [Watched(store, calls)], told=looked.append)
 
     tally = into(fresh_valkey.url, watch)
     assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.JOBS: 1_238}
@@ -328,7 +372,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Va
 
     async def work(store: Any) -> None:
         away = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
-        await replay(files, snapshot(files, told.directory), away)
+        await replay(files, snapshot(files, told.directory), [away])
         assert away.left == 0
 
     into(fresh_valkey.url, work)
@@ -344,12 +388,12 @@ def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: 
 
     async def work(store: Any, error: Exception, raised: type[Exception], method: str) -> None:
         with pytest.raises(raised):
-            await replay(files, snapshot(files, told.directory), Failing(store, error, 1_000, method))
+            await replay(files, snapshot(files, told.directory), [Failing(store, error, 1_000, method)])
 
     taken = PositionMismatch("somebody was here", stored=5)
     into(fresh_valkey.url, partial(work, error=taken, raised=StoreRefused, method="apply_outcomes"))
     into(fresh_valkey.url, partial(work, error=StoreAway("away"), raised=StoreAway, method="apply_jobs"))
-    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, told.directory), store))
+    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, told.directory), [store]))
     assert told.states(fresh_valkey.url) == told.expected()
 
 
