@@ -6,14 +6,18 @@ from dataclasses import replace
 import pytest
 import redis
 
+from jqd.clock import ManualClock
 from jqd.errors import StoreRefused
 from jqd.finding import Finding, Severity
-from jqd.store import StoreConfig, open_store
+from jqd.job import Job
+from jqd.jobid import ALPHABET, IdSource
+from jqd.store import JobView, StoreConfig, open_store
 from jqd.store.doctor import examine
 from jqd.store.place import judge_places
-from tests.store.test_doctor import user
-from tests.valkey import Valkey
+from tests.store.test_doctor import free_port, user
+from tests.valkey import Valkey, valkey
 
+ID = IdSource(journal=7, salt=7, clock=ManualClock())
 TWO = StoreConfig(urls=("redis://a", "redis://b"), partitions=4).parts()
 
 
@@ -128,6 +132,34 @@ async def test_servers_in_another_order_are_refused(fresh_valkey: Valkey, client
     # What moved on purpose: its rest here is disowned by hand.
     client.delete("{jqd:0}:life")
     assert await examine(turned[1]) == []
+
+
+async def test_a_store_spreads_over_twice_the_servers() -> None:
+    """As docs/STORE.md says: the new server begins as a copy, and each forgets what lies elsewhere now."""
+    port = free_port()
+    with valkey("--port", str(port), "--repl-diskless-sync-delay", "0") as old:
+        before = StoreConfig(old.url, partitions=4)
+        jobs = [Job(ID.take(1, ALPHABET[number]).first, "mail") for number in range(4)]
+        await begin(*before.parts())
+        with valkey("--replicaof", f"127.0.0.1 {port}") as new:
+            for part, job in zip(before.parts(), jobs, strict=True):
+                async with open_store(part) as store:
+                    await store.apply_jobs("a" * 32, 0, 1, [job])
+            with redis.Redis.from_url(old.url) as first, redis.Redis.from_url(new.url) as second:
+                while not second.exists("{jqd:3}:jobs"):  # no daemon writes any more, so it has all soon
+                    first.wait(1, 100)
+                second.replicaof("NO", "ONE")
+            after = replace(before, url="", urls=(old.url, new.url)).parts()
+            assert [codes(await examine(part)) for part in after] == [["partition_elsewhere"]] * 4
+            for url, elsewhere in ((old.url, (1, 3)), (new.url, (0, 2))):
+                with redis.Redis.from_url(url) as client:
+                    for number in elsewhere:
+                        client.unlink(*client.scan_iter(match=f"{{jqd:{number}}}:*"))
+            assert [codes(await examine(part)) for part in after] == [[]] * 4
+            for part, job in zip(after, jobs, strict=True):
+                async with open_store(part) as store:
+                    await store.look(fresh=False)
+                    assert isinstance(await store.get_job(job.id), JobView)
 
 
 async def test_a_user_who_sees_one_partition_only_is_told_of_that_one(fresh_valkey: Valkey) -> None:
