@@ -1,14 +1,16 @@
 """The store in a real Cluster of three masters and a copy: its slot moves, and its master dies, while daemons work."""
 
 from collections.abc import Iterator
+from contextlib import AsyncExitStack, nullcontext
 from pathlib import Path
 
 import pytest
 
-from jqd.errors import StoreChanged
+from jqd.errors import StoreAway, StoreChanged
 from jqd.finding import refusals
-from jqd.store import StoreConfig, examine, open_store
-from tests.store.ensemble import Cluster, cluster, wait_until
+from jqd.jobid import ALPHABET, ID_LENGTH
+from jqd.store import Spread, StoreConfig, examine, open_store
+from tests.store.ensemble import Cluster, Node, cluster, wait_until
 from tests.store.traffic import traffic
 
 
@@ -55,6 +57,43 @@ async def test_only_what_a_copy_has_too_counts_as_durable(nodes: Cluster) -> Non
         nodes.copy.go_on()
         assert await store.wait_durable()
         nodes.owner.ask("CONFIG", "SET", "appendfsync", "everysec")
+
+
+async def test_partitions_lie_on_several_masters_and_wait_for_their_own_only(nodes: Cluster) -> None:
+    config = StoreConfig(nodes.url, prefix="parts", partitions=3, timeout_s=0.3)
+    async with AsyncExitStack() as stack:
+        stores = [await stack.enter_async_context(open_store(part)) for part in config.parts()]
+        for store in stores:
+            await store.look(fresh=True)
+        for part in config.parts():
+            assert refusals(await examine(part)) == []
+        lie = {node: [n for n in range(3) if n in begun_on(node)] for node in nodes.masters}
+        assert sorted(n for its in lie.values() for n in its) == list(range(3))
+        gone = next(node for node in nodes.masters if lie[node] and node is not nodes.owner)  # that one has a copy
+        assert len(lie[gone]) < 3
+        for node in nodes.masters:
+            node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")  # else all wait for one
+        spread = Spread(stores, servers=1)
+        gone.pause()
+        try:
+            assert (await spread.stats()).unreachable == tuple(lie[gone])
+            for number in range(3):
+                job_id = "0" * (ID_LENGTH - 1) + ALPHABET[number]
+                with pytest.raises(StoreAway, match=f"partition {number}") if number in lie[gone] else nullcontext():
+                    assert await spread.get_job(job_id) is None
+        finally:
+            gone.go_on()
+        wait_until(lambda: all(nodes.is_ok(node) for node in nodes.nodes))
+        assert (await spread.stats()).unreachable == ()
+        for node in nodes.masters:
+            node.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")
+
+
+def begun_on(node: Node) -> list[int]:
+    """The partitions that this node keeps."""
+    with node.client() as client:
+        keys = client.keys("{parts:*}:life")
+    return [int(bytes(key).partition(b":")[2].partition(b"}")[0]) for key in keys]
 
 
 def test_a_master_dies_and_then_the_slot_moves_under_load(nodes: Cluster, tmp_path: Path) -> None:
