@@ -134,7 +134,8 @@ def load(
     for source in (_from_code(defaults or {}), _from_file(path), _from_environment(env), _from_flags(flags or {})):
         said = list(source)
         for setting in said:
-            _take_back(merged, EITHER.get(setting.path, ()), origins)
+            if setting.value:  # a variable that is set to nothing says nothing of the other
+                _take_back(merged, EITHER.get(setting.path, ()), origins)
         for setting in said:
             _put(merged, setting, origins)
     # Absolute from here on: what we start (the store's server) stands elsewhere.
@@ -149,9 +150,9 @@ def load(
 
 def store_flags(urls: list[str] | None) -> dict[str, Any]:
     """For `load`: what `--store URL` says, once or several times."""
-    if urls is None or len(urls) > 1:
-        return {"store.urls": urls}
-    return {"store.url": urls[0]}
+    if urls and len(urls) == 1:
+        return {"store.url": urls[0]}
+    return {"store.urls": urls or None}
 
 
 def environment(name: str) -> str | None:

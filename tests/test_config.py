@@ -154,6 +154,9 @@ def test_one_server_takes_the_place_of_several_and_they_of_it(tmp_path: Path) ->
     flags = store_flags(["redis://d", "redis://e"])
     several = load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=flags).store
     assert (several.url, several.urls) == ("", ("redis://d", "redis://e"))
+    assert load(file=file, environ={"JQD_STORE__URL": ""}).store.urls == ("redis://a", "redis://b")
+    file.write_text('[store]\nurl = "redis://a"\n')
+    assert load(file=file, environ={"JQD_STORE__URLS": ""}).store == StoreConfig("redis://a")
     one = load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=store_flags(["redis://f"])).store
     assert (one.url, one.urls) == ("redis://f", ())
     assert load(file=file, environ={"JQD_STORE__URL": "redis://c"}, flags=store_flags(None)).store == StoreConfig(
