@@ -2,8 +2,8 @@
 
 import pytest
 
-from jqd.testing.sim import make_plan, simulate
-from jqd.testing.sim.bugs import MISTAKES, hunt
+from jqd.testing.sim import simulate
+from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of
 
 OF_THE_MODEL = 11  # mistakes that the model of the protocol was checked with
 
@@ -13,7 +13,7 @@ def test_the_mistake_is_found_by_its_name_and_is_gone_after(name: str) -> None:
     found = hunt(name)
     assert found is not None, f"nobody finds that {MISTAKES[name].what}"
     seed, _ = found
-    assert simulate(seed, plan=make_plan(seed, MISTAKES[name].kinds)).violations == [], "the seed is good without it"
+    assert simulate(seed, plan=plan_of(name, seed)).violations == [], "the seed is good without it"
 
 
 def test_all_mistakes_of_the_model_are_planted() -> None:

@@ -6,11 +6,14 @@ import sys
 
 import pytest
 
-from jqd.testing.sim import simulate
+from jqd.jobid import partition_of_name
+from jqd.testing.sim import make_plan, simulate
 from jqd.testing.sim.__main__ import describe, main
 from jqd.testing.sim.bugs import MISTAKES, planted
+from jqd.testing.sim.plan import PARTITIONS_MAX, SPREAD_TYPES, TRIM
 
 SEEDS = 500
+APART_SEEDS = 40  # over two partitions, and over three
 CHUNK = 10  # seeds of one test, so that processes share them evenly
 
 
@@ -19,6 +22,28 @@ def test_every_promise_holds_whatever_happens(first: int) -> None:
     for seed in range(first, first + CHUNK):
         report = simulate(seed)
         assert not report.violations, describe(seed, report)
+
+
+@pytest.mark.parametrize("first", range(0, APART_SEEDS, CHUNK))
+@pytest.mark.parametrize("partitions", [2, 3])
+def test_every_promise_holds_over_partitions(first: int, partitions: int) -> None:
+    for seed in range(first, first + CHUNK):
+        report = simulate(seed, plan=make_plan(seed, partitions=partitions))
+        assert not report.violations, describe(seed, report)
+
+
+def test_in_some_runs_a_partition_is_absent_and_in_some_journals_are_short() -> None:
+    plans = [make_plan(seed, partitions=partitions) for seed in range(APART_SEEDS) for partitions in (2, 3)]
+    absent = [plan.absent for plan in plans if plan.absent is not None]
+    assert len(absent) > len(plans) / 5
+    assert set(absent) == {0, 1, 2}
+    assert any(TRIM in plan.kinds for plan in plans)
+    assert {fault.partition for plan in plans for fault in plan.faults} == {None, 0, 1, 2}
+
+
+def test_all_partitions_have_jobs() -> None:
+    for partitions in range(2, PARTITIONS_MAX + 1):
+        assert {partition_of_name(name, partitions) for name in SPREAD_TYPES} == set(range(partitions))
 
 
 def test_a_seed_is_the_same_run_in_every_process() -> None:
@@ -38,7 +63,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
 
 
 def test_the_command_says_how_many_seeds_were_good(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "2", "--from", "7"]) == 0
+    assert main(["--seeds", "2", "--from", "7", "--partitions", "2"]) == 0
     said = capsys.readouterr().out
     assert said.startswith("2 seeds from 7, ")
     assert said.endswith("0 seeds with a broken promise\n")

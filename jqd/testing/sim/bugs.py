@@ -9,7 +9,7 @@ seed from which on it is found soon.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
@@ -26,13 +26,12 @@ from jqd.record import Lane, encode_cancels
 from jqd.runner.ledger import Ledger
 from jqd.runner.runner import Runner
 from jqd.store import Look, Member, Owner, Renewed
-from jqd.testing.bugs import Bug
 from jqd.testing.members import Entry, FakeMembers
 from jqd.testing.sim import simulate
-from jqd.testing.sim.plan import make_plan
+from jqd.testing.sim.apart import APART
+from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.store import FakeStore
-
-Real = Callable[..., Any]
 
 
 def _advance_first(real: Real) -> Real:
@@ -206,44 +205,22 @@ def _never_doubt(real: Real) -> Real:
     return init
 
 
-class Mistake(NamedTuple):
-    """What is exchanged for it, and where the simulation finds it."""
-
-    parts: tuple[Bug, ...]
-    kinds: frozenset[str]
-    """Faults under which it shows."""
-    seed: int
-    """The first with which it does, as the code is now."""
-    finds: str
-    """How the violation begins."""
-
-    @property
-    def what(self) -> str:
-        """One sentence."""
-        return self.parts[0].what
-
-
-def _mistake(kinds: str, seed: int, finds: str, what: str, *parts: tuple[Any, str, Callable[[Real], Real]]) -> Mistake:
-    bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds)
-
-
 MISTAKES: dict[str, Mistake] = {
-    "advance-first": _mistake(
+    "advance-first": mistake(
         "lost",
         1,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
     ),
-    "resend-from-anywhere": _mistake(
+    "resend-from-anywhere": mistake(
         "wipe,lag,away",
         12,
         "lost",
         "a chunk whose answer was lost is sent again from wherever the store stands now",
         (Ingest, "_go_to", _resend_from_anywhere),
     ),
-    "no-barrier": _mistake(
+    "no-barrier": mistake(
         "wipe",
         5,
         "again",
@@ -251,24 +228,24 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_pass", _pass_by),
         (Membership, "_waited", _never_wait),
     ),
-    "no-reassert": _mistake(
+    "no-reassert": mistake(
         "rollback",
         22,
         "overlap",
         "a store that forgot is not told what is in hand",
         (Barrier, "_arbitrate", _do_not),
     ),
-    "reap-by-wall-clock": _mistake(
+    "reap-by-wall-clock": mistake(
         "clock", 13, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
-    "cancel-early": _mistake(
+    "cancel-early": mistake(
         "away",
         0,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),
     ),
-    "no-notes": _mistake(
+    "no-notes": mistake(
         "wipe",
         0,
         "again",
@@ -276,14 +253,14 @@ MISTAKES: dict[str, Mistake] = {
         (FakeStore, "_note", _note_nothing),
         (FakeStore, "_cancel", _cancel_only_what_is_there),
     ),
-    "overwrite-notes": _mistake(
+    "overwrite-notes": mistake(
         "wipe,slow,lag",
         40,
         "lost",
         "a cancel overwrites what else was noted of its job",
         (FakeStore, "_placed", _cancel_wins),
     ),
-    "restarting-counters": _mistake(
+    "restarting-counters": mistake(
         "wipe",
         4,
         "fence",
@@ -294,24 +271,24 @@ MISTAKES: dict[str, Mistake] = {
         (FakeMembers, "renew_sysid", _count_on),
         (Reap, "store_changed", _remember_observations),
     ),
-    "drop-on-finish": _mistake(
+    "drop-on-finish": mistake(
         "lost,lag",
         4,
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
     ),
-    "settle-by-id": _mistake(
+    "settle-by-id": mistake(
         "wipe,lag,slow",
         18,
         "again",
         "what is told of one claim of a job ends a later claim of it, too",
         (Ledger, "settled", _settle_by_id),
     ),
-    "drop-on-doubt": _mistake(
+    "drop-on-doubt": mistake(
         "lag,lost", 18, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
-    "no-reconcile": _mistake(
+    "no-reconcile": mistake(
         "lost",
         5,
         "stuck",
@@ -319,13 +296,14 @@ MISTAKES: dict[str, Mistake] = {
         (dispatch_module, "reconcile", _do_not),
         (barrier_module, "reconcile", _do_not),
     ),
-    "never-doubt": _mistake(
+    "never-doubt": mistake(
         "pause",
         14,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
     ),
+    **APART,
 }
 """By name."""
 
@@ -335,14 +313,19 @@ SEARCH = 150  # seeds: what another seed finds now, one of so many finds after a
 
 def hunt(name: str) -> tuple[int, str] | None:
     """Plant it, and give the first seed that finds it, with what it says; None after SEARCH of them."""
-    mistake = MISTAKES[name]
+    planned = MISTAKES[name]
     with planted(name):
-        for seed in range(mistake.seed, mistake.seed + SEARCH):
-            report = simulate(seed, plan=make_plan(seed, mistake.kinds))
+        for seed in range(planned.seed, planned.seed + SEARCH):
+            report = simulate(seed, plan=plan_of(name, seed))
             for violation in report.violations:
-                if violation.partition(" s: ")[2].startswith(mistake.finds + ":"):
+                if violation.partition(" s: ")[2].startswith(planned.finds + ":"):
                     return seed, violation
     return None
+
+
+def plan_of(name: str, seed: int) -> Plan:
+    """What of that seed shows the mistake."""
+    return make_plan(seed, MISTAKES[name].kinds, MISTAKES[name].partitions)
 
 
 @contextmanager

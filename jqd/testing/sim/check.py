@@ -46,6 +46,8 @@ class Story:
     number: int
     job_id: str = ""
     acked_at_s: float = math.inf
+    taker: str = ""
+    """The node that acknowledged it."""
     tried: bool = False
     """Somebody tried to push it, whatever was answered."""
     due_s: float = 0.0
@@ -130,12 +132,12 @@ class History:
         self.aways.append(away)
         return away
 
-    def acked(self, number: int, job_id: str) -> None:
+    def acked(self, number: int, job_id: str, node: str) -> None:
         """A push was answered 201."""
         story = self.stories[number]
         if story.job_id not in ("", job_id):
             self.wrong(f"ghost: job {number} was acknowledged as {job_id}, but ran as {story.job_id}")
-        story.job_id, story.acked_at_s = job_id, trio.current_time()
+        story.job_id, story.acked_at_s, story.taker = job_id, trio.current_time(), node
 
     def started(self, life: str, fence: int, job_id: str, number: int) -> None:
         """A worker has the job."""

@@ -27,6 +27,7 @@ from jqd.testing.sim.link import Link, Weather
 from jqd.testing.sim.loop import RunQueue, start_in
 from jqd.testing.sim.node import Life, Node, WorldClock
 from jqd.testing.sim.plan import FAULTY_S, STORE, Plan, Work
+from jqd.testing.sim.progress import Progress
 from jqd.testing.sim.worker import Workers
 from jqd.testing.store import FakeStore
 
@@ -66,6 +67,8 @@ class World:
             async with trio.open_nursery() as clients:
                 for each in self.plan.pushes:
                     clients.start_soon(self._push, each.at_s, each.node, each.numbers)
+                if self.plan.absent is not None:
+                    clients.start_soon(Progress(self, self.plan.absent).watch)
                 await self.nemesis.run(clients)
                 await trio.sleep_until(FAULTY_S)
                 clients.cancel_scope.cancel()
@@ -138,6 +141,20 @@ class World:
         runner: Any = partition.runner
         entry = runner._ledger.find(job_id)
         self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
+        self._check_company(life, job_id, number)
+
+    def _check_company(self, life: Life, job_id: str, number: int) -> None:
+        """A job that runs alone has the hand for itself, whatever other partitions hold."""
+        assert life.daemon is not None
+        in_hand = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
+        for store in self.stores:
+            until_ms, suspect = store._data.alone.get(life.daemon.control.sysid, (0, ""))
+            if until_ms <= self.clock.wall_ms() or suspect not in in_hand:
+                continue
+            if company := sorted(in_hand - {suspect}) if suspect == job_id else [job_id]:
+                self.history.wrong(
+                    f"company: job {number} started by {life.label}: {suspect} runs alone, not {company}"
+                )
 
     def part_of(self, life: Life, job_id: str) -> Partition:
         """The part of that life which a job belongs to."""
@@ -180,7 +197,7 @@ class World:
         ids = msgspec.msgpack.decode(body)["job_ids"]
         async with trio.open_nursery() as cancels:
             for number, job_id, work in zip(numbers, ids, works, strict=True):
-                self.history.acked(number, job_id)
+                self.history.acked(number, job_id, node.name)
                 for after_s, through in work.cancels:
                     cancels.start_soon(self._cancel, after_s, through, number, job_id)
 
@@ -193,6 +210,8 @@ class World:
         self.history.note("cancelled", node.name, number, status)
         if status == 204:
             self.history.cancelled(number, node.name)
+        if status >= 500 and self.plan.absent not in (None, partition_of(job_id, self.plan.partitions)):
+            self.history.wrong(f"held up: the cancel of job {number} was answered {status} by {node.name}")
 
     async def _ask(self, node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
         """What the daemon answers; 0: nothing, for it is not there, or goes away meanwhile."""
@@ -228,6 +247,7 @@ class World:
         if not self.history.violations:
             restless = await self._restless()
             self.history.check_states(await self._states())
+            self._check_places()
             if restless is not None:
                 self.history.wrong(f"stuck: {restless}")
 
@@ -248,6 +268,14 @@ class World:
             if stats_now.running or stats_now.waiting or stats_now.scheduled:
                 return f"the store has {stats_now}"
         return None
+
+    def _check_places(self) -> None:
+        """Each partition has its own jobs, and knows of no other."""
+        for number, store in enumerate(self.stores):
+            known = {*store._data.entries, *(job_id for _, job_id in store._data.notes), *store._data.early}
+            for job_id in sorted(known):
+                if partition_of(job_id, len(self.stores)) != number:
+                    self.history.wrong(f"stray: {job_id} is in partition {number} of the store, where it does not live")
 
     async def _states(self) -> dict[int, State | None]:
         clients = [store.another_client() for store in self.stores]

@@ -1,0 +1,152 @@
+"""Mistakes that only stores of several partitions can have, planted as those of `bugs.py`.
+
+Each mixes up what belongs to one partition with what belongs to another, or lets one wait for another.
+"""
+
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from typing import Any
+
+from jqd.control import Control
+from jqd.daemon import Daemon
+from jqd.loops import ingest as ingest_module
+from jqd.loops.retention import Retention
+from jqd.record import Lane
+from jqd.testing.sim.mistake import Mistake, Real, mistake
+
+
+def _apply_all(real: Real) -> Real:
+    def chunks(slices: Any, decode: Any, size_bytes: Any, mine: Any = None) -> Iterator[Any]:
+        return iter(real(slices, decode, size_bytes, None))
+
+    return chunks
+
+
+def _keep_for_the_first(real: Real) -> Real:
+    def init(self: Retention, *, keepers: Any, **named: Any) -> None:
+        real(self, keepers=keepers[:1], **named)
+
+    return init
+
+
+def _trust_the_first(real: Real) -> Real:
+    def init(self: Daemon, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        for partition in self.partitions:
+            runner: Any = partition.runner
+            runner._desk.trusts = self.partitions[0].membership.trusts
+
+    return init
+
+
+def _own_hand_only(real: Real) -> Real:
+    def init(self: Daemon, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        for partition in self.partitions:
+            dispatch: Any = partition.dispatch
+            dispatch._is_idle = _idle_of(partition)
+
+    return init
+
+
+def _idle_of(partition: Any) -> Callable[[], bool]:
+    return lambda: bool(partition.is_idle)
+
+
+def _wait_for_all(real: Real) -> Real:
+    def init(self: Daemon, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        for partition in self.partitions:
+            dispatch: Any = partition.dispatch
+            dispatch._round = _round_of(self, dispatch._round)
+
+    return init
+
+
+def _round_of(daemon: Daemon, real: Real) -> Callable[[Any], Awaitable[int]]:
+    async def round_(owner: Any) -> int:
+        if any(partition.membership.hold_up() is not None for partition in daemon.partitions):
+            return 0
+        claimed: int = await real(owner)
+        return claimed
+
+    return round_
+
+
+def _applied_where_the_first_is(real: Real) -> Real:
+    async def wait_applied(self: Any, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+        return bool(await real(self, lane, position, timeout_s, [0]))
+
+    return wait_applied
+
+
+def _caught_up_with_the_first(real: Real) -> Real:
+    def init(self: Daemon, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        first: Mapping[Lane, Any] = self.partitions[0].lanes
+        for partition in self.partitions[1:]:
+            for lane, ingest in partition.lanes.items():
+                waiting: Any = ingest
+                waiting.wait_caught_up = first[lane].wait_caught_up
+
+    return init
+
+
+APART: dict[str, Mistake] = {
+    "apply-all": mistake(
+        "kill",
+        4,
+        "stray",
+        "a lane applies records of other partitions, too",
+        (ingest_module, "chunks", _apply_all),
+        partitions=2,
+    ),
+    "keep-for-the-first": mistake(
+        "trim,absent",
+        4,
+        "lost",
+        "retention asks the first partition only what it has",
+        (Retention, "__init__", _keep_for_the_first),
+        partitions=2,
+    ),
+    "trust-the-first": mistake(
+        "pause,slow",
+        49,
+        "doubt",
+        "work of all partitions is sent as long as the lease in the first is good",
+        (Daemon, "__init__", _trust_the_first),
+        partitions=2,
+    ),
+    "own-hand-only": mistake(
+        "kill",
+        55,
+        "company",
+        "a job that runs alone is taken when the hand of its own partition is empty",
+        (Daemon, "__init__", _own_hand_only),
+        partitions=2,
+    ),
+    "wait-for-all": mistake(
+        "absent",
+        1,
+        "held up",
+        "no partition gives anything while one of them cannot be used",
+        (Daemon, "__init__", _wait_for_all),
+        partitions=2,
+    ),
+    "applied-elsewhere": mistake(
+        "lag,pause",
+        35,
+        "cancel",
+        "a cancel counts as applied when the first partition has it",
+        (Control, "wait_applied", _applied_where_the_first_is),
+        partitions=2,
+    ),
+    "caught-up-elsewhere": mistake(
+        "wipe,lag",
+        4,
+        "again",
+        "a partition counts as caught up when the first one is",
+        (Daemon, "__init__", _caught_up_with_the_first),
+        partitions=2,
+    ),
+}
+"""By name."""

@@ -1,0 +1,108 @@
+"""Whether what waits is started in time although one partition of the store is away.
+
+Asked in runs where nothing makes the other partitions slow (`Plan.absent`). A job's time counts while somebody could
+and should do the next thing with it:
+
+    in a journal only   whoever took it is there and may claim
+    in the store        some daemon is there, may claim from its partition, and workers have room
+    in a hand           that daemon is there and trusts its lease, and workers have room
+
+and only as long as it has not been started at all, nobody cancelled it, and no job has to run alone, for which all
+others wait as they should.
+"""
+
+from typing import TYPE_CHECKING
+
+import trio
+
+from jqd.jobid import partition_of
+from jqd.testing.members import Entry
+from jqd.testing.sim.check import Story
+from jqd.testing.sim.node import Life
+from jqd.testing.sim.worker import SLOTS
+
+if TYPE_CHECKING:
+    from jqd.testing.sim.world import World
+
+LOOK_S = 0.25
+BOUND_S = (
+    4.0  # an idle poll, a batch on its way, a connection that takes time; the partition is away for five times that
+)
+OPEN = ("ready", "later", "held")  # where a job is that has not ended
+SUSPECT = 2  # deaths after which a job runs alone
+
+
+class Progress:
+    """Looks again and again; what waits too long is a broken promise."""
+
+    def __init__(self, world: "World", absent: int) -> None:
+        self._world = world
+        self._absent = absent
+        self._waits: dict[int, tuple[str, float]] = {}  # job → for whom, for how long
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            suspects = any(self._suspects())
+            for story in self._world.history.stories.values():
+                whom = None if suspects else self._waits_for(story)
+                if whom is None:
+                    self._waits.pop(story.number, None)
+                else:
+                    self._count(story.number, whom)
+
+    def _count(self, number: int, whom: str) -> None:
+        before, waited_s = self._waits.get(number, (whom, 0.0))
+        waited_s = waited_s + LOOK_S if before == whom else 0.0
+        if waited_s > BOUND_S:
+            self._world.history.wrong(
+                f"held up: job {number} waits for {whom} although only partition {self._absent} of the store is away"
+            )
+            waited_s = 0.0
+        self._waits[number] = whom, waited_s
+
+    def _waits_for(self, story: Story) -> str | None:
+        home = partition_of(story.job_id, len(self._world.stores))
+        is_due = trio.current_time() >= max(story.acked_at_s, story.due_s)
+        if home == self._absent or not is_due or story.attempts or story.cancels:
+            return None
+        entry = self._entries(home).get(story.job_id)
+        if entry is None:
+            return next((life.label for life in self._able(home) if life.label.startswith(f"{story.taker}.")), None)
+        if entry.place not in OPEN:
+            return None
+        able = [life for life in self._able(home) if self._at_work(life) < SLOTS]
+        if entry.place == "held":
+            return next((life.label for life in able if _sysid(life) == entry.sysid), None)
+        return "anybody" if able else None
+
+    def _able(self, home: int) -> list[Life]:
+        lives = (node.life for node in self._world.nodes)
+        return [life for life in lives if life is not None and self._is_able(life, home)]
+
+    def _is_able(self, life: Life, home: int) -> bool:
+        if life.dead or life.requests is None or life.stop.is_set() or self._world.is_frozen(life):
+            return False
+        assert life.daemon is not None, "requests are served after it is built"
+        return life.daemon.partitions[home].membership.hold_up() is None
+
+    def _at_work(self, life: Life) -> int:
+        attempts = (attempt for story in self._world.history.stories.values() for attempt in story.attempts)
+        return sum(attempt.life == life.label and attempt.fate is None for attempt in attempts)
+
+    def _suspects(self) -> list[str]:
+        return [
+            job_id
+            for number, store in enumerate(self._world.stores)
+            for job_id, (deaths, _) in store._data.deaths.items()
+            if deaths >= SUSPECT and job_id in (entries := self._entries(number)) and entries[job_id].place in OPEN
+        ]
+
+    def _entries(self, number: int) -> dict[str, Entry]:
+        return self._world.stores[number]._data.entries
+
+
+def _sysid(life: Life) -> str:
+    assert life.daemon is not None
+    return life.daemon.control.sysid
