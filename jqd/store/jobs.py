@@ -1,5 +1,6 @@
 """The store's methods on jobs: one method, one script of the same name (docs/STORE.md)."""
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -28,6 +29,7 @@ PAGE_JOBS = 500  # jobs per call where a method works in steps by itself
 TYPES_PER_CALL = 500
 
 T = TypeVar("T")
+_id = operator.attrgetter("id")
 
 
 class Caller(Protocol):
@@ -65,7 +67,7 @@ class JobMethods:
         groups: dict[tuple[str, int, int], list[object]] = {}
         flat: list[object] = []
         changes = 0
-        for job in jobs:
+        for job in sorted(jobs, key=_id):  # as the script wants them; they nearly always are
             if job.change is not None:
                 changes += 1
                 flat += _change(job, job.change)

@@ -1,7 +1,7 @@
 """Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
-Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:` and `held:` are
-stems: a script appends the jobtype or the sysid.
+Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:`, `held:`,
+`backlog:` and `page:` are stems: a script appends the jobtype, the sysid, or what `lua/include/pages.lua` says.
 """
 
 import re
@@ -33,9 +33,12 @@ KINDS = {
     "asked": "hash",
     "deaths": "hash",
     "handlers": "hash",
+    "backlog": "zset",
+    "page": "list",
+    "paged": "hash",
 }
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held"})
+STEMS = frozenset({"ready", "held", "backlog", "page"})
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

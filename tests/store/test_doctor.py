@@ -21,6 +21,7 @@ from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
 from tests.contract.bench import StoreBench
+from tests.store.pages import short_pages
 from tests.store.test_planted import CALLS, Furnished
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 
@@ -222,13 +223,13 @@ async def test_a_user_who_may_not_do_enough_is_told_what(
 
 
 @pytest.mark.parametrize("name", ["fresh_valkey", "fresh_redis"])
-async def test_the_rights_that_are_named_are_enough(request: pytest.FixtureRequest, name: str) -> None:
+async def test_the_rights_that_are_named_are_enough(request: pytest.FixtureRequest, name: str, tmp_path: Path) -> None:
     """For every method; and on the oldest server, where some commands do not exist."""
     server: Valkey = request.getfixturevalue(name)
     with user(server, "~other:*", "+@all") as url:
         (finding,) = await examine(StoreConfig(url=url))
     rights = [word for word in finding.mend.split() if word[0] in "+~"]
-    with user(server, *rights) as url, redis.Redis.from_url(server.url) as client:
+    with short_pages(tmp_path), user(server, *rights) as url, redis.Redis.from_url(server.url) as client:
         assert not refusals(await examine(StoreConfig(url=url)))
         clock = ManualClock()
         async with open_store(StoreConfig(url=url), now_ms=clock.wall_ms) as store:

@@ -2,6 +2,7 @@
 first write and says which key it is."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 import redis
@@ -13,6 +14,7 @@ from jqd.record import Lane
 from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.store.pages import PAGE_MAX, short_pages
 from tests.store.test_faults import field
 from tests.valkey import Valkey
 
@@ -30,6 +32,7 @@ class Furnished:
         self.other = Member(0, 0, False)
         self.ended = self.named = Job("", "")
         self._rows: dict[bytes, bytes] = {}
+        self._pages: list[bytes] = []
 
     async def fill(self) -> None:
         """Something of everything."""
@@ -54,7 +57,9 @@ class Furnished:
         await store.set_handler("mail", b"\x01")
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
-        self._rows = {key: self._dump(key) for key in self.client.scan_iter()}
+        await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
+        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*"))
+        self._rows = {key: dump(self.client, key) for key in self.client.scan_iter()}
 
     async def _die(self) -> None:
         """A daemon that held a job does."""
@@ -82,15 +87,20 @@ class Furnished:
                 pipeline.restore(key, 0, row)
             pipeline.execute()
 
-    def _dump(self, key: bytes) -> bytes:
-        row = self.client.dump(key)
-        assert isinstance(row, bytes)
-        return row
+    def key_of(self, name: str) -> str:
+        """A key of that name that the calls below use."""
+        (page,) = self._pages
+        return {
+            "ready": KEYS.ready("mail"),
+            "held": KEYS.held("one"),
+            "backlog": f"{KEYS['backlog']}:mail",
+            "page": page.decode(),
+        }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
         """All there is of jobs. Burning an epoch comes before emptying its hand, so seats may differ."""
         seats = {KEYS["members"].encode(), KEYS["fence"].encode()}
-        return {key: self._dump(key) for key in self.client.scan_iter() if key not in seats}
+        return {key: dump(self.client, key) for key in self.client.scan_iter() if key not in seats}
 
 
 Call = Callable[[Furnished], Awaitable[object]]
@@ -169,19 +179,32 @@ def seat(client: "redis.Redis") -> Member:
     return Member(int(counter), int(epoch), True)
 
 
-def planted(name: str) -> str:
-    """A key of that name that the calls above use."""
-    return {"ready": KEYS.ready("mail"), "held": KEYS.held("one")}.get(name, KEYS[name])
+def plant(client: "redis.Redis", name: str, key: str) -> bytes:
+    """Something else at that key. Returns what it is."""
+    client.delete(key)
+    if KINDS[name] == "string":
+        client.rpush(key, "planted")
+    else:
+        client.set(key, "planted")
+    return dump(client, key)
+
+
+def dump(client: "redis.Redis", key: bytes | str) -> bytes:
+    """What that key holds."""
+    row = client.dump(key)
+    assert isinstance(row, bytes)
+    return row
 
 
 @pytest.fixture
-async def here(fresh_valkey: Valkey, client: "redis.Redis") -> AsyncIterator[Furnished]:
+async def here(fresh_valkey: Valkey, client: "redis.Redis", tmp_path: Path) -> AsyncIterator[Furnished]:
     """A store in which every key holds something, on a clock that stands still."""
     clock = ManualClock()
-    async with open_store(StoreConfig(url=fresh_valkey.url), now_ms=clock.wall_ms) as store:
-        furnished = Furnished(StoreBench(store, clock), client)
-        await furnished.fill()
-        yield furnished
+    with short_pages(tmp_path):
+        async with open_store(StoreConfig(url=fresh_valkey.url), now_ms=clock.wall_ms) as store:
+            furnished = Furnished(StoreBench(store, clock), client)
+            await furnished.fill()
+            yield furnished
 
 
 def test_every_method_is_here() -> None:
@@ -190,8 +213,8 @@ def test_every_method_is_here() -> None:
 
 
 async def test_every_key_holds_something(here: Furnished) -> None:
-    assert [name for name in KINDS if not here.client.exists(planted(name))] == []
-    assert {"ready", "held"} == STEMS, "`planted` knows how those are spelled"
+    assert [name for name in KINDS if not here.client.exists(here.key_of(name))] == []
+    assert {"ready", "held", "backlog", "page"} == STEMS, "`key_of` knows how those are spelled"
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -199,14 +222,13 @@ async def test_a_planted_key_is_named_and_nothing_changes(here: Furnished, name:
     refused = 0
     for key_name in KINDS:
         here.again()
-        here.client.delete(planted(key_name))
-        here.client.rpush(planted(key_name), "planted")
+        planted = plant(here.client, key_name, here.key_of(key_name))
         before = here.rows()
         if (refusal := await refused_by(CALLS[name](here))) is not None:
             refused += 1
             assert KEYS[key_name] in refusal
             assert here.rows() == before, f"{name} wrote something before it found the key {key_name} planted"
-        assert here.client.lrange(planted(key_name), 0, -1) == [b"planted"]
+        assert dump(here.client, here.key_of(key_name)) == planted
     assert refused, f"{name} met no planted key at all"
 
 

@@ -47,8 +47,10 @@ def test_every_script_has_a_method_or_helps_one() -> None:
 
 
 def test_lua_names_the_keys_as_python_does() -> None:
-    entries = re.findall(r"'(\w+) (hash|zset|string)'", (LUA / "include" / "keys.lua").read_text())
-    assert entries == list(KINDS.items())
+    text = (LUA / "include" / "keys.lua").read_text()
+    assert re.findall(r"(\w+) = '(\w+)'", text) == list(KINDS.items())
+    places = [(name, int(number)) for name, number in re.findall(r"(\w+) = KEYS\[(\d+)\]", text)]
+    assert places == [(name, number) for number, name in enumerate(KINDS, 1)]
     assert KEYS.all[:2] == (b"{jqd:0}:jobs", b"{jqd:0}:ready:")
     assert KEYS.ready("a:b") == "{jqd:0}:ready:a:b"
     with pytest.raises(KeyError):

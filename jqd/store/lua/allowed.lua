@@ -4,7 +4,7 @@
 -- ARGV     now_ms
 -- Returns  the refused commands, each once
 -- Errors   none of ours; a user who may not call scripts on these keys at all gets the server's NOPERM
--- Cost     some 25 checks
+-- Cost     some 35 checks
 --@include fail keys
 
 local refused = {}
@@ -21,6 +21,10 @@ for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.late
 check('zrange', ready_key('x'), '0', '1')
 check('zadd', held_key('x'), '1', 'x')
 check('zcard', K.later)
+check('zcount', K.later, '0', '1')
+for _, command in ipairs({'rpush', 'lpos', 'lindex'}) do check(command, K.page, '0') end
+for _, command in ipairs({'lrange', 'ltrim', 'lrem'}) do check(command, K.page, '0', '1') end
+check('llen', K.page)
 check('get', K.fence)
 check('set', K.fence, '1')
 check('time')

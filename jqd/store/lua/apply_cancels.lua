@@ -5,7 +5,7 @@
 -- Returns  number of jobs that ended by it
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
---@include fail keys now position holder move early change
+--@include fail keys now order pages position holder move early change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
@@ -37,11 +37,11 @@ local function cancel(record)
     redis.call('ZREM', K.later, id)
     return 1
   end
-  local jobtype = header(redis.call('HGET', K.jobs, id))
+  local jobtype, priority = header(redis.call('HGET', K.jobs, id))
   end_cancelled(id, now_ms)
   -- An unreadable one stays where it waits; whoever claims it finds out and takes it away.
-  if jobtype and redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
-    drop_ready(jobtype, id)
+  if jobtype then
+    drop_waiting(jobtype, priority, id)
   end
   return 1
 end

@@ -3,11 +3,11 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, last field, last id, number of changes, per change: 1 when attempts
 --          are counted anew, revision, generation, name, digest, id, jobtype, priority, eligible_at_ms, row; then per group of jobs that have them in common:
---          jobtype, priority, eligible_at_ms or 0, count and count times (id, row)
+--          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now position holder move early change
+--@include fail keys now order pages position holder move early change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
@@ -29,7 +29,7 @@ for position = 1, change_count do
     eligible_at_ms = number(ARGV[at + 8], 'eligible_at_ms'), row = ARGV[at + 9],
   }
   number(one.priority, 'priority')
-  expect_kind(ready_key(one.jobtype), 'ready')
+  expect_ready(one.jobtype)
   changes[position] = one
   at = at + CHANGE
 end
@@ -42,7 +42,7 @@ while at <= arguments do
   if group.count < 1 then
     fail('JQD_ARGUMENT', 'count')
   end
-  expect_kind(ready_key(group.jobtype), 'ready')
+  expect_ready(group.jobtype)
   groups[#groups + 1] = group
   at = at + GROUP + group.count * FIELDS
 end
@@ -83,7 +83,7 @@ local function meet_hold(id)
   return true
 end
 
--- Where a job that is new goes: `ready` and `later` are arguments for ZADD.
+-- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`.
 local function place(group, id, ready, later)
   local over, retry_at_ms = meet_hold(id), nil
   if has_notes and not over then
@@ -95,7 +95,7 @@ local function place(group, id, ready, later)
   elseif eligible_at_ms > now_ms then
     later[#later + 1], later[#later + 2] = eligible_at_ms, id
   else
-    ready[#ready + 1], ready[#ready + 2] = group.priority, id
+    ready[#ready + 1] = id
   end
 end
 
@@ -120,8 +120,7 @@ for _, group in ipairs(groups) do
     redis.call('ZADD', K.later, unpack(later))
   end
   if #ready > 0 then
-    redis.call('ZADD', ready_key(group.jobtype), unpack(ready))
-    redis.call('ZADD', K.types, 'LT', group.priority, group.jobtype)
+    add_waiting(group.jobtype, group.priority, ready)
   end
   if filled > 0 then
     redis.call('HSET', K.jobs, unpack(rows))

@@ -6,7 +6,7 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now position holder move early tries forgotten change
+--@include fail keys now order pages position holder move early tries forgotten change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
@@ -130,12 +130,12 @@ end
 
 -- A success of an attempt that is no longer the present one, of a job that has not ended: it did run.
 local function finish_late(one, sysid)
-  local jobtype = header(redis.call('HGET', K.jobs, one.id) or '')
+  local jobtype, priority = header(redis.call('HGET', K.jobs, one.id) or '')
   finish(one, sysid)
   write_endings()
   redis.call('ZREM', K.later, one.id)
-  if jobtype and redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
-    drop_ready(jobtype, one.id)
+  if jobtype then
+    drop_waiting(jobtype, priority, one.id)
   end
 end
 

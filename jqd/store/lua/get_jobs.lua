@@ -8,7 +8,7 @@
 --          `generation`; nil for what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
---@include fail keys holder move early life
+--@include fail keys order pages holder move early life
 local brief = ARGV[3] == '1'
 local FIRST, FIELDS = 4, 2
 
@@ -30,10 +30,10 @@ local function place(id, row)
   if sysid then
     return 'held', string.format('%.0f', fence), sysid
   end
-  local jobtype = header(row)
+  local jobtype, priority = header(row)
   if jobtype then
-    expect_kind(ready_key(jobtype), 'ready')
-    local score = redis.call('ZSCORE', ready_key(jobtype), id)
+    expect_ready(jobtype)
+    local score = place_of(jobtype, priority, id)
     if score then
       return 'ready', score, false
     end

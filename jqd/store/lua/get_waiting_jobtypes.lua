@@ -6,7 +6,7 @@
 --          order when jobtypes are given
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit) or O(jobtypes given)
---@include fail keys deaths
+--@include fail keys order pages deaths
 local limit = number(ARGV[2], 'limit')
 local FIRST = 3
 
@@ -19,15 +19,14 @@ else
 end
 local found = {}
 for _, jobtype in ipairs(jobtypes) do
-  local key = ready_key(jobtype)
-  expect_kind(key, 'ready')
-  local head = redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')
-  if head[1] then
+  expect_ready(jobtype)
+  local id, priority = first_waiting(jobtype)
+  if id then
     table.insert(found, jobtype)
-    table.insert(found, head[2])
-    table.insert(found, head[1])
-    table.insert(found, redis.call('ZCARD', key))
-    table.insert(found, is_suspect(head[1]) and 1 or 0)
+    table.insert(found, priority)
+    table.insert(found, id)
+    table.insert(found, waiting_of(jobtype))
+    table.insert(found, is_suspect(id) and 1 or 0)
   end
 end
 return found

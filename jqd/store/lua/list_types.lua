@@ -5,7 +5,7 @@
 -- Returns  flat: jobtype, number waiting, number running, id of the job that is next or nothing
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log types + members · jobs looked at)
---@include fail keys holder move
+--@include fail keys order pages holder move
 local limit, hand_limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'hands'), number(ARGV[4], 'bytes_max')
 
 expect('jobs', 'types')
@@ -22,12 +22,11 @@ for _, sysid in ipairs(sysids) do
 end
 local found, seen = {}, {}
 local function add(jobtype)
-  local key = ready_key(jobtype)
-  expect_kind(key, 'ready')
-  local waiting = redis.call('ZCARD', key)
+  expect_ready(jobtype)
+  local waiting = waiting_of(jobtype)
   if #found < limit * 4 and not seen[jobtype] and (waiting > 0 or running[jobtype]) then
     seen[jobtype] = true
-    for _, value in ipairs({jobtype, waiting, running[jobtype] or 0, redis.call('ZRANGE', key, 0, 0)[1] or ''}) do
+    for _, value in ipairs({jobtype, waiting, running[jobtype] or 0, (first_waiting(jobtype)) or ''}) do
       table.insert(found, value)
     end
   end

@@ -5,7 +5,7 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now members life holder move
+--@include fail keys now order pages members life holder move
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
 local FIRST, FIELDS = 5, 2
@@ -41,10 +41,8 @@ local function leave_places(id)
   if not row then
     redis.call('HSET', K.early, id, sysid)
   elseif redis.call('ZREM', K.later, id) == 0 then
-    local jobtype = header(row)
-    if redis.call('TYPE', ready_key(jobtype))['ok'] == 'zset' then
-      drop_ready(jobtype, id)
-    end
+    local jobtype, priority = header(row)
+    drop_waiting(jobtype, priority, id)
   end
 end
 

@@ -1,5 +1,5 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
--- Needs keys, fail, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
+-- Needs keys, fail, pages, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
 -- Field "c<id>": up to which generation it was cancelled.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
@@ -162,15 +162,16 @@ local function place_again(one, row, now_ms)
       return place ~= 'ended'
     end
   elseif not holder(id) then
-    local jobtype = header(row)
+    local jobtype, priority = header(row)
     local place = place_change(one, now_ms)
     if place ~= 'later' then
       redis.call('ZREM', K.later, id)
     end
     if jobtype and (place ~= 'ready' or jobtype ~= one.jobtype) then
-      drop_ready(jobtype, id)
-    elseif jobtype then
-      mend_type(jobtype)
+      drop_waiting(jobtype, priority, id)
+    else
+      drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
+      mend_type(one.jobtype)
     end
     return place ~= 'ended'
   end
@@ -180,11 +181,11 @@ end
 -- Ends a job that waits, because its name went to another.
 local function supersede(id, now_ms)
   if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) and not holder(id) then
-    local jobtype = header(redis.call('HGET', K.jobs, id))
+    local jobtype, priority = header(redis.call('HGET', K.jobs, id))
     end_cancelled(id, now_ms)
     redis.call('ZREM', K.later, id)
     if jobtype then
-      drop_ready(jobtype, id)
+      drop_waiting(jobtype, priority, id)
     end
   end
 end

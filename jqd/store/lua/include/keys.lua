@@ -1,15 +1,19 @@
 -- All keys of a partition by name. Needs KEYS in the order of NAMES in keys.py.
 -- Gives K (name → key), ready_key(jobtype), held_key(sysid), and
 -- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing.
-local K, KIND = {}, {}
-for position, entry in ipairs({
-  'jobs hash', 'ready zset', 'types zset', 'later zset', 'held zset', 'fence string', 'tries hash', 'ended zset',
-  'dead zset', 'outcome hash', 'result hash', 'results zset', 'tomb zset', 'applied hash', 'members hash',
-  'life hash', 'early hash', 'names hash', 'generation hash', 'asked hash', 'deaths hash', 'handlers hash',
-}) do
-  local name, kind = entry:match('^(%S+) (%S+)$')
-  K[name], KIND[name] = KEYS[position], kind
-end
+-- Spelled out, as this runs with every call.
+local KIND = {
+  jobs = 'hash', ready = 'zset', types = 'zset', later = 'zset', held = 'zset', fence = 'string', tries = 'hash',
+  ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',
+  members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
+  handlers = 'hash', backlog = 'zset', page = 'list', paged = 'hash',
+}
+local K = {
+  jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
+  ended = KEYS[8], dead = KEYS[9], outcome = KEYS[10], result = KEYS[11], results = KEYS[12], tomb = KEYS[13],
+  applied = KEYS[14], members = KEYS[15], life = KEYS[16], early = KEYS[17], names = KEYS[18], generation = KEYS[19],
+  asked = KEYS[20], deaths = KEYS[21], handlers = KEYS[22], backlog = KEYS[23], page = KEYS[24], paged = KEYS[25],
+}
 
 local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end

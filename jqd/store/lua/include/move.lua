@@ -46,22 +46,6 @@ local function add_ready(jobtype, priority, id)
   redis.call('ZADD', K.types, 'LT', priority, jobtype)
 end
 
--- After jobs left: `types` says the best priority that still waits, or nothing.
-local function mend_type(jobtype)
-  local best = redis.call('ZRANGE', ready_key(jobtype), 0, 0, 'WITHSCORES')
-  if best[1] then
-    redis.call('ZADD', K.types, best[2], jobtype)
-  else
-    redis.call('ZREM', K.types, jobtype)
-  end
-end
-
--- Removes.
-local function drop_ready(jobtype, id)
-  redis.call('ZREM', ready_key(jobtype), id)
-  mend_type(jobtype)
-end
-
 local function has_ended(id)
   return redis.call('ZSCORE', K.ended, id) or redis.call('ZSCORE', K.dead, id)
 end

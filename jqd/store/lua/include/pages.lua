@@ -1,0 +1,293 @@
+-- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many of
+-- them lies in pages of few ids each, which the server keeps packed: a third of the memory. Needs keys, fail, order.
+--
+--     ready:<jobtype>       zset  id → priority: any of them, in any number
+--     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that id,
+--                                 nor from the first id of the next page of its priority on
+--     page:<id>:<jobtype>   list  ids, ascending
+--     paged                 hash  jobtype → number of ids in its pages; no row when it has none
+--
+-- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: what comes back, or
+-- finds no good page, goes there.
+-- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
+-- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are; take(jobtype, ids, where): removes
+-- some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
+-- first_waiting(jobtype) → id, priority or nil; waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
+-- it waits under, or nil; mend_type(jobtype): after jobs left.
+local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
+local has_pages = redis.call('EXISTS', K.paged) == 1
+if has_pages then
+  expect('paged')
+end
+
+local function backlog_key(jobtype) return K.backlog .. jobtype end
+local function page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
+local function is_kind(key, kind) return redis.call('TYPE', key)['ok'] == kind end
+
+local known_paged = {}
+local function paged_of(jobtype)
+  if not has_pages then
+    return 0
+  elseif not known_paged[jobtype] then
+    local row = redis.call('HGET', K.paged, jobtype)
+    known_paged[jobtype] = row and math.max(1, tonumber(row) or 1) or 0
+  end
+  return known_paged[jobtype]
+end
+
+local function add_paged(jobtype, number)
+  local sum = 0
+  if redis.call('EXISTS', backlog_key(jobtype)) == 1 then
+    sum = math.max(1, paged_of(jobtype) + number)
+    redis.call('HSET', K.paged, jobtype, string.format('%.0f', sum))
+    has_pages = true
+  elseif has_pages then
+    redis.call('HDEL', K.paged, jobtype)
+  end
+  known_paged[jobtype] = sum
+end
+
+-- The page in which such a job belongs, and the next one of its priority: by their first ids, nil where there is none.
+local function find_page(jobtype, priority, id)
+  local backlog = backlog_key(jobtype)
+  local last = redis.call('ZRANGE', backlog, priority, priority, 'BYSCORE', 'REV', 'LIMIT', 0, 1)[1]
+  if not last or not before(id, last) then
+    return last  -- nearly always: what is pushed is the newest
+  end
+  local rank = rank_of(backlog, priority, id, true)
+  local rows = redis.call('ZRANGE', backlog, math.max(0, rank - 1), rank, 'WITHSCORES')
+  if rank == 0 or tonumber(rows[2]) ~= priority then
+    return nil, rank == 0 and rows[1] or rows[3]
+  end
+  return rows[1], rows[3]
+end
+
+local function expect_ready(jobtype)
+  expect_kind(ready_key(jobtype), 'ready')
+  if paged_of(jobtype) > 0 then
+    expect_kind(backlog_key(jobtype), 'backlog')
+    local first = redis.call('ZRANGE', backlog_key(jobtype), 0, 0)[1]
+    if first then
+      expect_kind(page_key(first, jobtype), 'page')
+    end
+  end
+end
+
+local function add_here(jobtype, priority, ids, first, last)
+  local rows = {}
+  for at = first, last do
+    rows[#rows + 1], rows[#rows + 2] = priority, ids[at]
+  end
+  redis.call('ZADD', ready_key(jobtype), unpack(rows))
+end
+
+-- Whether a page may begin with that id: it begins another one when it waited under another priority once.
+local function may_begin(jobtype, id)
+  return redis.call('EXISTS', page_key(id, jobtype)) == 0
+end
+
+local function begin_page(jobtype, priority, ids, first, last)
+  redis.call('ZADD', backlog_key(jobtype), priority, ids[first])
+  redis.call('RPUSH', page_key(ids[first], jobtype), unpack(ids, first, last))
+end
+
+-- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how many came.
+local function rewrite_page(jobtype, priority, page, ids, first, last)
+  local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
+  for _, id in ipairs(known) do
+    while at <= last and before(ids[at], id) do
+      all[#all + 1], at = ids[at], at + 1
+    end
+    all[#all + 1] = id
+    at = ids[at] == id and at + 1 or at
+  end
+  for rest = at, last do
+    all[#all + 1] = ids[rest]
+  end
+  local middle = math.floor(#all / 2) + 1
+  local halves = #all > PAGE_MAX and may_begin(jobtype, all[middle])
+  redis.call('LTRIM', page, 1, 0)
+  redis.call('RPUSH', page, unpack(all, 1, halves and middle - 1 or #all))
+  if halves then
+    begin_page(jobtype, priority, all, middle, #all)
+  end
+  return #all - #known
+end
+
+-- Adds ids[at] and those behind it that go with it. Returns the last of them, and how many more are in pages now.
+local function add_some(jobtype, priority, ids, at)
+  local first, next_first = find_page(jobtype, priority, ids[at])
+  local last = math.min(#ids, at + PAGE_MAX - 1)
+  while next_first and last > at and not before(ids[last], next_first) do
+    last = last - 1
+  end
+  if first then
+    local page = page_key(first, jobtype)
+    if not is_kind(page, 'list') then
+      add_here(jobtype, priority, ids, at, last)
+      return last, 0
+    elseif not before(redis.call('LINDEX', page, -1), ids[at]) then
+      return last, rewrite_page(jobtype, priority, page, ids, at, last)
+    end
+    local room = PAGE_MAX - redis.call('LLEN', page)
+    if room > 0 then
+      last = math.min(last, at + room - 1)
+      redis.call('RPUSH', page, unpack(ids, at, last))
+      return last, last - at + 1
+    end
+  end
+  -- No page for each of some that come late.
+  if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
+    add_here(jobtype, priority, ids, at, last)
+    return last, 0
+  end
+  begin_page(jobtype, priority, ids, at, last)
+  return last, last - at + 1
+end
+
+local function add_waiting(jobtype, priority, ids)
+  local number = tonumber(priority)
+  local few = #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX
+  if few and (paged_of(jobtype) == 0 or redis.call('ZCOUNT', backlog_key(jobtype), priority, priority) == 0) then
+    add_here(jobtype, priority, ids, 1, #ids)
+  else
+    local at, paged = 1, 0
+    while at <= #ids do
+      local last, added = add_some(jobtype, number, ids, at)
+      at, paged = last + 1, paged + added
+    end
+    add_paged(jobtype, paged)
+  end
+  redis.call('ZADD', K.types, 'LT', priority, jobtype)
+end
+
+-- Those that lie in `ready` and those in pages, as one queue. `where` says of an id in which page it is.
+local function first_of(jobtype, limit, priority_min, priority_max)
+  local ready, backlog = ready_key(jobtype), backlog_key(jobtype)
+  if paged_of(jobtype) == 0 then
+    return redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit), {}
+  end
+  local here = redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
+  local ids, filled, where, at, offset = {}, 0, {}, 1, 0
+  local function comes_first(priority, id)
+    return precedes(tonumber(here[at + 1]), here[at], priority, id)
+  end
+  while filled < limit do
+    local row = redis.call('ZRANGE', backlog, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES')
+    local first, priority = row[1], tonumber(row[2])
+    while filled < limit and here[at] and (not first or comes_first(priority, first)) do
+      filled, ids[filled + 1], at = filled + 1, here[at], at + 2
+    end
+    if not first or filled == limit then
+      break
+    end
+    expect_kind(page_key(first, jobtype), 'page')
+    local page = {first = first, ids = redis.call('LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
+    for _, id in ipairs(page.ids) do
+      while here[at] and filled < limit and comes_first(priority, id) do
+        filled, ids[filled + 1], at = filled + 1, here[at], at + 2
+      end
+      if filled < limit then
+        filled, ids[filled + 1], where[id] = filled + 1, id, page
+      end
+    end
+    offset = offset + 1
+  end
+  return ids, where
+end
+
+-- Removes some of what `first_of` gave, in that order.
+local function take(jobtype, ids, where)
+  local here, pages, taken = {}, {}, 0
+  for _, id in ipairs(ids) do
+    local page = where[id]
+    local from = here
+    if page then
+      pages[page.first] = pages[page.first] or {}
+      from, taken = pages[page.first], taken + 1
+    end
+    from[#from + 1] = id
+  end
+  if #here > 0 then
+    redis.call('ZREM', ready_key(jobtype), unpack(here))
+  end
+  for first, gone in pairs(pages) do
+    local page, last = page_key(first, jobtype), gone[#gone]
+    if where[last].ids[#gone] == last then
+      redis.call('LTRIM', page, #gone, -1)
+    else  -- some in between were left out
+      for _, id in ipairs(gone) do
+        redis.call('LREM', page, 1, id)
+      end
+    end
+    if redis.call('EXISTS', page) == 0 then
+      redis.call('ZREM', backlog_key(jobtype), first)
+    end
+  end
+  if taken > 0 then
+    add_paged(jobtype, -taken)
+  end
+end
+
+local function drop_paged(jobtype, priority, id)
+  if paged_of(jobtype) == 0 or not is_kind(backlog_key(jobtype), 'zset') then
+    return
+  end
+  local first = find_page(jobtype, priority, id)
+  local page = first and page_key(first, jobtype)
+  if page and is_kind(page, 'list') and redis.call('LREM', page, 1, id) == 1 then
+    if redis.call('EXISTS', page) == 0 then
+      redis.call('ZREM', backlog_key(jobtype), first)
+    end
+    add_paged(jobtype, -1)
+  end
+end
+
+local function first_waiting(jobtype)
+  local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), 0, 0, 'WITHSCORES'))
+  if paged_of(jobtype) > 0 and is_kind(backlog_key(jobtype), 'zset') then
+    local first, score = unpack(redis.call('ZRANGE', backlog_key(jobtype), 0, 0, 'WITHSCORES'))
+    local page = page_key(first, jobtype)
+    local head = is_kind(page, 'list') and redis.call('LINDEX', page, 0)
+    if head and (not id or precedes(tonumber(score), head, tonumber(priority), id)) then
+      return head, score
+    end
+  end
+  return id, priority
+end
+
+local function waiting_of(jobtype)
+  return redis.call('ZCARD', ready_key(jobtype)) + paged_of(jobtype)
+end
+
+local function place_of(jobtype, priority, id)
+  local score = redis.call('ZSCORE', ready_key(jobtype), id)
+  local first = not score and paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
+  if first then
+    expect_kind(page_key(first, jobtype), 'page')
+    score = redis.call('LPOS', page_key(first, jobtype), id) and tostring(priority)
+  end
+  return score
+end
+
+-- After jobs left: `types` says the best priority that still waits, or nothing.
+local function mend_type(jobtype)
+  local _, priority = first_waiting(jobtype)
+  if priority then
+    redis.call('ZADD', K.types, priority, jobtype)
+  else
+    redis.call('ZREM', K.types, jobtype)
+  end
+end
+
+-- Removes. Where something else wrote the key there is nothing to remove.
+local function drop_waiting(jobtype, priority, id)
+  local kind = redis.call('TYPE', ready_key(jobtype))['ok']
+  if kind ~= 'zset' and kind ~= 'none' then
+    return
+  elseif redis.call('ZREM', ready_key(jobtype), id) == 0 then
+    drop_paged(jobtype, priority, id)
+  end
+  mend_type(jobtype)
+end
