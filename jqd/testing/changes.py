@@ -6,7 +6,7 @@ import msgspec
 
 from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
 from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
-from jqd.testing.members import Entry, FakeMembers, Name
+from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name
 
 
 class FakeChanges(FakeMembers):
@@ -181,7 +181,7 @@ class FakeChanges(FakeMembers):
     # ------------------------------------------------------------ jobs that were in hand at deaths
 
     def _is_suspect(self, job_id: str) -> bool:
-        return self._data.deaths.get(job_id, (0, 0))[0] >= 2
+        return self._data.deaths.get(job_id, (0, 0))[0] >= SUSPECT_DEATHS
 
     def _runs_alone(self, sysid: str) -> bool:
         until_ms, job_id = self._data.alone.get(sysid, (0, ""))

@@ -13,6 +13,8 @@ from jqd.job import Job, Outcome
 from jqd.record import Lane
 from jqd.store import Look, Member, Owner, Release, Renewed, StoreConfig, codec
 
+SUSPECT_DEATHS = 2  # from which on a job runs alone
+
 
 @dataclass(slots=True)
 class Entry:
@@ -325,10 +327,15 @@ class FakeMembers:
             self._data.asked.pop(job_id, None)
             if self._data.early.pop(job_id, None) is None:
                 entry = self._data.entries[job_id]
-                if not died or not self._killed(entry, alone=len(hand) == 1):
+                if not died or not self._killed(entry, alone=len(hand) == 1 and self._is_laid_to(sysid, job_id)):
                     self._put_back(entry, None)
         self._data.alone.pop(sysid, None)
         return len(gone)
+
+    def _is_laid_to(self, sysid: str, job_id: str) -> bool:
+        """Of a suspect a death counts as one alone only where it was run alone: the daemon may have had other hands."""
+        deaths, _ = self._data.deaths.get(job_id, (0, 0))
+        return deaths < SUSPECT_DEATHS or self._data.alone.get(sysid, (0, ""))[1] == job_id
 
     def _killed(self, entry: Entry, *, alone: bool) -> bool:
         """Count a death; whether it was one too many."""

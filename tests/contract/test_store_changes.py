@@ -380,6 +380,20 @@ async def test_a_job_alone_in_hand_at_three_deaths_goes_to_the_dead_set(store_be
     assert await store_bench.state(poison) is State.WAITING
 
 
+async def test_a_death_in_company_is_not_laid_to_a_suspect_though_its_hand_had_nothing_else(
+    store_bench: StoreBench,
+) -> None:
+    suspect = await store_bench.push()
+    for number in range(6):
+        owner = await store_bench.join(f"dies-{number}")
+        assert ids(await company(store_bench, owner)) == [suspect.id], "jobs of another partition may be beside it"
+        await die(store_bench, f"dies-{number}")
+    assert await store_bench.state(suspect) is State.WAITING
+    assert ids(await store_bench.claim(await store_bench.join("dies-6"))) == [suspect.id]
+    await die(store_bench, "dies-6")
+    assert await store_bench.state(suspect) is State.FAILED, "two before it was suspected, and one alone"
+
+
 async def test_a_neighbour_of_poison_never_dies_of_it(store_bench: StoreBench) -> None:
     jobs = [await store_bench.push() for _ in range(2)]
     for number in range(5):

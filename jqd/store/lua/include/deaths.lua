@@ -1,6 +1,7 @@
 -- Daemons' deaths that a job was in hand at. Needs keys. A row of `deaths` is "deaths:deaths alone in hand"; the field
 -- "@<sysid>" names a job that this daemon runs alone, and until when.
--- Gives is_suspect(id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms); runs_alone(sysid, now_ms).
+-- Gives is_suspect(id); is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
+-- runs_alone(sysid, now_ms).
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
 local has_deaths = redis.call('EXISTS', K.deaths) == 1
 
@@ -11,6 +12,13 @@ end
 
 local function is_suspect(id)
   return has_deaths and (deaths_of(id)) >= SUSPECT
+end
+
+-- Whether the death of a daemon with nothing else of ours in hand counts as a death alone. Of a suspect only where it was
+-- run alone: in company the hand may have had jobs of other partitions, which nobody sees here.
+local function is_laid_to(sysid, id)
+  local noted = (has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^%d+ (%S+)$')
+  return noted == id or not is_suspect(id)
 end
 
 local function count_death(id, alone)

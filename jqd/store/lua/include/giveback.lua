@@ -18,7 +18,7 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
     if jobtype then
       expect_kind(ready_key(jobtype), 'ready')
     end
-    local crashes = crash_limit > 0 and row and not has_ended(id) and count_death(id, alone) or 0
+    local crashes = crash_limit > 0 and row and not has_ended(id) and count_death(id, alone and is_laid_to(sysid, id)) or 0
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, CRASHED .. crashes)
