@@ -16,6 +16,7 @@ __all__ = ["fresh_redis", "fresh_valkey", "redis_server", "valkey_server"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-reply", action="store_true", help="each error reply at each command: minutes")
+    parser.addoption("--spread-walks", type=int, help="walks over several partitions, beside one store that has all")
 
 
 @pytest.fixture
