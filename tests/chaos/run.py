@@ -3,23 +3,28 @@
 import itertools
 import random
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import msgspec
+import redis
 import trio
 
 from jqd.errors import StoreError
-from jqd.store import JobView, RedisStore, open_store
+from jqd.jobid import partition_of_name
+from jqd.store import EdgeStore, JobView, Spread, open_store
+from jqd.store.keys import Keys
 from tests.chaos.check import Verdict, check, load
-from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History
+from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
 from tests.chaos.nemesis import LEASE_S, Strike, plan
 from tests.chaos.worker import NAMES, digest
 from tests.live.harness import short_directory
+from tests.store.places import check_places
 
 MSGPACK = {"content-type": "application/msgpack", "accept": "application/json"}
 UNLIMITED = httpx2.Limits()  # who waits for a paused daemon must not keep others from theirs
@@ -45,6 +50,12 @@ class Settings:
     rate: int = 220
     daemons: int = 3
     workers: int = 2
+    servers: int = 1
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Of the cluster."""
+        return self.daemons, self.workers, self.servers
 
 
 class Traffic:
@@ -91,6 +102,8 @@ class Traffic:
     async def _push_once(self, i: int, told: list[dict[str, Any]], body: bytes) -> list[str] | None:
         """Ids of what was taken; empty when nobody knows, None when nothing was sent."""
         number = next(self._pushes)
+        for job in told:
+            job["server"] = partition_of_name(job["key"] or job["name"], len(self._cluster.servers))
         self._history.add("push_invoke", push=number, daemon=f"daemon-{i}", jobs=told)
         try:
             answer = await self._http.post(
@@ -210,22 +223,23 @@ async def chaos(settings: Settings, directory: Path) -> list[str]:
     problems: list[str] = []
     history = History(directory)
     with short_directory() as base, _closing(history):
-        cluster = Cluster(base, history, random.Random(settings.seed + 2), settings.daemons, settings.workers)
+        cluster = Cluster(base, history, random.Random(settings.seed + 2), *settings.size)
         try:
             async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False, limits=UNLIMITED) as http:
                 for edge in cluster.edges:
                     await nursery.start(edge.run)
                 await cluster.start()
                 traffic = Traffic(settings, cluster, history, http)
-                await _open(settings, cluster, history, http)
+                await _introduce(settings, cluster, history, http)
                 async with trio.open_nursery() as running:
-                    strikes = plan(settings.seed, settings.seconds, settings.daemons, settings.workers)
+                    strikes = plan(settings.seed, settings.seconds, *settings.size)
                     running.start_soon(traffic.run, settings.seconds)
                     running.start_soon(Nemesis(cluster, strikes).run)
                 history.add("healed")
                 problems += [f"{name} ended by itself" for name in cluster.fallen()]
                 await _drain(cluster, history, http, await traffic.last_words())
                 await _last_look(cluster, history, traffic)
+                problems += await in_thread(partial(_misplaced, cluster))
                 codes = await cluster.stop()
                 problems += [f"exit codes {codes}, 0 wanted"] if any(codes) else []
                 nursery.cancel_scope.cancel()
@@ -237,7 +251,7 @@ async def chaos(settings: Settings, directory: Path) -> list[str]:
     return problems
 
 
-async def _open(settings: Settings, cluster: Cluster, history: History, http: httpx2.AsyncClient) -> None:
+async def _introduce(settings: Settings, cluster: Cluster, history: History, http: httpx2.AsyncClient) -> None:
     """Note what a reader of the history must know, once every daemon runs and has all workers."""
     history.add(
         "config", lease_s=LEASE_S, renew_s=RENEW_S, timeout_s=TIMEOUT_S, max_retry=MAX_RETRY, heal_s=HEAL_S,
@@ -253,8 +267,7 @@ async def _open(settings: Settings, cluster: Cluster, history: History, http: ht
 
 async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, last: list[str]) -> None:
     """Until nothing waits and no daemon holds anything, or it takes too long: the checker says so then."""
-    async with open_store(cluster.store) as store:
-        await store.look(fresh=False)
+    async with _open(cluster) as store:
         with trio.move_on_after(HEAL_S + 5.0) as patience:
             ended = 0
             while not await _is_quiet(store, cluster, http, last):
@@ -264,7 +277,17 @@ async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, l
             history.add("drained")
 
 
-async def _ended(store: RedisStore) -> int:
+@asynccontextmanager
+async def _open(cluster: Cluster) -> AsyncIterator[EdgeStore]:
+    """The whole store, as this process looks into it."""
+    async with AsyncExitStack() as stack:
+        parts = [await stack.enter_async_context(open_store(part)) for part in cluster.store.parts()]
+        for store in parts:
+            await store.look(fresh=False)
+        yield parts[0] if len(parts) == 1 else Spread(parts, servers=len(parts))
+
+
+async def _ended(store: EdgeStore) -> int:
     try:
         told = await store.stats()
     except StoreError:
@@ -272,7 +295,7 @@ async def _ended(store: RedisStore) -> int:
     return told.ended + told.dead
 
 
-async def _is_quiet(store: RedisStore, cluster: Cluster, http: httpx2.AsyncClient, last: list[str]) -> bool:
+async def _is_quiet(store: EdgeStore, cluster: Cluster, http: httpx2.AsyncClient, last: list[str]) -> bool:
     try:
         for job_id in last:
             view = await store.get_job(job_id)
@@ -282,7 +305,7 @@ async def _is_quiet(store: RedisStore, cluster: Cluster, http: httpx2.AsyncClien
     except StoreError:
         return False
     held = [(await _stats(http, url))["runner"]["in_hand"] for url in cluster.urls]
-    return not (told.waiting or told.scheduled or told.running or any(held))
+    return not (told.unreachable or told.waiting or told.scheduled or told.running or any(held))
 
 
 async def _stats(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
@@ -296,8 +319,7 @@ async def _stats(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
 async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> None:
     """Every acknowledged job as the store has it, a few also as daemons tell it."""
     ids = iter(traffic.acked)
-    async with open_store(cluster.store) as store:
-        await store.look(fresh=False)
+    async with _open(cluster) as store:
 
         async def look() -> None:
             for job_id in ids:
@@ -320,6 +342,18 @@ async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> No
     step = max(1, len(traffic.acked) // FINAL_READS)
     for job_id, url in zip(traffic.acked[::step], itertools.cycle(cluster.urls), strict=False):
         await traffic.read(url, job_id)
+
+
+def _misplaced(cluster: Cluster) -> list[str]:
+    """What is wrong with where jobs lie in the store: each in one place, in hands, sets and pages that are known."""
+    wrong = []
+    for part in cluster.store.parts():
+        with redis.Redis.from_url(part.url) as client:
+            try:
+                check_places(client, Keys(part.prefix, part.partition))
+            except AssertionError as error:
+                wrong.append(f"jobs do not lie where they should in {part.url}: {error}"[:1_000])
+    return wrong
 
 
 def _told(job: dict[str, Any]) -> dict[str, Any]:

@@ -36,7 +36,7 @@ from jqd.store import (
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
-from tests.store.pages import paged, short_pages
+from tests.store.places import check_places, short_pages
 from tests.valkey import Valkey
 
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
@@ -333,28 +333,14 @@ async def walk(real_server: Valkey, seed: int) -> None:
             for step in range(STEPS):
                 await one.step()
                 if step % 10 == 0:
-                    check_places(client, Keys(config.prefix))
+                    check(client, Keys(config.prefix))
+            check(client, Keys(config.prefix))
             await one.compare()
 
 
-def check_places(client: Any, keys: Keys) -> None:
-    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits.
-
-    Nothing else, but what is noted as held before it came: that has no row, and lies in the hand that the note names.
-    """
-    ready = {
-        jobtype: client.zrange(keys.ready(jobtype), 0, -1, withscores=True) + paged(client, keys, jobtype)
-        for jobtype in TYPES
-    }
-    lists = [client.zrange(keys[name], 0, -1) for name in ("later", "ended", "dead")]
-    lists += [client.zrange(keys.held(sysid), 0, -1) for sysid in SYSIDS]
-    lists += [[job_id for job_id, _ in jobs] for jobs in ready.values()]
-    lie = [job_id for ids in lists for job_id in ids]
-    early = client.hgetall(keys["early"])
-    assert sorted(lie) == sorted([*client.hkeys(keys["jobs"]), *early])
-    assert all(client.zscore(keys.held(sysid.decode()), job_id) for job_id, sysid in early.items())
+def check(client: Any, keys: Keys) -> None:
+    """What lies where, what is noted, and which results are kept."""
+    check_places(client, keys)
     noted = [note for note in client.zrange(keys["tomb"], 0, -1) if client.hexists(keys["jobs"], note[1:])]
     assert all(note[:1] in b"cz" for note in noted), "a job uses up its notes, but for an asked cancel and a late end"
-    best = {jobtype.encode(): min(priority for _, priority in jobs) for jobtype, jobs in ready.items() if jobs}
-    assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
     assert set(client.hkeys(keys["result"])) == set(client.zrange(keys["results"], 0, -1))

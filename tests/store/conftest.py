@@ -16,7 +16,20 @@ __all__ = ["fresh_redis", "fresh_valkey", "redis_server", "valkey_server"]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--every-reply", action="store_true", help="each error reply at each command: minutes")
+    parser.addoption("--queue-walks", type=int, default=QUEUE_WALKS, help="walks over a queue that lies in pages")
     parser.addoption("--spread-walks", type=int, help="walks over several partitions, beside one store that has all")
+
+
+QUEUE_WALKS = 6  # of the suite's form
+QUEUE_SERVERS = ("fresh_valkey", "fresh_valkey", "fresh_redis")  # in turns
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test for each seed. The option is known only when this directory was named on the command line."""
+    if "queue_seed" in metafunc.fixturenames:
+        seeds = range(metafunc.config.getoption("--queue-walks", QUEUE_WALKS))
+        walks = [(seed, QUEUE_SERVERS[seed % 3], 50 if seed % 4 == 3 else 1) for seed in seeds]
+        metafunc.parametrize(("queue_seed", "queue_server", "queue_times"), walks)
 
 
 @pytest.fixture

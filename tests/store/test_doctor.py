@@ -21,7 +21,7 @@ from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
 from tests.contract.bench import StoreBench
-from tests.store.pages import short_pages
+from tests.store.places import short_pages
 from tests.store.test_planted import CALLS, Furnished
 from tests.valkey import NO_REDIS, REDIS, Valkey, valkey
 

@@ -1,11 +1,13 @@
 """Jobs far back in a long queue lie in pages (`lua/include/pages.lua`): what waits, comes and goes as if they did not.
 
-Most tests use pages of three jobs; `test_a_long_queue_is_packed` uses those that ship.
+Most tests use pages of three jobs. Random walks have a long form: pytest tests/store -k is_a_queue --queue-walks 200
+(half a second each, every fourth with the pages that ship and many more jobs, some seconds).
 """
 
 import random
 import struct
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +20,12 @@ from jqd.jobid import IdSource
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
-from tests.store.pages import PAGE_MAX, paged, short_pages
+from tests.store.places import PAGE_MAX, check_places, paged, short_pages
+from tests.store.test_planted import dump
 from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
-WALKS, STEPS = 6, 60
+STEPS = 60
 JOURNALS = {1: JOURNAL, 2: OTHER_JOURNAL}
 
 
@@ -178,10 +181,38 @@ async def test_a_page_that_something_else_wrote_is_refused_by_name(bench: StoreB
     assert ids(await bench.claim(owner, limit=2 * PAGE_MAX)) == [job.id for job in jobs[: 2 * PAGE_MAX]]
 
 
+async def test_what_lies_wrong_is_found(bench: StoreBench, client: "redis.Redis") -> None:
+    """By the look that random walks and chaos runs end with."""
+    jobs = await waiting(bench, 8)
+    check_places(client, KEYS)
+    mistakes = [
+        lambda: client.zadd(KEYS.ready("mail"), {jobs[5].id: 0}),
+        lambda: client.lrem(f"{KEYS['page']}:{jobs[0].id}:mail", 1, jobs[1].id),
+        lambda: client.rpush(f"{KEYS['page']}:{jobs[0].id}:mail", jobs[3].id),
+        lambda: client.zrem(f"{KEYS['backlog']}:mail", jobs[3].id),
+        lambda: client.hincrby(KEYS["paged"], "mail", 1),
+        lambda: client.hset(KEYS["paged"], "thumb", 1),
+        lambda: client.rpush(f"{KEYS['page']}:{jobs[1].id}:thumb", "x"),
+        lambda: client.hdel(KEYS["jobs"], jobs[4].id),
+        lambda: client.zadd(KEYS["types"], {"mail": 5}),
+    ]
+    kept = [(key, dump(client, key)) for key in client.scan_iter()]
+    for mistake in mistakes:
+        mistake()
+        with pytest.raises(AssertionError):
+            check_places(client, KEYS)
+        client.flushall()
+        for key, row in kept:
+            client.restore(key, 0, row)
+    check_places(client, KEYS)
+
+
 class Queue:
     """Two journals push, jobs are claimed, come back, are cancelled; `model` says what waits."""
 
-    def __init__(self, seed: int, bench: StoreBench) -> None:
+    def __init__(self, seed: int, bench: StoreBench, times: int = 1) -> None:
+        """`times`: as many jobs as with pages of three."""
+        self.times = times
         self.random = random.Random(seed)
         self.bench = bench
         self.sources = {n: IdSource(journal=n, salt=1, clock=bench.clock) for n in JOURNALS}
@@ -199,7 +230,7 @@ class Queue:
     async def push(self) -> None:
         """Each journal makes some; one of them tells the store, of all that it has."""
         for number, source in self.sources.items():
-            made = source.take(self.random.randint(1, 9)).ids()
+            made = source.take(self.random.randint(1, 9 * self.times)).ids()
             priority = self.random.choice([0, 0, 0, 1])
             self.behind[number] += [Job(job_id, "mail", priority=priority) for job_id in made]
         number = self.random.choice(list(JOURNALS))
@@ -215,7 +246,7 @@ class Queue:
 
     async def claim(self) -> None:
         priorities = self.random.choice([(0,), (1,), (0, 1), (0, 1)])
-        limit = self.random.randint(1, 12)
+        limit = self.random.randint(1, 12 * self.times)
         expected = self.in_order(*priorities)[:limit]
         owner = self.owner
         held = await self.bench.claim(owner, limit=limit, priority_min=min(priorities), priority_max=max(priorities))
@@ -225,7 +256,7 @@ class Queue:
             self.held[one.job.id] = one.fence
 
     async def come_back(self) -> None:
-        back = dict(self.random.sample(sorted(self.held.items()), min(len(self.held), 4)))
+        back = dict(self.random.sample(sorted(self.held.items()), min(len(self.held), 4 * self.times)))
         await self.bench.store.release_jobs(self.owner, back)
         for job_id in back:
             view = await self.bench.view(job_id)
@@ -233,7 +264,7 @@ class Queue:
             del self.held[job_id]
 
     async def cancel(self) -> None:
-        gone = self.random.sample(sorted(self.model), min(len(self.model), 3))
+        gone = self.random.sample(sorted(self.model), min(len(self.model), 3 * self.times))
         await self.bench.cancel(*gone)
         for job_id in gone:
             del self.model[job_id]
@@ -252,7 +283,7 @@ class Queue:
         assert [(one.head_id, one.waiting) for one in found] == ([(order[0], len(order))] if order else [])
         listed, cursor = [], ""
         while True:
-            page = await self.bench.store.list_jobs(State.WAITING, "mail", None, 7, cursor)
+            page = await self.bench.store.list_jobs(State.WAITING, "mail", None, 7 * self.times, cursor)
             listed += [view.id for view in page.jobs]
             cursor = page.cursor
             if not cursor:
@@ -267,15 +298,21 @@ class Queue:
         for _ in range(STEPS):
             step = self.random.choice([self.push, self.push, self.push, self.claim, self.claim, self.come_back])
             await self.random.choice([step, step, step, self.cancel, self.edit, self.look])()
-            in_pages(client)
+            check_places(client, KEYS)
             self.bench.clock.advance(self.random.choice([0, 0.001, 0.005]))
         await self.look()
 
 
-@pytest.mark.parametrize("seed", range(WALKS))
-async def test_a_queue_in_pages_is_a_queue(bench: StoreBench, client: "redis.Redis", seed: int) -> None:
+async def test_a_queue_in_pages_is_a_queue(
+    request: pytest.FixtureRequest, tmp_path: Path, queue_seed: int, queue_server: str, queue_times: int
+) -> None:
     """Claims give what is due, in order, whatever came in whichever order before."""
-    await Queue(seed, bench).walk(client)
+    server: Valkey = request.getfixturevalue(queue_server)
+    clock = ManualClock()
+    with short_pages(tmp_path) if queue_times == 1 else nullcontext(), redis.Redis.from_url(server.url) as client:
+        async with open_store(StoreConfig(url=server.url), now_ms=clock.wall_ms) as store:
+            await store.look(fresh=True)
+            await Queue(queue_seed, StoreBench(store, clock), queue_times).walk(client)
 
 
 async def test_a_locale_changes_no_order(fresh_valkey: Valkey, tmp_path: Path, client: "redis.Redis") -> None:

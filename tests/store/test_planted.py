@@ -14,7 +14,7 @@ from jqd.record import Lane
 from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
-from tests.store.pages import PAGE_MAX, short_pages
+from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field
 from tests.valkey import Valkey
 

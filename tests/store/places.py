@@ -1,4 +1,4 @@
-"""Our scripts with pages so short that a few jobs fill several: what takes thousands of jobs takes five."""
+"""Where jobs lie in a real store; and our scripts with pages so short that a few jobs fill several of them."""
 
 import re
 from collections.abc import Iterator
@@ -49,3 +49,34 @@ def paged(client: Any, keys: Keys, jobtype: str) -> list[tuple[bytes, float]]:
     assert (count is None) == (not found)
     assert int(count or 0) == len(found)
     return found
+
+
+def check_places(client: Any, keys: Keys) -> None:
+    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits.
+
+    Nothing else, but what is noted as held before it came: that has no row, and lies in the hand that the note names.
+    """
+    ready = {
+        jobtype: client.zrange(keys.ready(jobtype), 0, -1, withscores=True) for jobtype in _ends(client, keys, "ready")
+    }
+    for jobtype in _ends(client, keys, "backlog"):
+        ready[jobtype] = ready.get(jobtype, []) + paged(client, keys, jobtype)
+    assert set(_ends(client, keys, "backlog")) == {jobtype.decode() for jobtype in client.hkeys(keys["paged"])}
+    pages = sum(client.zcard(f"{keys['backlog']}:{jobtype}") for jobtype in ready)
+    assert len(_ends(client, keys, "page")) == pages, "a page that nobody knows of"
+    lists = [client.zrange(keys[name], 0, -1) for name in ("later", "ended", "dead")]
+    lists += [client.zrange(keys.held(sysid), 0, -1) for sysid in _ends(client, keys, "held")]
+    lists += [[job_id for job_id, _ in jobs] for jobs in ready.values()]
+    lie = [job_id for ids in lists for job_id in ids]
+    early = client.hgetall(keys["early"])
+    assert sorted(lie) == sorted([*client.hkeys(keys["jobs"]), *early])
+    assert all(client.zscore(keys.held(sysid.decode()), job_id) for job_id, sysid in early.items())
+    best = {jobtype.encode(): min(priority for _, priority in jobs) for jobtype, jobs in ready.items()}
+    assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
+
+
+def _ends(client: Any, keys: Keys, stem: str) -> list[str]:
+    """What follows the stem in each of those keys."""
+    begin = f"{keys[stem]}:"
+    found = client.scan_iter(f"{begin}*", count=1_000)
+    return sorted({key.decode().removeprefix(begin) for key in found})
