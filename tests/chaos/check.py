@@ -7,8 +7,10 @@ Beside them lie the daemons' job logs; their wall clock is mapped by the `clock`
 of a durable queue, and costs about O(events).
 
     config       lease_s, renew_s, timeout_s, max_retry, heal_s         clock          wall_ms
-    push_invoke  push, daemon, jobs [{n, sha, name, plan, delay_s, priority, key}]    plan: ok, retry or failed;
-                 key: the id its pusher chose, and pushes again until it is told that the job was taken
+    push_invoke  push, daemon, jobs [{n, sha, name, plan, delay_s, priority, key, server}]    plan: ok, retry or failed;
+                 key: the id its pusher chose, and pushes again until it is told that the job was taken; server: of the
+                 store, where the job lives: the targets `store` and `edge-I` are those of server 0, `store-K` and
+                 `edge-I-K` those of server K
     push_ok      push, ids            push_fail  push (nothing was taken)            push_info  push (nobody knows)
     cancel_invoke, cancel_ok (204), cancel_info  job                    read           job, t0, state (`unknown`: 404)
     exec_start   job, n, attempt, sha, name, worker, daemon, exec       exec_end       exec, outcome
@@ -35,6 +37,7 @@ TAIL_S = 2.0  # a store that syncs every second may lose so much when it is kill
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
 LAPSE = "runner.stop_work"  # a daemon's log: its lease could not be renewed in time, so it stopped all work in its hand
+GO_ON_S = 2.5  # in which something must start of what lives on servers that nothing is wrong with
 WORK_PER_S = 200  # jobs that three daemons run at least, when nothing is wrong
 TERMINAL = frozenset({"succeeded", "failed", "cancelled"})
 SHOWN_MAX = 5
@@ -58,6 +61,7 @@ class Job:
     acked_t: float = math.inf
     fate: str = "info"
     id: str = ""
+    server: int = 0
 
 
 @dataclass
@@ -138,10 +142,26 @@ class History:
                 if fault.t0 <= t1 and fault.t1 + AFTER_S >= t0:
                     yield fault
 
-    def of_daemon(self, sysid: str) -> tuple[str, str]:
-        """A daemon as the nemesis calls it, and its way to the store."""
+    def server_of(self, job_id: str) -> int:
+        """Of the store, where it lives."""
+        job = self.by_id.get(job_id)
+        if job is None and self.runs.get(job_id):
+            job = self.jobs.get(self.runs[job_id][0].n)
+        return job.server if job else 0
+
+    def store_of(self, job_id: str) -> str:
+        """The server where it lives, as the nemesis calls it."""
+        return called("store", self.server_of(job_id))
+
+    def of_daemon(self, sysid: str, job_id: str) -> tuple[str, str]:
+        """A daemon as the nemesis calls it, and its way to the store of that job."""
         name = self.names.get(sysid, sysid)
-        return name, name.replace("daemon", "edge")
+        return name, called(name.replace("daemon", "edge"), self.server_of(job_id))
+
+
+def called(part: str, server: int) -> str:
+    """A server of the store, or a way to it: the first as if it were the only one."""
+    return f"{part}-{server}" if server else part
 
 
 # ---------------------------------------------------------------- reading
@@ -440,7 +460,7 @@ def states_monotone(h: History) -> Iterator[str]:
             if state == "unknown" and job is not None and read["t0"] > job.acked_t:
                 yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
             changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
-            if ended is not None and changed and not _store_struck(h, ended["t"] - TAIL_S, read["t"]):
+            if ended is not None and changed and not any(h.on(ended["t"] - TAIL_S, read["t"], h.store_of(job_id))):
                 yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
             if state in TERMINAL:
                 ended = read
@@ -479,6 +499,30 @@ def liveness(h: History) -> Iterator[str]:
             yield f"push {number} to {push['daemon']} at {push['t']:.3f}: {end['e']} {end.get('why')}, but it was well"
 
 
+def others_go_on(h: History) -> Iterator[str]:
+    """C15: while one server of the store is struck, and nothing else is, the jobs of the others are started."""
+    for fault in h.faults:
+        if not fault.target.startswith("store") or fault.t1 - fault.t0 < GO_ON_S:
+            continue
+        others = (other for other in h.on(fault.t0 - AFTER_S, fault.t1, *h.touching) if other is not fault)
+        if next(others, None) is not None:
+            continue
+        starts, waiting = [fault.t0, fault.t1], list[tuple[float, float]]()
+        for job in h.acked():
+            if called("store", job.server) == fault.target or job.key is not None or job.id in h.cancels:
+                continue
+            begun = [run.start_t for run in h.runs.get(job.id, [])]
+            starts += (t for t in begun if fault.t0 < t < fault.t1)
+            waiting.append((job.acked_t + job.delay_s, min(begun, default=math.inf)))
+        starts.sort()
+        for before_t, after_t in pairwise(starts):
+            # Of what waited while nothing was started: since when it did, at the earliest.
+            since_t = min((max(due_t, before_t) for due_t, t in waiting if t >= after_t), default=math.inf)
+            if after_t - since_t > GO_ON_S:
+                gap_s = after_t - since_t
+                yield f"{fault.kind} of {fault.target}: from {since_t:.3f} on nothing of the others for {gap_s:.1f} s"
+
+
 RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "C1": no_loss,
     "C2": no_ghosts,
@@ -494,6 +538,7 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "C12": states_monotone,
     "C13": sums_agree,
     "C14": liveness,
+    "C15": others_go_on,
 }
 
 
@@ -504,10 +549,12 @@ def _causes(h: History, before: Run, after: Run) -> Iterator[Fault]:
     """Faults that struck `before` while its end was not known to the store, and before `after` began."""
     claim = before.claim
     taken_t, settled_t = (before.start_t, math.inf) if claim is None else (claim.t, claim.settled_t)
-    name, edge = h.of_daemon(before.daemon)
+    job_id = h.own.get(before.job, before.job)
+    name, edge = h.of_daemon(before.daemon, job_id)
     # A start that comes late, from a worker or daemon that was paused, was struck itself.
-    late = (after.worker, *h.of_daemon(after.daemon)) if after.claim and claim and after.claim.t < claim.t else ()
-    for fault in h.on(taken_t - EPS_S, after.start_t, before.worker, name, edge, *late, "store"):
+    is_late = after.claim and claim and after.claim.t < claim.t
+    late = (after.worker, *h.of_daemon(after.daemon, job_id)) if is_late else ()
+    for fault in h.on(taken_t - EPS_S, after.start_t, before.worker, name, edge, *late, h.store_of(job_id)):
         if fault.t0 <= settled_t + EPS_S or fault.target in late:
             yield fault
 
@@ -531,14 +578,14 @@ def _claimed_after_its_end(h: History, job_id: str) -> Iterator[str]:
             claimed_t = claim.fence / 1e6 - h.offset_s
             if claim.fence <= done.fence or claimed_t <= done.settled_t + EPS_S:
                 continue
-            store = any(h.on(done.settled_t - TAIL_S, claimed_t, "store"))
-            if not (store and any(h.on(done.settled_t - TAIL_S, claimed_t, *h.of_daemon(done.daemon)))):
+            store = any(h.on(done.settled_t - TAIL_S, claimed_t, h.store_of(job_id)))
+            if not (store and any(h.on(done.settled_t - TAIL_S, claimed_t, *h.of_daemon(done.daemon, job_id)))):
                 yield f"job {job_id} was {done.fate} at {done.settled_t:.3f} and claimed again at {claimed_t:.3f}"
 
 
 def _in_hand(h: History, fault: Fault, run: Run) -> bool:
-    claim = run.claim
-    if claim is None or fault.target not in (run.worker, "store", *h.of_daemon(run.daemon)):
+    claim, job_id = run.claim, h.own.get(run.job, run.job)
+    if claim is None or fault.target not in (run.worker, h.store_of(job_id), *h.of_daemon(run.daemon, job_id)):
         return False
     return claim.t - EPS_S <= fault.t1 + AFTER_S and claim.settled_t + EPS_S >= fault.t0
 
@@ -555,7 +602,7 @@ def _may_overlap(fault: Fault, before: Run, after: Run, lease_s: float) -> bool:
     """A dead daemon's next life goes on at once, and a lapse lets go; what it may come back from lasts a lease."""
     if (
         fault.kind == "kill"
-        or fault.target == "store"
+        or fault.target.startswith("store")
         or fault.target == before.worker
         or after.daemon == before.daemon
     ):
@@ -564,7 +611,7 @@ def _may_overlap(fault: Fault, before: Run, after: Run, lease_s: float) -> bool:
 
 
 def _was_paused(h: History, run: Run) -> bool:
-    name, edge = h.of_daemon(run.daemon)
+    name, edge = h.of_daemon(run.daemon, h.own.get(run.job, run.job))
     since_t = run.claim.t if run.claim else run.start_t
     return any(fault.kind != "kill" for fault in h.on(since_t, run.start_t, run.worker, name, edge))
 
@@ -572,10 +619,6 @@ def _was_paused(h: History, run: Run) -> bool:
 def _any_hidden(h: History, t0: float, t1: float) -> bool:
     """Whether a job may have been claimed without a trace: the answer to its claim was lost."""
     return any(h.on(t0, t1, *(target for target in h.touching if not target.startswith("worker"))))
-
-
-def _store_struck(h: History, t0: float, t1: float) -> bool:
-    return any(h.on(t0, t1, "store"))
 
 
 # ---------------------------------------------------------------- verdict
@@ -641,7 +684,7 @@ def _take_overs(h: History, *, alone: bool) -> Iterator[float]:
             if not 0 < at < len(ordered):
                 continue
             held = ordered[at - 1]
-            if held.settled_t <= fault.t0 or h.of_daemon(held.daemon)[0] != fault.target:
+            if held.settled_t <= fault.t0 or h.of_daemon(held.daemon, held.job)[0] != fault.target:
                 continue
             others = (other for other in h.on(fault.t0 - AFTER_S, times[at], *h.touching) if other is not fault)
             if not alone or next(others, None) is None:

@@ -17,7 +17,7 @@ import trio
 
 from jqd.store import StoreConfig
 from tests.chaos.edge import Edge
-from tests.chaos.nemesis import LEASE_S, Strike
+from tests.chaos.nemesis import LEASE_S, Strike, server_name
 from tests.live.harness import ROOT, Daemon
 from tests.valkey import Valkey
 
@@ -62,10 +62,18 @@ class History:
 class Cluster:
     """All processes. Blocking calls run in threads: this process carries the proxies."""
 
-    def __init__(self, base: Path, history: History, source: random.Random, daemons: int = 3, workers: int = 2) -> None:
+    def __init__(
+        self, base: Path, history: History, source: random.Random, daemons: int = 3, workers: int = 2, servers: int = 1
+    ) -> None:
         self.base, self.history = base, history
-        self.server = Valkey(base)
-        self.edges = [Edge(f"edge-{i}", self.server.socket, source) for i in range(daemons)]
+        self.servers = [Valkey(_server_directory(base, number)) for number in range(servers)]
+        """Of the store: each has a partition of it."""
+        self.edges = [
+            Edge(server_name(f"edge-{i}", number), server.socket, source)
+            for number, server in enumerate(self.servers)
+            for i in range(daemons)
+        ]
+        """Of the daemons to the first server, then to the second."""
         self.daemons: list[Daemon | None] = [None] * daemons
         self.workers: list[subprocess.Popen[bytes] | None] = [None] * workers
         self.urls = [""] * daemons
@@ -76,13 +84,21 @@ class Cluster:
         self._lives = 0
 
     @property
+    def server(self) -> Valkey:
+        """Where there is only one."""
+        return self.servers[0]
+
+    @property
     def store(self) -> StoreConfig:
         """How this process itself looks into the store."""
-        return StoreConfig(url=self.server.url)
+        if len(self.servers) == 1:
+            return StoreConfig(url=self.server.url)
+        return StoreConfig(urls=tuple(server.url for server in self.servers))
 
     async def start(self) -> None:
         """The store, the daemons, the workers."""
-        await in_thread(self.server.start)
+        for server in self.servers:
+            await in_thread(server.start)
         async with trio.open_nursery() as nursery:
             for i in range(len(self.daemons)):
                 nursery.start_soon(self.start_daemon, i)
@@ -94,7 +110,7 @@ class Cluster:
         self._lives += 1
         log = self.history.directory / f"jobs-{i}-{self._lives}.jsonl"
         env = {**SETTINGS, **settings, "JQD_LOG__JOB_LOG": str(log)}
-        where = ("--store", self.edges[i].url)
+        where = [part for edge in self.edges[i :: len(self.daemons)] for part in ("--store", edge.url)]
         daemon = await in_thread(partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env))
         self.daemons[i], self._binds[i], self.urls[i] = daemon, daemon.bind, daemon.url
 
@@ -120,12 +136,13 @@ class Cluster:
         self.struck.add(strike.target)
         told = {"id": self._faults, "kind": strike.kind, "target": strike.target}
         self.history.add("nemesis", on="start", **told)
-        part, _, number = strike.target.partition("-")
-        i = int(number or 0)
+        part, *numbers = strike.target.split("-")
+        i = int(numbers[0]) if numbers else 0
         if part == "edge":
-            self.edges[i].misbehave(strike.kind, delay_s=0.2)
+            edge = next(edge for edge in self.edges if edge.name == strike.target)
+            edge.misbehave(strike.kind, delay_s=0.2)
             await trio.sleep(strike.for_s)
-            self.edges[i].mend()
+            edge.mend()
         elif strike.kind == "stop":
             pid = self._pid(part, i)
             os.kill(pid, signal.SIGSTOP)
@@ -165,7 +182,8 @@ class Cluster:
             if worker is not None:
                 worker.kill()
                 worker.wait()
-        self.server.kill()
+        for server in self.servers:
+            server.kill()
 
     def fallen(self) -> list[str]:
         """Daemons and workers that ended by themselves."""
@@ -175,14 +193,14 @@ class Cluster:
 
     def _pid(self, part: str, i: int) -> int:
         if part == "store":
-            return self.server.pid
+            return self.servers[i].pid
         process = self.daemons[i].child if part == "daemon" else self.workers[i]  # type: ignore[union-attr]
         assert process is not None
         return process.pid
 
     async def _kill(self, part: str, i: int) -> None:
         if part == "store":
-            await in_thread(self.server.kill)
+            await in_thread(self.servers[i].kill)
         elif part == "daemon":
             daemon, self.daemons[i] = self.daemons[i], None
             assert daemon is not None
@@ -196,11 +214,17 @@ class Cluster:
 
     async def _start_again(self, part: str, i: int) -> None:
         if part == "store":
-            await in_thread(self.server.start)
+            await in_thread(self.servers[i].start)
         elif part == "daemon":
             await self.start_daemon(i)
         else:
             self.start_worker(i)
+
+
+def _server_directory(base: Path, number: int) -> Path:
+    directory = base / f"server-{number}" if number else base
+    directory.mkdir(exist_ok=True)
+    return directory
 
 
 async def in_thread(work: Callable[[], T]) -> T:

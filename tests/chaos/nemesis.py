@@ -20,6 +20,7 @@ KINDS = (
 SPANS = {"kill": (0.1, 0.6, 1.5), "stop": (0.5, 1.1, 3.0), "drop": (1.0, 2.0)}
 SPANS |= {"delay": (0.5, 1.0), "hole": (0.5, 1.1, 3.0), "cut": (0.5, 1.1, 2.0)}
 STORE_SPANS = (0.1, 0.5, 1.1)  # everybody waits for the store: long is only more waiting
+SERVER_SPANS = (0.5, 1.1, 3.0)  # of one of several, while the jobs of the others go on
 QUIET_S = (1.0, 2.0)
 TWICE = 0.35  # of the strikes come with another one
 
@@ -34,7 +35,12 @@ class Strike:
     target: str
 
 
-def plan(seed: int, seconds: float, daemons: int, workers: int) -> list[Strike]:
+def server_name(part: str, server: int) -> str:
+    """How a server, or a daemon's way to it, is called: the first as if it were the only one."""
+    return f"{part}-{server}" if server else part
+
+
+def plan(seed: int, seconds: float, daemons: int, workers: int, servers: int = 1) -> list[Strike]:
     """Faults with quiet between, for `seconds`. Every kind comes before one comes again."""
     source = random.Random(seed)
     sizes = {"daemon": daemons, "worker": workers, "edge": daemons}
@@ -47,9 +53,11 @@ def plan(seed: int, seconds: float, daemons: int, workers: int) -> list[Strike]:
             if not deck:
                 deck = source.sample(KINDS, len(KINDS))
             kind, part = deck.pop()
-            spans = STORE_SPANS if part == "store" else SPANS[kind]
+            spans = SPANS[kind] if part != "store" else STORE_SPANS if servers == 1 else SERVER_SPANS
             for_s = LEASE_S * source.choice(spans) * source.uniform(0.9, 1.1)
             target = part if part == "store" else f"{part}-{source.randrange(sizes[part])}"
+            if servers > 1 and part in ("store", "edge"):
+                target = server_name(target, source.randrange(servers))
             if any(s.target == target and s.at_s + s.for_s > at_s for s in strikes):
                 continue  # struck already
             strikes.append(Strike(at_s, for_s, kind, target))

@@ -27,6 +27,12 @@ def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_p
     assert figures["faults"] >= 4
 
 
+def test_with_two_servers_each_of_them_is_struck_and_so_are_the_ways_to_both() -> None:
+    targets = {strike.target for strike in plan(3, 300.0, 3, 2, servers=2)}
+    assert {"store", "store-1"} <= targets
+    assert {f"edge-{i}{server}" for i in range(3) for server in ("", "-1")} <= targets
+
+
 def test_a_seed_gives_one_plan_and_every_kind_of_fault_has_its_turn() -> None:
     strikes = plan(3, 300.0, 3, 2)
     assert strikes == plan(3, 300.0, 3, 2)

@@ -354,6 +354,20 @@ def unanswered(s: Story) -> None:
     s.add("push_invoke", 5.0, push=-9, daemon="daemon-0", jobs=[])
 
 
+def held_up_by_another_server(s: Story) -> None:
+    s.fault(10.0, 16.0, "stop", "store-1")
+    s.push(2, 10.5)
+    s.settle("j0002", 16.6, s.claim("j0002", 16.4))
+    s.run("j0002", 16.5)
+    s.add("final", 90.0, job="j0002", state="succeeded")
+
+
+def fault_of_another_server(s: Story) -> None:
+    s.twice(13.0)
+    s.fault(10.15, 10.2, "kill", "store-1")
+    s.fault(10.15, 10.2, "cut", "edge-0-1")
+
+
 PLANTED = [
     ("C1", lost, 2), ("C1", forgotten, 2), ("C1", cancelled_by_nobody, 2), ("C1", cancel_undone, 2),
     ("C1", succeeded_unrun, 2), ("C1", failed_for_nothing, 2), ("C1", success_of_a_failure, 2),
@@ -367,6 +381,7 @@ PLANTED = [
     ("C1 C2 C10", another_id_than_his_own, 3), ("C11", too_often, 2),
     ("C12", risen_from_the_dead, 1), ("C12", unknown, 1), ("C12", changed_at_the_end, 1),
     ("C14", never_drained, 1), ("C14", healthy_and_unwilling, 1), ("C14", unanswered, 1),
+    ("C15", held_up_by_another_server, 2), ("C4", fault_of_another_server, 2),
 ]  # fmt: skip
 
 
@@ -401,6 +416,32 @@ def test_a_pause_or_a_lost_lease_explains_what_a_death_does_not() -> None:
         s.fault(11.0, 14.0, "stop", "daemon-0")
 
     assert found(overlap_after_the_lease) == set()
+
+
+def test_jobs_wait_for_their_own_server_and_a_fault_of_it_explains_what_comes_twice() -> None:
+    def waits(s: Story) -> None:
+        s.fault(10.0, 16.0, "stop", "store-1")
+        s.push(2, 10.5, server=1)
+        s.settle("j0002", 16.6, s.claim("j0002", 16.4))
+        s.run("j0002", 16.5)
+        s.add("final", 90.0, job="j0002", state="succeeded")
+
+    assert found(waits) == set()
+
+    def others_busy_elsewhere(s: Story) -> None:
+        held_up_by_another_server(s)
+        s.fault(11.0, 12.0, "kill", "worker-0")
+
+    assert found(others_busy_elsewhere) == set(), "more than one thing was wrong"
+
+    def twice(s: Story) -> None:
+        s.twice(13.0)
+        for event in s.events:
+            if event.get("e") == "push_invoke" and event["jobs"][0]["n"] == 2:
+                event["jobs"][0]["server"] = 1
+        s.fault(10.15, 10.2, "kill", "store-1")
+
+    assert found(twice) == set()
 
 
 def test_every_rule_has_a_planted_violation() -> None:
