@@ -26,6 +26,8 @@ class Alone:
         self._alone_s = alone_s
         self._partition = 0
         """Whose suspect we wait for, or have."""
+        self._priority = 0
+        """Of the suspect that we wait for: better jobs do not wait with us."""
         self._since_s: float | None = None
         """We take nothing new, so that our hand becomes empty."""
         self._taken_s: float | None = None
@@ -36,7 +38,10 @@ class Alone:
     def judge(self, row: WaitingType, *, empty: bool, partition: int = 0) -> Suspects | None:
         """How suspects are to be taken of this row, or None: take nothing at all now. `empty`: we hold nothing."""
         now_s = self._clock.mono_s()
-        if partition != self._partition and self._is_taken(now_s, empty):
+        if empty and self._taken_s is not None:  # over; who of the partitions looks first may say so
+            self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
+            self._taken_s = None
+        if partition != self._partition and self._is_others(row, now_s):
             return None
         if not row.alone:
             if partition == self._partition:
@@ -44,29 +49,26 @@ class Alone:
             return Suspects.NONE  # one that has come first since the look is taken when that is known
         if partition != self._partition:
             self._partition, self._since_s = partition, None
-        if self._taken_s is not None:
-            if empty:
-                self._others_until_s = now_s + (now_s - self._taken_s) * OTHERS
-                self._taken_s = None
-            return Suspects.NONE
-        if now_s < self._others_until_s:
+        if self._taken_s is not None or now_s < self._others_until_s:
             return Suspects.NONE
         if empty:
             self._since_s, self._taken_s = None, now_s
             return Suspects.ALONE
-        return self._wait(now_s)
+        return self._wait(row, now_s)
 
-    def _is_taken(self, now_s: float, empty: bool) -> bool:
-        """Whether our hand is a suspect's, or is to become empty for it."""
+    def _is_others(self, row: WaitingType, now_s: float) -> bool:
+        """Whether our hand is another partition's suspect's, or is to become empty for one that comes first."""
         if self._since_s is not None and now_s - self._since_s < EMPTYING_S:
-            return True
-        return self._taken_s is not None and not empty and now_s - self._taken_s < self._alone_s
+            if row.priority >= self._priority:
+                return True
+            self._since_s = None  # as in one partition: what is better goes first, and the waiting begins anew
+        return self._taken_s is not None and now_s - self._taken_s < self._alone_s
 
-    def _wait(self, now_s: float) -> Suspects | None:
+    def _wait(self, row: WaitingType, now_s: float) -> Suspects | None:
         if self._since_s is None:
             if now_s < self._again_at_s:
                 return Suspects.COMPANY
-            self._since_s = now_s
+            self._since_s, self._priority = now_s, row.priority
         if now_s - self._since_s < EMPTYING_S:
             return None
         self._since_s, self._again_at_s = None, now_s + AGAIN_S

@@ -136,6 +136,30 @@ def test_when_the_suspect_is_over_others_go_on() -> None:
     assert alone.judge(SUSPECT, empty=True, partition=0) is Suspects.NONE, "others have their turn first"
 
 
+def test_a_suspect_that_is_over_holds_up_nobody_although_its_partition_has_nothing_more() -> None:
+    clock = ManualClock()
+    clock.advance(1)
+    alone = Alone(clock, ALONE_S)
+    assert alone.judge(SUSPECT, empty=True, partition=1) is Suspects.ALONE
+    clock.advance(2)
+    assert alone.judge(OTHER, empty=True, partition=0) is Suspects.NONE
+    assert alone.judge(OTHER, empty=False, partition=0) is Suspects.NONE, "beside what was taken just now"
+    assert alone.judge(OTHER, empty=False, partition=2) is Suspects.NONE
+
+
+def test_better_jobs_do_not_wait_for_a_suspect() -> None:
+    clock = ManualClock()
+    clock.advance(1)
+    alone = Alone(clock, ALONE_S)
+    better = OTHER._replace(priority=-1)
+    assert alone.judge(SUSPECT, empty=False, partition=1) is None
+    assert alone.judge(better, empty=False, partition=0) is Suspects.NONE
+    clock.advance(EMPTYING_S - 1)
+    assert alone.judge(SUSPECT, empty=False, partition=1) is None, "the waiting began anew"
+    clock.advance(2)
+    assert alone.judge(OTHER, empty=False, partition=0) is None
+
+
 def test_nothing_is_taken_anywhere_while_a_hand_is_to_become_empty() -> None:
     clock = ManualClock()
     clock.advance(1)
