@@ -41,7 +41,7 @@ from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
-FORK_RETRY_S = 1.0  # a store that fails while the journal gets a new id is looked at again
+FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
 log = get_logger("daemon")
 
@@ -178,25 +178,31 @@ async def _serve_once(
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
             log.error("daemon.journal_forked", error=str(group.exceptions[0]), journal=journal.journal_id)
-            forked = await _fork(daemon)
+            listener.close()  # whoever pushes tries elsewhere, instead of waiting here
+            forked = await _fork(daemon, stop)
         nursery.cancel_scope.cancel()
     return forked
 
 
-async def _fork(daemon: Daemon) -> bytes:
+async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
     """A new id for this journal directory. What the old one had applied of it is marked as applied for the new one.
 
-    A store that goes away meanwhile is no harm: the id stays as it is, and the next life finds the same.
+    Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
+    took from what the other copy had applied. None when it was told to stop.
     """
-    journal = daemon.journal
-    new = os.urandom(16)
-    try:
-        for partition in daemon.partitions:
-            await hand_down(journal, partition.store, partition.lanes, new.hex())
-    except StoreError as error:
-        log.error("daemon.not_forked", error=str(error))
-        await trio.sleep(FORK_RETRY_S)
-        return bytes.fromhex(journal.journal_id)
+    journal, new = daemon.journal, os.urandom(16)
+    for number, partition in enumerate(daemon.partitions):
+        handed_down = False
+        while not handed_down:
+            try:
+                await hand_down(journal, partition.store, partition.lanes, new.hex())
+                handed_down = True
+            except StoreError as error:
+                log.error("daemon.not_forked", partition=number, error=str(error))
+                with trio.move_on_after(FORK_RETRY_S):
+                    await stop.wait()
+                if stop.is_set():
+                    return None
     log.warning("daemon.forked", journal=new.hex(), before=journal.journal_id)
     return new
 

@@ -8,6 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 import trio
+import trio.lowlevel
+import trio.testing
 
 from jqd.daemon import FORK_RETRY_S, _fork
 from jqd.errors import JournalForked
@@ -30,7 +32,8 @@ async def test_the_new_id_stands_where_the_old_one_did(autojump_clock: None) -> 
         await here.membership.wait_claimable()
         await push(here, 3)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
-        new = await _fork(daemon_of(here))
+        new = await _fork(daemon_of(here), trio.Event())
+        assert new is not None
         assert new.hex() != here.journal.journal_id
         applied = await here.store.applied(new.hex())
         assert applied == await here.store.applied(here.journal.journal_id)
@@ -42,16 +45,55 @@ async def test_lanes_that_never_asked_stand_where_this_life_began_at_most(autoju
     async with house() as here:
         # The store has applied more of this journal than the directory ever held: an older copy.
         await here.store.skip(here.journal.journal_id, Lane.JOBS, 0, 5_000)
-        new = await _fork(daemon_of(here))
+        new = await _fork(daemon_of(here), trio.Event())
+        assert new is not None
         assert await here.store.applied(new.hex()) == dict.fromkeys(Lane, here.journal.opened_at)
 
 
-async def test_a_store_that_is_away_leaves_the_id_as_it_is(autojump_clock: None) -> None:
-    async with house() as here:
+async def test_a_partition_that_is_away_is_waited_for_under_one_new_id(autojump_clock: None) -> None:
+    """A life that was begun meanwhile would push the mark over what it took: those jobs would count as applied."""
+    async with house() as here, trio.open_nursery() as nursery:
+        other = FakeStore(here.clock)
+        both = daemon_of(here)
+        both.partitions.append(SimpleNamespace(store=other, lanes=here.lanes))
+        await push(here, 3)
+        marks = here.journal.opened_at
+        for store in (here.store, other):
+            await store.skip(here.journal.journal_id, Lane.JOBS, 0, 5_000)
+        other.away = "cable"
+        told: list[bytes | None] = []
+
+        async def fork() -> None:
+            told.append(await _fork(both, trio.Event()))
+
+        nursery.start_soon(fork)
+        await trio.sleep(10 * FORK_RETRY_S)
+        assert told == []
+        other.away = None
+        await trio.sleep(2 * FORK_RETRY_S)
+        (new,) = told
+        assert new is not None
+        for store in (here.store, other):
+            assert await store.applied(new.hex()) == dict.fromkeys(Lane, marks)
+        assert len({journal for journal, _ in here.store._data.positions}) <= 2, "no other id was begun meanwhile"
+
+
+async def test_who_is_told_to_stop_does_not_wait_for_a_partition(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
         here.store.away = "cable"
-        began_s = trio.current_time()
-        assert (await _fork(daemon_of(here))).hex() == here.journal.journal_id
-        assert trio.current_time() - began_s >= FORK_RETRY_S
+        stop = trio.Event()
+        told: list[bytes | None] = []
+
+        async def fork() -> None:
+            told.append(await _fork(daemon_of(here), stop))
+
+        nursery.start_soon(fork)
+        await trio.sleep(3)
+        assert told == []
+        stop.set()
+        await trio.lowlevel.checkpoint()
+        await trio.testing.wait_all_tasks_blocked()
+        assert told == [None]
 
 
 # ------------------------------------------------------------ copies of a journal
