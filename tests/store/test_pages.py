@@ -26,6 +26,7 @@ from tests.valkey import Valkey
 
 KEYS = Keys("jqd")
 STEPS = 60
+CALL_JOBS = 500  # as the lanes send them
 JOURNALS = {1: JOURNAL, 2: OTHER_JOURNAL}
 
 
@@ -240,9 +241,10 @@ class Queue:
 
     async def apply(self, number: int, jobs: list[Job]) -> None:
         """As the lane of that journal does."""
-        start = self.at[number]
-        self.at[number] = end = start + len(jobs)
-        await self.bench.store.apply_jobs(JOURNALS[number], start, end, jobs)
+        for first in range(0, len(jobs), CALL_JOBS):
+            chunk, start = jobs[first : first + CALL_JOBS], self.at[number]
+            self.at[number] = end = start + len(chunk)
+            await self.bench.store.apply_jobs(JOURNALS[number], start, end, chunk)
 
     async def claim(self) -> None:
         priorities = self.random.choice([(0,), (1,), (0, 1), (0, 1)])
