@@ -24,7 +24,7 @@ from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
 from jqd.edge import address_of, bind, serve_http, url_of
-from jqd.errors import JournalForked, StoreError
+from jqd.errors import JournalForked, JqdError, StoreError
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
@@ -139,8 +139,7 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     """
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not config.store.is_own:
-        for part in config.store.parts():
-            await watch_over(part).start()
+        await _look_at_all(config.store.parts())
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
@@ -157,6 +156,23 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
+
+
+async def _look_at_all(parts: Sequence[StoreConfig]) -> None:
+    """Before anything is begun: a server that hangs costs its time once. Raises ConfigError, StoreUnsafe."""
+    refused: dict[int, JqdError] = {}
+
+    async def look(part: StoreConfig) -> None:
+        try:
+            await watch_over(part).start()
+        except JqdError as error:
+            refused[part.partition] = error  # raised below, outside the nursery, as what it is
+
+    async with trio.open_nursery() as nursery:
+        for part in parts:
+            nursery.start_soon(look, part)
+    if refused:
+        raise refused[min(refused)]
 
 
 async def _serve_once(

@@ -4,9 +4,11 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from jqd.daemon import _look_at_all
 from jqd.errors import StoreAway, StoreUnsafe
 from jqd.finding import Finding, Severity
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_nothing
+from jqd.store import StoreConfig
 
 BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
 ODD = Finding("version", Severity.WARN, "the server is old", "holes", "update it")
@@ -90,6 +92,25 @@ async def test_a_store_that_is_away_does_not_keep_a_daemon_from_starting(server:
     with capture_logs() as logs:
         await Watch(server.examine, accept_loss=False).start()
     assert [line["event"] for line in logs] == ["watch.store_away"]
+
+
+async def test_all_partitions_are_looked_at_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Servers that hang cost their time once; of several that refuse the first is told, and not in a group."""
+    here, all_here = set[int](), trio.Event()
+
+    def watch_over(part: StoreConfig) -> Watch:
+        async def examine() -> list[Finding]:
+            here.add(part.partition)
+            if len(here) == 3:
+                all_here.set()
+            await all_here.wait()
+            return [BAD] if part.partition else []
+
+        return Watch(examine, accept_loss=False)
+
+    monkeypatch.setattr("jqd.daemon.watch_over", watch_over)
+    with trio.fail_after(60), pytest.raises(StoreUnsafe, match="allkeys-lru"):
+        await _look_at_all(StoreConfig("redis://a", partitions=3).parts())
 
 
 async def test_loss_that_is_accepted_stops_nothing_and_is_told(server: Server) -> None:
