@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, enqueue, journal, scale, space, start
+from bench import e2e, enqueue, journal, memory, scale, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -17,9 +17,18 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "start": start.run,
     "space": space.run,
     "scale": scale.run,
+    "memory": memory.run,
     "e2e": e2e.run,
 }
-SHORT_JOBS = {"journal": 20_000, "enqueue": 200_000, "start": 100_000, "space": 20_000, "scale": 50_000, "e2e": 10_000}
+SHORT_JOBS = {
+    "journal": 20_000,
+    "enqueue": 200_000,
+    "start": 100_000,
+    "space": 20_000,
+    "scale": 50_000,
+    "memory": 60_000,
+    "e2e": 10_000,
+}
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""What a claim and a completion cost the store with few jobs waiting, many, and many jobtypes; and its memory.
+"""What a claim and a completion cost the store with few jobs waiting, many, and many jobtypes.
 
 Three stores lie side by side in one Valkey, and take turns: the figures are ratios of one run. What was taken is put
 back before the next turn, so that as many wait as before.
@@ -39,7 +39,6 @@ class Place:
         self.claims_s: list[float] = []
         self.ends_s: list[float] = []
         self.looks_s: list[float] = []
-        self.argument_bytes = 0
         self.wrong = 0
         self._store, self._owner = store, owner
         self._ids = IdSource(journal=journal_number(JOURNAL), salt=7, clock=SystemClock())
@@ -54,7 +53,6 @@ class Place:
             ids = self._ids.take(count).ids()
             now_ms = SystemClock().wall_ms()  # as a pushed job has it: a date next to the one in its id
             made = [Job(i, next(self._types), argument=next(self._arguments), created_at_ms=now_ms) for i in ids]
-            self.argument_bytes += sum(len(job.argument) for job in made)
             await self._store.apply_jobs(JOURNAL, *self._range(Lane.JOBS), made)
             jobs -= count
 
@@ -87,26 +85,23 @@ class Place:
 
 
 def run(jobs: int) -> Result:
-    """Costs with `jobs` waiting over those with a thousand, and bytes per waiting job beside its argument."""
+    """Costs with `jobs` waiting over those with a thousand. What they cost in memory: bench/memory.py."""
     return trio.run(_run, jobs)
 
 
 async def _run(jobs: int) -> Result:
     sizes = {"few": (FEW, 1), "many": (jobs, 1), "types": (jobs, max(1, jobs // JOBS_PER_TYPE))}
     places: dict[str, Place] = {}
-    used_bytes: list[int] = []
     async with AsyncExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()))
         url = await stack.enter_async_context(open_embedded(Path(directory)))
         for name, (waiting, types) in sizes.items():
             store = await stack.enter_async_context(open_store(StoreConfig(url, name)))
             places[name] = await _filled(store, waiting, types)
-            used_bytes.append((await store.stats()).used_memory)
-        overhead_bytes = (used_bytes[1] - used_bytes[0] - places["many"].argument_bytes) / jobs
         for _ in range(ROUNDS):
             for place in places.values():
                 await place.turn()
-    return _result(places, jobs, overhead_bytes)
+    return _result(places, jobs)
 
 
 async def _filled(store: RedisStore, jobs: int, types: int) -> Place:
@@ -117,7 +112,7 @@ async def _filled(store: RedisStore, jobs: int, types: int) -> Place:
     return place
 
 
-def _result(places: dict[str, Place], jobs: int, overhead_bytes: float) -> Result:
+def _result(places: dict[str, Place], jobs: int) -> Result:
     few = places["few"]
     figures = {
         "claim_us": statistics.median(few.claims_s) * 1e6,
@@ -130,7 +125,6 @@ def _result(places: dict[str, Place], jobs: int, overhead_bytes: float) -> Resul
         figures[f"end_{name}_ratio"] = statistics.median(place.ends_s) / statistics.median(few.ends_s)
     figures |= {
         "look_types_ratio": statistics.median(places["types"].looks_s) / statistics.median(few.looks_s),
-        "bytes_over_argument": overhead_bytes,
         "jobs": float(jobs),
     }
     return Result("scale", figures, ok=not any(place.wrong for place in places.values()))
