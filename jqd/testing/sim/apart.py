@@ -9,8 +9,11 @@ from typing import Any
 from jqd.control import Control
 from jqd.daemon import Daemon
 from jqd.loops import ingest as ingest_module
+from jqd.loops.alone import Alone
 from jqd.loops.retention import Retention
 from jqd.record import Lane
+from jqd.store import Suspects
+from jqd.testing.members import FakeMembers
 from jqd.testing.sim.mistake import Mistake, Real, mistake
 
 
@@ -72,6 +75,20 @@ def _round_of(daemon: Daemon, real: Real) -> Callable[[Any], Awaitable[int]]:
     return round_
 
 
+def _laid_to_whoever_is_there(real: Real) -> Real:
+    def is_laid_to(self: FakeMembers, sysid: str, job_id: str) -> bool:
+        return True
+
+    return is_laid_to
+
+
+def _take_in_company(real: Real) -> Real:
+    def judge(self: Alone, row: Any, *, empty: bool, partition: int = 0) -> Suspects:
+        return Suspects.COMPANY
+
+    return judge
+
+
 def _applied_where_the_first_is(real: Real) -> Real:
     async def wait_applied(self: Any, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         return bool(await real(self, lane, position, timeout_s, [0]))
@@ -117,11 +134,20 @@ APART: dict[str, Mistake] = {
         partitions=2,
     ),
     "own-hand-only": mistake(
-        "kill",
-        55,
+        "poison",
+        5,
         "company",
         "a job that runs alone is taken when the hand of its own partition is empty",
         (Daemon, "__init__", _own_hand_only),
+        partitions=2,
+    ),
+    "laid-to-all": mistake(
+        "poison",
+        6,
+        "innocent",
+        "a death is laid to a job that was alone in the hand of its partition",
+        (FakeMembers, "_is_laid_to", _laid_to_whoever_is_there),
+        (Alone, "judge", _take_in_company),
         partitions=2,
     ),
     "wait-for-all": mistake(

@@ -21,7 +21,7 @@ import trio
 from jqd.job import Fate, State
 from jqd.jobid import partition_of
 from jqd.testing.sim.loop import EPOCH_MS
-from jqd.testing.sim.plan import STORE, Plan
+from jqd.testing.sim.plan import POISON, STORE, Plan
 
 DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
 
@@ -242,6 +242,10 @@ class History:
                 self.wrong(f"lost: job {number} counts as failed, but no attempt of it did")
         if not self.plan.kinds:
             self._check_calm()
+        if self.plan.kinds == {POISON}:
+            for number in sorted(self.crashed):
+                if not self.plan.works[number].is_poison:
+                    self.wrong(f"innocent: job {number} is in the dead set for deaths that another job caused")
 
     def _is_poison(self, story: Story) -> bool:
         """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""

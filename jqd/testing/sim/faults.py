@@ -21,6 +21,7 @@ With several partitions a fault of the store befalls one of them or all. Kinds t
 
 absent    one partition is away from its first moment, or a few seconds on, until all is mended
 trim      journals keep nothing that all partitions have
+poison    one or two jobs kill whatever daemon has them run
 """
 
 import random
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are planned
 JUMP_MS = 3_600_000
+MURDER_S = 0.5  # until what a job killed is started again
 SLOW_TAIL_S = 4.0  # what was asked of a slow store in its last moment is answered by then
 POINTS = (
     "before renew_sysid",
@@ -146,6 +148,11 @@ class Nemesis:
         self._world.history.note("kill", node.name)
         node.kill()
         self._world.spawn(self._start_after, node, fault.span_s * (3 if fault.part > 0.85 else 1))
+
+    def murder(self, node: Node, life: Life) -> None:
+        """A job kills the daemon that had it run."""
+        if node.life is life and not life.dead:
+            self._kill_now(node, Fault(trio.current_time(), "kill", self._world.nodes.index(node), MURDER_S, 0.0))
 
     async def _start_after(self, node: Node, after_s: float) -> None:
         until_s = trio.current_time() + after_s

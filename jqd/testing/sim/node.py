@@ -146,7 +146,9 @@ class Node:
             life.links = world.links(self, life)
             daemon = life.daemon = Daemon(self.config, journal, life.links, self.clock, source)
             pool = world.workers.pool(
-                started=lambda job_id, number: world.started(life, job_id, number), dead=lambda: life.dead
+                started=lambda job_id, number: world.started(life, job_id, number),
+                dead=lambda: life.dead,
+                murder=lambda: world.nemesis.murder(self, life),
             )
             for partition in daemon.partitions:
                 runner: Any = partition.runner

@@ -37,8 +37,8 @@ SOLO = 0.6  # share of runs with one kind of fault only: what it alone must not 
 JOBTYPES = ("a", "b")
 PARTITIONS_MAX = 4
 SPREAD_TYPES = ("a", "b", "d", "e")  # some of them live in each of two, three or four partitions
-ABSENT, TRIM = "absent", "trim"
-APART_KINDS = (ABSENT, TRIM)
+ABSENT, TRIM, POISON = "absent", "trim", "poison"
+APART_KINDS = (ABSENT, TRIM, POISON)
 """Kinds for stores of several partitions: see `faults.py`."""
 LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag")
 """What may happen while the journals keep no more than they must."""
@@ -46,6 +46,8 @@ CALM_KINDS = frozenset((ABSENT, "kill", "pause", "stop", "restart", "wipe", "rol
 """With these alone the partitions that are there are as quick as ever."""
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals
+POISONS = 0.1  # and of those in which some jobs kill
+POISONOUS = 2  # of the jobs at most: each takes five daemons with it
 ONE_OF_THEM = 0.75  # share of faults of the store that befall one partition; the others: all of them
 
 
@@ -69,9 +71,14 @@ class Work:
     delay_s: float
     """0: at once."""
     attempts: tuple[tuple[str, float], ...]
-    """How each ends, and after how many seconds: ok, error, failed, die, silent, or refuse (503)."""
+    """How each ends, and after how many seconds: ok, error, failed, die, silent, refuse (503), or murder."""
     cancels: tuple[tuple[float, int], ...]
     """When (seconds after its push) it is cancelled, through which daemon."""
+
+    @property
+    def is_poison(self) -> bool:
+        """Whether it kills its daemon."""
+        return self.attempts[0][0] == "murder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +129,10 @@ def make_plan(seed: int, kinds: frozenset[str] | None = None, partitions: int = 
         numbers = tuple(range(len(works), len(works) + size))
         works += [_work(source, nodes, types, "workers" in kinds) for _ in numbers]
         pushes.append(Push(at_s, source.randrange(nodes), numbers))
+    if POISON in kinds:
+        poison = ("murder", source.uniform(0.0, 0.3))
+        for number in source.sample(range(len(works)), POISONOUS):
+            works[number] = replace(works[number], attempts=(poison,), timeout_s=30.0)
     often = sorted(kinds.difference(APART_KINDS))
     faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
     if partitions > 1:
@@ -143,6 +154,8 @@ def _kinds_apart(source: random.Random) -> frozenset[str]:
         return frozenset((ABSENT, *source.sample(sorted(CALM_KINDS - {ABSENT}), source.randint(0, 2))))
     if chosen < ABSENCES + TRIMS:
         return frozenset((TRIM, *source.sample(LOSES_NOTHING, source.randint(1, 3))))
+    if chosen < ABSENCES + TRIMS + POISONS:
+        return frozenset((POISON,))
     return _kinds(source)
 
 

@@ -38,11 +38,14 @@ class Workers:
         self._spawn = spawn
         self._begun: dict[int, int] = {}
 
-    def pool(self, *, started: Started, dead: Callable[[], bool]) -> "Pool":
-        """The connections of one life of a daemon. `started`: told of each job (id, number) when a worker has it."""
-        return Pool(self, self._source, started, dead)
+    def pool(self, *, started: Started, dead: Callable[[], bool], murder: Callable[[], None]) -> "Pool":
+        """The connections of one life of a daemon. `started`: told of each job (id, number) when a worker has it.
 
-    def begin(self, jobs: list[dict[str, Any]], started: Started) -> "Exchange":
+        `murder` kills that daemon.
+        """
+        return Pool(self, self._source, started, dead, murder)
+
+    def begin(self, jobs: list[dict[str, Any]], started: Started, murder: Callable[[], None]) -> "Exchange":
         """A request came in whole."""
         ends = []
         for job in jobs:
@@ -60,7 +63,7 @@ class Workers:
         for job in jobs:
             self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
             started(job["job_id"], job["argument"])
-        self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)])
+        self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)], murder)
         return exchange
 
 
@@ -97,7 +100,7 @@ class Exchange:
                 yield chunk
 
 
-async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]]) -> None:
+async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]], murder: Callable[[], None]) -> None:
     """One after the other, as a worker with one hand does."""
     for job_id, how, after_s in jobs:
         await trio.sleep(after_s)
@@ -113,6 +116,8 @@ async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]]) -> None:
                 return
             case "silent":
                 return
+            case "murder":
+                murder()
     exchange.close()
 
 
@@ -134,11 +139,19 @@ class Response:
 class Pool:
     """Stands in for the pool of connections (`httpcore2.AsyncConnectionPool`)."""
 
-    def __init__(self, workers: Workers, source: random.Random, started: Started, dead: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        workers: Workers,
+        source: random.Random,
+        started: Started,
+        dead: Callable[[], bool],
+        murder: Callable[[], None],
+    ) -> None:
         self._workers = workers
         self._source = source
         self._started = started
         self._dead = dead
+        self._murder = murder
 
     @asynccontextmanager
     async def stream(
@@ -161,6 +174,6 @@ class Pool:
             exchange = Exchange(405)  # it takes no such calls
             exchange.close()
         else:
-            exchange = self._workers.begin(_decoder.decode(content)["jobs"], self._started)
+            exchange = self._workers.begin(_decoder.decode(content)["jobs"], self._started, self._murder)
         await trio.lowlevel.checkpoint()
         yield Response(exchange, exchange.status)
