@@ -66,6 +66,10 @@ class StoreRefused(StoreError):
     """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
 
 
+class StoreMisplaced(StoreRefused):
+    """This was begun as another partition of the store, or of another number of them: nothing is sent there."""
+
+
 class StoreUnsafe(StoreRefused):
     """The store is set up so that it would lose jobs. The message says which setting and how to mend it."""
 

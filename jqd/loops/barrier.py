@@ -60,7 +60,8 @@ class Barrier:
         self._reap = reap
         self._claims = claims
         self._jobs = lanes[Lane.JOBS]
-        self._jobs.hold()
+        for lane in lanes.values():
+            lane.hold()  # nothing goes to a store that nobody looked at: it may not be ours
         self._through_in: str | None = None  # the life of the store we last came through in
         self._suspect: str | None = None  # a life in which positions went back
         self._expects_old = False  # positions that went back are no news
@@ -104,6 +105,8 @@ class Barrier:
             self._suspect = None
         untouched = self._through_in is None and self._journal.opened_at == 0
         look = await self._store.look(fresh=untouched)
+        for ending in ENDINGS:
+            self._lanes[ending].let_go()
         calm = look.settled and self._through_in is None
         self._membership.looked(look)
         self._expects_old = look.identity != self._through_in is not None

@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from jqd.clock import SystemClock
-from jqd.errors import ConfigError, StoreAway, StoreChanged
+from jqd.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
@@ -83,6 +83,10 @@ class Connection:
         self._client = _client(self._config, self._connections, accepted.run_id, self._finder)
         self._scripts = self._scripts.on(self._client)
         before.connection_pool.disconnect(inuse_connections=False)
+
+    def refuse(self, reason: str) -> None:
+        """Send nothing more before the next look."""
+        self._accepted.changed = reason
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Run a script. Raises StoreAway, StoreChanged, StoreRefused and the script's own errors."""
@@ -170,6 +174,11 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
                 )
             probe.accept(Accepted(run_id))
             answer = await probe.call("look", token_hex(8), run_id, history, int(fresh), self._config.place)
+        except StoreMisplaced as error:
+            # What we would do there is not what is to be done there, and so far anybody was good enough.
+            for connection in (self._bulk, self._beat, self._waiting):
+                connection.refuse(str(error))
+            raise
         finally:
             probe.close()
         life, settled = (*codec.list_of(self._keys, "life", answer), None)[:2]

@@ -13,7 +13,16 @@ from typing import Any
 
 import redis
 
-from jqd.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged, StoreError, StoreRefused, SysidTaken
+from jqd.errors import (
+    PositionMismatch,
+    StaleOwner,
+    StoreAway,
+    StoreChanged,
+    StoreError,
+    StoreMisplaced,
+    StoreRefused,
+    SysidTaken,
+)
 from jqd.store.keys import KINDS, Keys
 
 _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
@@ -156,7 +165,7 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
     if name == "JQD_SYSID_TAKEN":
         return SysidTaken(f"another living daemon uses this sysid (epoch {detail}): a copied data directory?")
     if name == "JQD_PARTITION":
-        return StoreRefused(f"{call}: the store was begun as partition {detail}; `jqd doctor` says what to do")
+        return StoreMisplaced(f"{call}: the store was begun as partition {detail}; `jqd doctor` says what to do")
     if name == "JQD_WRONG_TYPE" and detail in KINDS:
         key = keys[detail] + (":…" if detail in ("ready", "held") else "")
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")

@@ -7,11 +7,11 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import StaleOwner, StoreAway, StoreChanged
+from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreMisplaced
 from jqd.job import Fate, Held, Outcome, State
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
-from jqd.store import JobView, Owner
+from jqd.store import JobView, Look, Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from tests.loops.house import House, TrioClock, house, offer, until
@@ -42,6 +42,30 @@ async def test_the_first_daemon_of_a_store_nobody_used_claims_at_once(autojump_c
         await here.join(nursery)
         await here.membership.wait_claimable()
         assert trio.current_time() - began_s < here.membership.config.renew_s
+        nursery.cancel_scope.cancel()
+
+
+async def test_nothing_is_sent_to_a_store_that_could_not_be_looked_at(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be another partition: what is not its own would be passed over, and never come to it."""
+    async with house() as here, trio.open_nursery() as nursery:
+        look = here.store.look
+
+        async def misplaced(*, fresh: bool) -> Look:
+            raise StoreMisplaced("begun as another one")
+
+        monkeypatch.setattr(here.store, "look", misplaced)
+        (job_id,) = await push(here)
+        await end(here, job_id, 1)
+        await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
+        await here.join(nursery)
+        await until(lambda: here.barrier.pace.reason is not None)
+        await trio.sleep(10)
+        assert await here.store.applied(here.journal.journal_id) == dict.fromkeys(Lane, 0)
+        monkeypatch.setattr(here.store, "look", look)
+        for lane in here.lanes.values():
+            await lane.wait_caught_up(here.journal.end)
         nursery.cancel_scope.cancel()
 
 

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from jqd.clock import ManualClock
-from jqd.errors import StoreRefused
+from jqd.errors import StoreChanged, StoreMisplaced
 from jqd.finding import Finding, Severity
 from jqd.job import Job
 from jqd.jobid import ALPHABET, IdSource
@@ -96,8 +96,13 @@ async def test_another_number_of_partitions_is_refused_and_never_looked_into(
         wrong = StoreConfig(fresh_valkey.url, partitions=count).parts()
         for part in wrong[:3]:
             assert codes(await examine(part)) == ["partitions"]
-            with pytest.raises(StoreRefused, match=rf"begun as partition {part.partition}/3"):
-                await begin(part)
+            async with open_store(part) as store:
+                with pytest.raises(StoreMisplaced, match=rf"begun as partition {part.partition}/3"):
+                    await store.look(fresh=True)
+                with pytest.raises(StoreChanged, match=rf"begun as partition {part.partition}/3"):
+                    await store.apply_cancels("a" * 32, 0, 1, ["0" * 26])
+                with pytest.raises(StoreChanged):
+                    await store.wait_durable()
     assert client.hgetall("{jqd:0}:life") == before
     # Emptied, it may be anything.
     client.flushall()
@@ -113,7 +118,7 @@ async def test_what_was_begun_before_places_were_noted_is_the_whole_store(
     assert await examine(alone) == []
     first, second = StoreConfig(fresh_valkey.url, partitions=2).parts()
     assert codes(await examine(first)) == ["partitions"]
-    with pytest.raises(StoreRefused, match="begun as partition 0/1"):
+    with pytest.raises(StoreMisplaced, match="begun as partition 0/1"):
         await begin(first)
     assert await examine(second) == [], "its place is another one's verdict"
     await begin(alone)
