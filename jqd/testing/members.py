@@ -305,6 +305,7 @@ class FakeMembers:
                 self._data.asked.pop(job_id, None)
             if self._data.early.get(job_id) == (owner.sysid, fence):
                 del self._data.early[job_id]
+                self._data.asked.pop(job_id, None)
 
     def _put_back(self, entry: Entry, due_ms: int | None, last: Outcome | None = None) -> None:
         """Out of a hand, not ended: cancelled when that was asked for, else ready or later."""
