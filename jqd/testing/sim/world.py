@@ -144,17 +144,17 @@ class World:
         self._check_company(life, job_id, number)
 
     def _check_company(self, life: Life, job_id: str, number: int) -> None:
-        """A job that runs alone has the hand for itself, whatever other partitions hold."""
+        """A job that runs alone has the whole hand for itself, over all partitions, until the store has its end."""
         assert life.daemon is not None
+        sysid = life.daemon.control.sysid
         in_hand = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
         for store in self.stores:
-            until_ms, suspect = store._data.alone.get(life.daemon.control.sysid, (0, ""))
-            if until_ms <= self.clock.wall_ms() or suspect not in in_hand:
+            if not store._runs_alone(sysid):
                 continue
-            if company := sorted(in_hand - {suspect}) if suspect == job_id else [job_id]:
-                self.history.wrong(
-                    f"company: job {number} started by {life.label}: {suspect} runs alone, not {company}"
-                )
+            _, suspect = store._data.alone[sysid]
+            company = sorted(in_hand - {suspect}) if suspect == job_id else [job_id]
+            if company and suspect in in_hand:
+                self.history.wrong(f"company: job {number} started by {life.label}: {suspect} is to run alone")
 
     def part_of(self, life: Life, job_id: str) -> Partition:
         """The part of that life which a job belongs to."""
