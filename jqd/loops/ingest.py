@@ -7,10 +7,15 @@ is somebody else's: another copy of this journal lives, or this directory is an 
 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one script call
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
+
+Of a backlog a few chunks are sent without waiting for the answers to those before them: the store does them in order,
+and refuses each that begins where it does not stand. What comes meanwhile gathers until all is answered.
 """
 
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
 import trio
@@ -22,7 +27,8 @@ from jqd.loops.pace import Pace
 from jqd.record import Lane
 from jqd.store import Store
 
-RESERVE_RECORDS = 4_000  # records read ahead: some 20 ms of decoding, eight script calls
+RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
+FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
 CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
 CHUNK_BYTES = 1 << 20
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
@@ -37,12 +43,23 @@ class Chunk(NamedTuple, Generic[Record]):
     records: list[Record]
 
 
-class Stretch(NamedTuple, Generic[Record]):
+@dataclass(slots=True, eq=False)
+class Flight(Generic[Record]):
+    """A chunk that was sent, until it is known that the store has applied it."""
+
+    start: int
+    end: int
+    records: list[Record]
+    """None: all up to `end` belongs to other lanes."""
+    error: StoreError | None = None
+
+
+class Stretch(NamedTuple):
     """What was read in one go."""
 
     token: Reservation
-    chunks: Iterator[Chunk[Record]]
-    """Decoded one by one, as they are asked for."""
+    end: int
+    """Of its last chunk; what lies behind that belongs to other lanes."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -84,9 +101,10 @@ class Ingest(Generic[Record]):
         self._recheck = True  # the store is to be asked before anything else
         self._rechecks = 0
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
-        # Sent from that position, but the answer was lost: sent again as it is, first of all.
-        self._unanswered: tuple[int, Chunk[Record]] | None = None
-        self._ahead: Stretch[Record] | None = None  # read already, while the store was at work on what is before it
+        # Not known to be applied, one behind the other. When answers were lost they are sent again as they are, first
+        # of all: only then does the store recognise a repeat, and are their waiters told.
+        self._flights: deque[Flight[Record]] = deque()
+        self._stretches: deque[Stretch] = deque()  # read and sent, not rsync'd yet
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
         self._free = trio.Event()
@@ -105,10 +123,6 @@ class Ingest(Generic[Record]):
                 if not self._free.is_set():
                     with trio.CancelScope() as self._waiting:
                         await self._free.wait()
-                    continue
-                if self._unanswered is not None:
-                    await self._apply(*self._unanswered)
-                    self._seek(self._position or 0)
                     continue
                 await self._step()
             except PositionMismatch as mismatch:
@@ -169,109 +183,127 @@ class Ingest(Generic[Record]):
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
-        if self._unanswered is not None and position not in (self._unanswered[0], self._unanswered[1].end):
-            # It begins where the store does not stand: sent from there it would skip what is between.
-            self._unanswered = None
+        self._settle(position)
+        if self._flights and self._flights[0].start != position:
+            # They begin where the store does not stand: sent from there they would skip what is between.
+            self._flights.clear()
         self._seek(position)
         self._advance(position)
 
     async def _step(self) -> None:
-        here, self._ahead = self._ahead or await self._fetch(), None
-        if here is None:
-            self._tell()  # all that is durable was looked at
-            if self._recheck or not self._free.is_set():
-                return  # said while the disk was waited for: nobody would wake us
-            with trio.CancelScope() as self._waiting:
-                await self._journal.wait_readable(self.lane, self._reader)
-            return
-        failed: StoreError | None = None
+        """Send what is unanswered, or else what is to be read, and wait for all answers."""
+        again, whole = list(self._flights), False
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._fetch_behind, here)
-            try:
-                done = await self._apply_all(here)
-            except StoreError as error:
-                done, failed = False, error  # raised below, outside the nursery, as what it is
-                nursery.cancel_scope.cancel()
-        if done:
-            self._journal.rsync(here.token)
-        else:
-            # Whatever stopped us, the range is read again from the position the store remembers.
-            self._journal.read_cancel(here.token)
-            if self._position is not None:
-                self._seek(self._position)
-        if failed is not None:
+            with trio.CancelScope() as self._waiting:
+                for flight in again:
+                    if not self._stopped:
+                        await self._send(nursery, flight)
+                whole = not again and await self._read_on(nursery)
+        assert self._position is not None
+        if not whole or self._flights:
+            # Whatever stopped us, what was read is read again from the position the store remembers.
+            self._seek(self._position)
+        if self._flights and not self._stopped:
+            failed = self._flights[0].error
+            assert failed is not None, "a call that is over was answered or failed"
             raise failed
 
-    async def _fetch(self) -> Stretch[Record] | None:
-        token = self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self._reader)
-        if token is None:
-            return None
-        slices = await self._journal.read(token)
-        return Stretch(token, chunks(slices, self._rules.decode, self._rules.size_bytes, self._rules.mine))
-
-    async def _fetch_behind(self, here: Stretch[Record]) -> None:
-        """Read what comes next while the store is at work: reading takes as long as applying when frames are small."""
-        end = here.token.end
-        self._ahead = await self._fetch()
-        if self._ahead is not None and self._ahead.token.start != end:
-            self._recheck = True  # it took longer than a reservation lasts, so all was given back: begin anew
-
-    async def _apply_all(self, here: Stretch[Record]) -> bool:
-        """Whether the whole stretch is in the store now."""
-        chunk = next(here.chunks, None)
-        while chunk is not None:
-            chunk = await self._apply_and_prepare(chunk, here.chunks)
-            if self._recheck or not self._free.is_set():
+    async def _read_on(self, nursery: trio.Nursery) -> bool:
+        """Send what is durable, or wait for something that is. Whether all that was reserved was sent."""
+        end: int | None = None
+        while (token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self._reader)) is not None:
+            if end is not None and token.start != end:
+                self._stretches.clear()  # it took longer than a reservation lasts, so all was given back: begin anew
                 return False
-        await self._skip_to(here.token.end)
-        return not self._recheck
+            durable = token.end
+            slices = await self._journal.read(token)
+            for chunk in chunks(slices, self._rules.decode, self._rules.size_bytes, self._rules.mine):
+                if not await self._send_behind(nursery, chunk):
+                    return False
+            if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
+                return False
+            self._stretches.append(Stretch(token, self._end))
+            self._finish_stretches()
+            if token.end == durable:
+                return True
+            end = token.end
+        if end is None:
+            self._tell()  # all that is durable was looked at
+            if not self._stopped:  # said while the disk was waited for: nobody would wake us
+                await self._journal.wait_readable(self.lane, self._reader)
+        return True
+
+    @property
+    def _stopped(self) -> bool:
+        return self._recheck or not self._free.is_set()
+
+    @property
+    def _end(self) -> int:
+        """Up to where all was sent."""
+        assert self._position is not None
+        return self._flights[-1].end if self._flights else self._position
+
+    async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record]) -> bool:
+        """Send it when there is room; whether it was sent."""
+        while len(self._flights) >= FLIGHTS_MAX:
+            await self._moved.wait()
+        if self._stopped:
+            return False
+        self._flights.append(flight := Flight(self._end, chunk.end, chunk.records))
+        await self._send(nursery, flight)
+        return True
+
+    async def _send(self, nursery: trio.Nursery, flight: Flight[Record]) -> None:
+        flight.error = None
+        self._sent_end = max(self._sent_end, flight.end)
+        nursery.start_soon(self._fly, flight)
+        await trio.lowlevel.checkpoint()  # so that it is on its way before the next
+
+    async def _fly(self, flight: Flight[Record]) -> None:
+        try:
+            await self._apply(flight)
+        except StoreError as error:
+            if flight not in self._flights:
+                return  # one behind it was answered, so it was done
+            flight.error = error
+            if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
+                self._recheck = True  # one before it may have been done after this answer
+            self._waiting.cancel()
+        else:
+            self.pace.went_well()
+            self._settle(flight.end)
+
+    async def _apply(self, flight: Flight[Record]) -> None:
+        journal_id = self._journal.journal_id
+        if flight.records:
+            await self._rules.apply(journal_id, flight.start, flight.end, flight.records)
+        else:
+            await self._store.skip(journal_id, self.lane, flight.start, flight.end)
+
+    def _settle(self, position: int) -> None:
+        """The store has applied all up to there, whatever became of the answers."""
+        while self._flights and self._flights[0].end <= position:
+            flight = self._flights.popleft()
+            self._advance(flight.end)
+            if flight.records:
+                self._rules.applied(flight.records)
+                self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
-        """Read on from there; what was read ahead is void."""
-        self._ahead = None
+        """Read on from there; what was reserved is void."""
+        self._stretches.clear()
         self._journal.seek(self.lane, position, self._reader)
-
-    async def _apply_and_prepare(self, chunk: Chunk[Record], ahead: Iterator[Chunk[Record]]) -> Chunk[Record] | None:
-        """Apply a chunk, and decode the next one while the store is at work on it: it has a core of its own."""
-        assert self._position is not None
-        start, failed = self._position, list[StoreError]()
-
-        async def apply() -> None:
-            try:
-                await self._apply(start, chunk)
-            except StoreError as error:
-                failed.append(error)  # raised below, outside the nursery, as what it is
-
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(apply)
-            await trio.lowlevel.checkpoint()  # the call is on its way
-            following = next(ahead, None)
-        if failed:
-            raise failed[0]
-        return following
-
-    async def _apply(self, start: int, chunk: Chunk[Record]) -> None:
-        # The same chunk until it is answered: only then does the store recognise a repeat, and are its waiters told.
-        self._unanswered = start, chunk
-        self._sent_end = max(self._sent_end, chunk.end)
-        await self._rules.apply(self._journal.journal_id, start, chunk.end, chunk.records)
-        self._unanswered = None
-        self.pace.went_well()
-        self._advance(chunk.end)
-        self._rules.applied(chunk.records)
-        self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(chunk.records))
-
-    async def _skip_to(self, end: int) -> None:
-        """What is left of the range belongs to other lanes. The store is told now and then only: it costs a call."""
-        assert self._position is not None
-        if end - self._position >= SKIP_BYTES:
-            self._sent_end = max(self._sent_end, end)
-            await self._store.skip(self._journal.journal_id, self.lane, self._position, end)
-            self._advance(end)
 
     def _advance(self, position: int) -> None:
         self._position = position
+        self._finish_stretches()
         self._tell()
+
+    def _finish_stretches(self) -> None:
+        """What was read is in the store: its range is done."""
+        assert self._position is not None
+        while self._stretches and self._stretches[0].end <= self._position:
+            self._journal.rsync(self._stretches.popleft().token)
 
     def _tell(self) -> None:
         self._moved.set()

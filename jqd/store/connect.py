@@ -5,8 +5,8 @@ behind our back. A call that is cancelled still finishes in its thread, so its c
 """
 
 import re
-from collections.abc import AsyncIterator, Callable, Collection
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
 from functools import partial
 from secrets import token_hex
@@ -19,17 +19,20 @@ from redis.retry import Retry
 
 from jqd.clock import SystemClock
 from jqd.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
+from jqd.record import Lane
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
+from jqd.store.line import Line
 from jqd.store.looks import LookMethods
 from jqd.store.scripts import OtherServer, Scripts, translate
 from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.sysid import SysidMethods
 
+LINES = len(Lane)  # each may have a connection of its own, beside those of other calls
 HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
 MORE_SCHEMES = ("redis+cluster://", "redis+sentinel://", "rediss+cluster://", "rediss+sentinel://")
@@ -51,7 +54,7 @@ class Accepted:
 
 
 class Connection:
-    """Calls from trio, done in threads; at most `connections` at once, all to the accepted server."""
+    """Calls from trio, done in threads; at most `connections` at once and one a lane, all to the accepted server."""
 
     def __init__(
         self,
@@ -65,8 +68,9 @@ class Connection:
         self._limiter = trio.CapacityLimiter(connections)
         self._now_ms = now_ms
         self._accepted = Accepted()
-        self._client = _client(config, connections, "", finder)
+        self._client = _client(config, connections + LINES, "", finder)
         self._scripts = Scripts(self._client, keys)
+        self._lines: dict[Lane, Line] = {}
 
     @property
     def identity(self) -> str:
@@ -80,8 +84,9 @@ class Connection:
         """
         before = self._client
         self._accepted = accepted
-        self._client = _client(self._config, self._connections, accepted.run_id, self._finder)
+        self._client = _client(self._config, self._connections + LINES, accepted.run_id, self._finder)
         self._scripts = self._scripts.on(self._client)
+        self._lines = {}
         before.connection_pool.disconnect(inuse_connections=False)
 
     def refuse(self, reason: str) -> None:
@@ -92,6 +97,18 @@ class Connection:
         """Run a script. Raises StoreAway, StoreChanged, StoreRefused and the script's own errors."""
         now_ms = self._now_ms() if self._now_ms is not None else 0
         return await self._in_thread(partial(self._scripts.call, name, (now_ms, *arguments)))
+
+    async def call_behind(self, lane: Lane, name: str, *arguments: Any) -> object:
+        """As `call`, but done behind all earlier calls of this lane, without waiting for their answers."""
+        if lane not in self._lines:
+            self._lines[lane] = Line(self._client.connection_pool)
+        scripts, now_ms = self._scripts, self._now_ms() if self._now_ms is not None else 0
+        work = scripts.words(name, (now_ms, *arguments)), partial(scripts.words, name, (now_ms, *arguments), whole=True)
+        with self._refusing_others():
+            try:
+                return await self._lines[lane].call(*work)
+            except redis.RedisError as error:
+                raise translate(error, name, self._keys) from error
 
     async def info(self, *sections: str) -> dict[str, object]:
         """Facts about the server. Raises StoreAway, StoreRefused."""
@@ -112,11 +129,17 @@ class Connection:
         return await self._in_thread(run)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
+        with self._refusing_others():
+            return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=False)
+
+    @contextmanager
+    def _refusing_others(self) -> Iterator[None]:
+        """Once another store answered, nothing is sent any more before the next look. Raises StoreChanged."""
         accepted = self._accepted
         if accepted.changed:
             raise StoreChanged(accepted.changed)
         try:
-            return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=False)
+            yield
         except StoreChanged as error:
             accepted.changed = str(error)
             raise

@@ -158,6 +158,9 @@ class Store(EdgeStore, Protocol):
         ...
 
     # ------------------------------------------------------------ journal → store
+    #
+    # Calls of one lane may be made before those made earlier are answered. They are done in the order in which they
+    # were made; what follows a call that fails is refused (PositionMismatch) or not sent (StoreAway).
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """Add jobs and move this lane's position from `start` to `end`, in one step.

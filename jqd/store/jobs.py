@@ -44,6 +44,10 @@ class Caller(Protocol):
         """Run a script; `now_ms` is put before the arguments."""
         ...
 
+    async def call_behind(self, lane: Lane, name: str, *arguments: Any) -> object:
+        """The same, done behind what was called before for this lane, without waiting for the answers to that."""
+        ...
+
     async def info(self, *sections: str) -> dict[str, object]:
         """Facts about the server."""
         ...
@@ -80,7 +84,8 @@ class JobMethods:
         number = journal_number(journal_id)
         newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
         last = (last_field(number), newest)
-        await self._caller.call("apply_jobs", *self._lane(journal_id, Lane.JOBS, start, end), *last, changes, *flat)
+        lane = self._lane(journal_id, Lane.JOBS, start, end)
+        await self._caller.call_behind(Lane.JOBS, "apply_jobs", *lane, *last, changes, *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""
@@ -116,13 +121,14 @@ class JobMethods:
             flat += (int(one.fate), one.job_id, one.fence, codec.encode_outcome(one), _extra(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
-        answer = await self._caller.call("apply_outcomes", *lane, *limits, *flat)
+        answer = await self._caller.call_behind(Lane.OUTCOMES, "apply_outcomes", *lane, *limits, *flat)
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
         """See Store."""
         bound(job_ids)
-        await self._caller.call("apply_cancels", *self._lane(journal_id, Lane.CANCELS, start, end), *job_ids)
+        lane = self._lane(journal_id, Lane.CANCELS, start, end)
+        await self._caller.call_behind(Lane.CANCELS, "apply_cancels", *lane, *job_ids)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         """See Store."""
@@ -139,7 +145,7 @@ class JobMethods:
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
         """See Store."""
-        await self._caller.call("skip", *self._lane(journal_id, lane, start, end))
+        await self._caller.call_behind(lane, "skip", *self._lane(journal_id, lane, start, end))
 
     # ------------------------------------------------------------ store → runner
 

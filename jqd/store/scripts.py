@@ -101,16 +101,20 @@ class Scripts:
     def call(self, name: str, arguments: tuple[Any, ...], on: "redis.Redis | None" = None) -> object:
         """Run a script with all keys and these arguments, on a given connection or any. Raises errors of ours only."""
         execute: Callable[..., object] = self._execute if on is None else on.execute_command
-        script = self._scripts[name]
-        keys = self._keys.all
         try:
             try:
-                return execute("EVALSHA", script.sha, len(keys), *keys, *arguments)
+                return execute(*self.words(name, arguments))
             except redis.exceptions.NoScriptError:
                 # The server was restarted or its scripts were flushed: sending the source loads it again.
-                return execute("EVAL", script.source, len(keys), *keys, *arguments)
+                return execute(*self.words(name, arguments, whole=True))
         except redis.RedisError as error:
             raise translate(error, name, self._keys) from error
+
+    def words(self, name: str, arguments: tuple[Any, ...], *, whole: bool = False) -> tuple[Any, ...]:
+        """The command that runs a script with all keys and these arguments. `whole`: it brings the source along."""
+        script, keys = self._scripts[name], self._keys.all
+        head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
+        return *head, len(keys), *keys, *arguments
 
     def info(self, *sections: str) -> dict[str, object]:
         """Facts about the server."""

@@ -26,7 +26,7 @@ from jqd.journal.commit import Commits, Refusal
 from jqd.journal.segment import Segment, Walker
 from jqd.journal.writer import Start, Writer
 from jqd.loops.barrier import Barrier
-from jqd.loops.ingest import Chunk, Ingest
+from jqd.loops.ingest import Flight, Ingest
 
 Plant = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given what it takes the place of, the mistaken one."""
@@ -195,13 +195,11 @@ def _forget_ids(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def apply(self: Ingest[Any], start: int, chunk: Chunk[Any]) -> None:
+    async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
         journal_id = self._journal.journal_id
-        self._sent_end = max(self._sent_end, chunk.end)
-        await self._store.skip(journal_id, self.lane, start, chunk.end)
-        self._advance(chunk.end)
-        await self._rules.apply(journal_id, chunk.end, chunk.end, chunk.records)
-        self._rules.applied(chunk.records)
+        await self._store.skip(journal_id, self.lane, flight.start, flight.end)
+        self._settle(flight.end)
+        await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply
 

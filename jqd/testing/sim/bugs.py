@@ -7,7 +7,7 @@ Eleven of them are those that the model of the protocol was checked with. Each s
 seed from which on it is found soon.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,12 +18,11 @@ from jqd.job import Job, Outcome, State
 from jqd.loops import barrier as barrier_module
 from jqd.loops import dispatch as dispatch_module
 from jqd.loops.barrier import Barrier
-from jqd.loops.ingest import Chunk, Ingest
+from jqd.loops.ingest import Flight, Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.settle import Settle
 from jqd.record import Lane, encode_cancels
-from jqd.runner.ledger import Ledger
 from jqd.runner.runner import Runner
 from jqd.store import Look, Member, Owner, Renewed
 from jqd.testing.members import Entry, FakeMembers
@@ -35,23 +34,22 @@ from jqd.testing.store import FakeStore
 
 
 def _advance_first(real: Real) -> Real:
-    async def apply(self: Ingest[Any], start: int, chunk: Chunk[Any]) -> None:
+    async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
         journal_id = self._journal.journal_id
-        self._sent_end = max(self._sent_end, chunk.end)
-        await self._store.skip(journal_id, self.lane, start, chunk.end)
-        self._advance(chunk.end)
-        await self._rules.apply(journal_id, chunk.end, chunk.end, chunk.records)
-        self._rules.applied(chunk.records)
+        await self._store.skip(journal_id, self.lane, flight.start, flight.end)
+        self._settle(flight.end)
+        await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply
 
 
 def _resend_from_anywhere(real: Real) -> Real:
     def go_to(self: Ingest[Any], position: int) -> None:
-        unanswered = self._unanswered
+        unanswered = [flight for flight in self._flights if flight.end > position]
         real(self, position)
-        if unanswered is not None:
-            self._unanswered = position, unanswered[1]
+        if unanswered and not self._flights:
+            unanswered[0].start = position
+            self._flights.extend(unanswered)
 
     return go_to
 
@@ -182,14 +180,6 @@ def _let_go_when_written(real: Real) -> Real:
     return write
 
 
-def _settle_by_id(real: Real) -> Real:
-    def settled(self: Ledger, claims: Iterable[tuple[str, int]]) -> None:
-        here = ((job_id, self.find(job_id)) for job_id, _ in claims)
-        real(self, [(job_id, entry.held.fence) for job_id, entry in here if entry is not None])
-
-    return settled
-
-
 def _drop_all(real: Real) -> Real:
     def stop_work(self: Runner) -> None:
         real(self)
@@ -277,13 +267,6 @@ MISTAKES: dict[str, Mistake] = {
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
-    ),
-    "settle-by-id": mistake(
-        "wipe,lag,slow",
-        18,
-        "again",
-        "what is told of one claim of a job ends a later claim of it, too",
-        (Ledger, "settled", _settle_by_id),
     ),
     "drop-on-doubt": mistake(
         "lag,lost", 18, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)

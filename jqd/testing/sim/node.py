@@ -17,6 +17,7 @@ from jqd.daemon import Daemon
 from jqd.errors import JournalError, JournalRefused
 from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
+from jqd.loops import ingest as ingest_module
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
@@ -27,6 +28,7 @@ from jqd.testing.sim.worker import HOSTS, SLOTS
 
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more
+CHUNKS = (ingest_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
 
@@ -74,15 +76,22 @@ async def _serve(app: Any, listener: Any, *, stopped: Callable[..., Any], task_s
 
 
 @contextlib.contextmanager
-def without_edge() -> Iterator[None]:
-    """Daemons are built without sockets for the time of the block."""
-    module: Any = daemon_module
-    real = {name: getattr(module, name) for name in ("Api", "serve_http", "url_of")}
-    module.Api, module.serve_http, module.url_of = _Edge, _serve, lambda listener: "http://sim"
+def without_edge(chunk_records: int) -> Iterator[None]:
+    """Daemons are built without sockets, and send so many records at a time, for the time of the block."""
+    daemon: Any = daemon_module
+    exchanged: list[tuple[Any, str, Any]] = [
+        (daemon, "Api", _Edge),
+        (daemon, "serve_http", _serve),
+        (daemon, "url_of", lambda listener: "http://sim"),
+        (ingest_module, "CHUNK_RECORDS", chunk_records),
+    ]
+    real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]
     try:
+        for module, name, value in exchanged:
+            setattr(module, name, value)
         yield
     finally:
-        for name, value in real.items():
+        for module, name, value in real:
             setattr(module, name, value)
 
 
