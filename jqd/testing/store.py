@@ -83,6 +83,9 @@ class FakeStore(FakeLooks):
                 self._put_back(entry, self._now_ms() + one.delay_ms if one.delay_ms else None, last)
             else:
                 self._finish(one, entry)
+        elif self._beats_cancel(one, entry):
+            self._data.cancelled.discard(one.job_id)
+            entry.score = self._keep(one)
         elif entry.place in ("ended", "dead") or not self._counts(one, entry) or self._began(one.job_id) >= one.fence:
             self._note_late_end(one, entry)
             return False
@@ -91,6 +94,11 @@ class FakeStore(FakeLooks):
         else:
             self._finish(one, entry)
         return True
+
+    def _beats_cancel(self, one: Outcome, entry: Entry) -> bool:
+        """A success did run: it beats the cancel that ended its job, in whatever order both come."""
+        ended_so = entry.place == "ended" and one.job_id in self._data.cancelled
+        return ended_so and one.fate is Fate.SUCCEEDED and self._began(one.job_id) < one.fence
 
     def _counts(self, one: Outcome, entry: Entry) -> bool:
         """A success did run; any outcome counts of a claim the store has forgotten, unless it knows a later one."""

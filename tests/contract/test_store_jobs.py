@@ -1,12 +1,14 @@
 """What becomes of jobs, on the fake and on a real Valkey."""
 
+from itertools import permutations
+
 import msgspec
 import pytest
 
 from jqd.errors import PositionMismatch
 from jqd.job import NIL, Fate, Held, Job, State
 from jqd.jobid import IdSource, journal_number
-from jqd.record import Lane
+from jqd.record import Lane, cancel_of
 from jqd.store import OnItsWay, Promoted, WaitingType
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
@@ -248,6 +250,49 @@ async def test_a_cancel_after_the_end_changes_nothing(store_bench: StoreBench) -
     await store_bench.cancel(job.id)
     assert await store_bench.state(job) is State.FAILED
     assert not (await store_bench.view(job)).cancel_asked
+
+
+@pytest.mark.parametrize("order", list(permutations(("job", "cancel", "success"))), ids="-".join)
+@pytest.mark.parametrize("number", [0, 1 << 52])
+async def test_a_success_beats_a_cancel_in_whatever_order_they_come(
+    store_bench: StoreBench, order: tuple[str, ...], number: int
+) -> None:
+    """It did run. `number`: up to which change the cancel is meant, for a job that was on its way."""
+    job = store_bench.make(keep_result=True)
+    for what in order:
+        match what:
+            case "job":
+                await store_bench.add(job)
+            case "cancel":
+                await store_bench.cancel(cancel_of(job.id, number))
+            case _:
+                assert await store_bench.settle(outcome_of(job, Fate.SUCCEEDED)) == []
+    view = await store_bench.view(job)
+    assert (view.state, view.result, view.cancel_asked) == (State.SUCCEEDED, b"\x05", False)
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
+    assert await store_bench.settle(outcome_of(job, Fate.SUCCEEDED)) == [job.id], "once"
+
+
+async def test_a_success_beats_the_end_of_a_cancelled_attempt_in_the_same_call(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    jobs = [await store_bench.push(keep_result=True) for _ in range(2)]
+    held = await store_bench.claim(owner)
+    await store_bench.cancel(*(job.id for job in jobs))
+    earlier = [msgspec.structs.replace(outcome_of(one.job, Fate.SUCCEEDED), fence=one.fence - 1) for one in held]
+    told = [outcome(held[0], Fate.FAILED), earlier[0], outcome(held[1], Fate.RETRY), earlier[1]]
+    assert await store_bench.settle(*told) == []
+    for job in jobs:
+        view = await store_bench.view(job)
+        assert (view.state, view.result) == (State.SUCCEEDED, b"\x05")
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 2, 0)
+
+
+async def test_a_failure_does_not_beat_a_cancel_that_ended_the_job(store_bench: StoreBench) -> None:
+    job = await store_bench.push()
+    await store_bench.cancel(job.id)
+    for fate in (Fate.FAILED, Fate.DEAD, Fate.RETRY):
+        assert await store_bench.settle(outcome_of(job, fate)) == [job.id]
+    assert await store_bench.state(job) is State.CANCELLED
 
 
 @pytest.mark.parametrize("fate", list(Fate))

@@ -139,6 +139,18 @@ local function finish_late(one, sysid)
   end
 end
 
+-- A success of a job that lies among the ended as cancelled: it did run, and beats the cancel in whatever order both
+-- come. Returns whether it is one.
+local function succeed_after_all(one)
+  local ended_so = one.fate == SUCCEEDED and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) == CANCELLED
+  if not ended_so or began(one.id) >= one.fence then
+    return false
+  end
+  redis.call('ZADD', K.ended, keep_result(one), one.id)
+  redis.call('HSET', K.outcome, one.id, one.packed)
+  return true
+end
+
 -- Of a job in somebody's hand that has not come yet: what is noted of it takes it out of that hand.
 local function note_early(one, sysid)
   local new = note(one)
@@ -174,6 +186,10 @@ local stale = {}
 local in_hand = holders(ids)
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
+  if over[one.id] and one.fate == SUCCEEDED then
+    write_endings()  -- how it ended counts below
+    over[one.id] = nil
+  end
   if hold and early_holder(one.id) then
     if (hold.fence == one.fence or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
@@ -201,10 +217,10 @@ for _, one in ipairs(outcomes) do
       finish_late(one, hold and hold.sysid)
       in_hand[one.id] = nil
     end
-  else
-    if not over[one.id] and one.fate ~= RETRY and has_ended(one.id) then
-      note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
-    end
+  elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
+    table.insert(stale, one.id)
+  elseif not succeed_after_all(one) then
+    note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
     table.insert(stale, one.id)
   end
 end
