@@ -289,7 +289,7 @@ def no_loss(h: History) -> Iterator[str]:
         done = any(run.outcome == "ok" for run in h.runs.get(job.id, []))
         if state not in TERMINAL:
             yield f"job {job.id} (n={job.n}) was acknowledged and is {state} at the end"
-        elif job.id in h.cancelled_t and state != "cancelled":
+        elif job.id in h.cancelled_t and state != "cancelled" and not _had_begun(h, job.id, state):
             yield f"job {job.id} was cancelled with 204 and is {state} at the end"
         elif state == "cancelled" and not asked:
             yield f"job {job.id} is cancelled, but nobody asked for it"
@@ -460,11 +460,13 @@ def states_monotone(h: History) -> Iterator[str]:
             if state == "unknown" and job is not None and read["t0"] > job.acked_t:
                 yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
             changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
+            changed = changed and not _had_begun(h, job_id, state)
             if ended is not None and changed and not any(h.on(ended["t"] - TAIL_S, read["t"], h.store_of(job_id))):
                 yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
             if state in TERMINAL:
                 ended = read
-        if ended is not None and h.final.get(job_id, ended["state"]) != ended["state"]:
+        final = h.final.get(job_id)
+        if ended is not None and final not in (None, ended["state"]) and not _had_begun(h, job_id, final):
             yield f"job {job_id} was read as {ended['state']} and is {h.final[job_id]} at the end"
 
 
@@ -562,6 +564,15 @@ def _causes(h: History, before: Run, after: Run) -> Iterator[Fault]:
 def _all_causes(h: History, runs: list[Run]) -> Iterator[Fault]:
     for before, after in pairwise(runs):
         yield from _causes(h, before, after)
+
+
+def _had_begun(h: History, job_id: str, state: str | None) -> bool:
+    """Whether it succeeded although it was cancelled: a run had begun before the 204, whose end came after it."""
+    if state != "succeeded" or job_id not in h.cancels:
+        return False
+    t = h.cancelled_t.get(job_id, math.inf)
+    runs = (run for run in h.runs.get(job_id, []) if run.outcome == "ok" and run.start_t <= t)
+    return any(run.claim is None or run.claim.settled_t > t - EPS_S or t == math.inf for run in runs)
 
 
 def _timed_out(h: History, run: Run) -> bool:

@@ -444,6 +444,22 @@ def test_jobs_wait_for_their_own_server_and_a_fault_of_it_explains_what_comes_tw
     assert found(twice) == set()
 
 
+def test_a_run_that_had_begun_before_the_204_may_succeed_after_it() -> None:
+    def late_success(s: Story) -> None:
+        job = s.push(2, 10.0)
+        fence = s.claim(job, 10.1)
+        s.run(job, 10.2, 4.0)
+        s.fault(10.3, 13.0, "stop", "daemon-0")  # another took its jobs over, and let this one wait
+        s.add("cancel_invoke", 12.4, job=job)
+        s.add("cancel_ok", 12.5, job=job)
+        s.add("read", 12.8, job=job, t0=12.7, state="cancelled")
+        s.settle(job, 14.3, fence)
+        s.add("read", 15.0, job=job, t0=14.9, state="succeeded")
+        s.add("final", 90.0, job=job, state="succeeded")
+
+    assert found(late_success) == set()
+
+
 def test_every_rule_has_a_planted_violation() -> None:
     assert {code for codes, _, _ in PLANTED for code in codes.split()} | {"C13"} == set(RULES)
 

@@ -42,7 +42,7 @@ APART_KINDS = (ABSENT, TRIM, POISON)
 """Kinds for stores of several partitions: see `faults.py`."""
 LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag")
 """What may happen while the journals keep no more than they must."""
-CALM_KINDS = frozenset((ABSENT, "kill", "pause", "stop", "restart", "wipe", "rollback"))
+CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wipe", "rollback"))
 """With these alone the partitions that are there are as quick as ever."""
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals

@@ -7,8 +7,8 @@ and should do the next thing with it:
     in the store        some daemon is there, may claim from its partition, and workers have room
     in a hand           that daemon is there and trusts its lease, and workers have room
 
-and only as long as it has not been started at all, nobody cancelled it, and no job has to run alone, for which all
-others wait as they should.
+and only as long as it has not been started at all, nobody cancelled it, and no job of a partition that is there has to
+run alone, for which all others wait as they should.
 """
 
 from typing import TYPE_CHECKING
@@ -95,6 +95,7 @@ class Progress:
         return [
             job_id
             for number, store in enumerate(self._world.stores)
+            if number != self._absent
             for job_id, (deaths, _) in store._data.deaths.items()
             if deaths >= SUSPECT and job_id in (entries := self._entries(number)) and entries[job_id].place in OPEN
         ]
