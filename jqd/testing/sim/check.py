@@ -20,7 +20,6 @@ import trio
 
 from jqd.job import Fate, State
 from jqd.jobid import partition_of
-from jqd.testing.sim.loop import EPOCH_MS
 from jqd.testing.sim.plan import POISON, STORE, Plan
 
 DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
@@ -76,6 +75,8 @@ class Loss(NamedTuple):
 
     at_s: float
     partition: int
+    clock_ms: int
+    """By the store's own clock, which may be set wrong."""
 
 
 class Slow(NamedTuple):
@@ -211,9 +212,9 @@ class History:
         One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
         slow that this daemon takes its new seat only after the lease that others wait for it.
         """
-        losses = [loss.at_s for loss in self._losses_of(story) if attempt.at_s <= loss.at_s]
-        wrong = any(attempt.fence > (EPOCH_MS + loss_s * 1000) * 1000 for loss_s in losses)
-        late = any(self._slow(story, loss_s, now_s) for loss_s in losses if loss_s <= now_s)
+        losses = [loss for loss in self._losses_of(story) if attempt.at_s <= loss.at_s]
+        wrong = any(attempt.fence > loss.clock_ms * 1000 for loss in losses)
+        late = any(self._slow(story, loss.at_s, now_s) for loss in losses if loss.at_s <= now_s)
         return wrong or late or self._away(story, attempt.node, attempt.at_s, now_s)
 
     def _cancel_forgotten(self, story: Story, at_s: float, node: str, now_s: float) -> bool:

@@ -212,7 +212,7 @@ class Nemesis:
         return [self._world.weathers[number] for number in self._partitions(fault)]
 
     def _lose(self, number: int) -> None:
-        self._world.history.losses.append(Loss(trio.current_time(), number))
+        self._world.history.losses.append(Loss(trio.current_time(), number, self._world.clock.wall_ms()))
 
     async def _take_images(self) -> None:
         while True:
