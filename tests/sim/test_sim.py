@@ -13,7 +13,7 @@ from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.plan import PARTITIONS_MAX, SPREAD_TYPES, TRIM
 
 SEEDS = 500
-APART_SEEDS = 40  # over two partitions, and over three
+APART_SEEDS = 20  # over two partitions, and over three
 CHUNK = 10  # seeds of one test, so that processes share them evenly
 
 

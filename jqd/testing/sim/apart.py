@@ -127,7 +127,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        49,
+        72,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
@@ -160,7 +160,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        35,
+        109,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_applied", _applied_where_the_first_is),
@@ -168,7 +168,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        4,
+        28,
         "again",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

@@ -281,7 +281,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        14,
+        18,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
