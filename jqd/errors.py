@@ -39,6 +39,10 @@ class JournalVersion(JournalError):
     """A segment was written by a newer jqd. It is left untouched; run that version, or newer."""
 
 
+class JournalStuck(JournalError):
+    """A read did not go on, which is a mistake of ours. Who reads says so and waits before the next try."""
+
+
 class JournalForked(JournalError):
     """Another copy of this journal is in use, or this directory is an older copy: go on under a new journal id."""
 

@@ -29,6 +29,7 @@ from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
+from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
@@ -111,16 +112,8 @@ class Partition:
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes()
-        self.barrier = Barrier(
-            journal=shared.journal,
-            store=store,
-            membership=self.membership,
-            lanes=self.lanes,
-            runner=self.runner,
-            reap=self.reap,
-            claims=self.dispatch.claims,
-            source=source,
-        )
+        self.barrier = self._build_barrier()
+        self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
 
     def loops(self) -> list[Callable[..., Any]]:
@@ -134,6 +127,7 @@ class Partition:
             self.settle.run_returns,
             self.purge.run,
             self.watch.run,
+            self.progress.run,
             self.barrier.run,
             *(lane.run for lane in self.lanes.values()),
         ]
@@ -178,12 +172,11 @@ class Partition:
     @property
     def hold_up(self) -> str | None:
         """Why no jobs of this partition are run now, or None."""
-        if self.watch.reason is not None:
-            return self.watch.reason
-        for pace in self._paces():
-            if pace.reason is not None:
-                return f"the store cannot be used by {pace.loop}: {pace.reason}"
-        return self.membership.hold_up()
+        return self._known_hold_up() or self.progress.reason
+
+    def _known_hold_up(self) -> str | None:
+        reasons = (self.watch.reason, *(pace.reason for pace in self._paces()), self.membership.hold_up())
+        return next((reason for reason in reasons if reason is not None), None)
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
@@ -204,6 +197,23 @@ class Partition:
             is_idle=shared.is_idle,
             partition=self.number,
         )
+
+    def _build_barrier(self) -> Barrier:
+        return Barrier(
+            journal=self._shared.journal,
+            store=self.store,
+            membership=self.membership,
+            lanes=self.lanes,
+            runner=self.runner,
+            reap=self.reap,
+            claims=self.dispatch.claims,
+            source=self._shared.source,
+        )
+
+    def _build_progress(self) -> Progress:
+        shared, lanes = self._shared, self.lanes.values()
+        known = self._known_hold_up
+        return Progress(journal=shared.journal, lanes=lanes, clock=shared.clock, excused=lambda: known() is not None)
 
     def _build_lanes(self) -> dict[Lane, Ingest[Any]]:
         shared, store, partitions = self._shared, self.store, self._shared.partitions

@@ -194,7 +194,7 @@ class Journal:
         """The reserved records, every checksum verified; lowers token.end to what was given. May be empty.
 
         Damage is reported in `stats` and passed over; a disk that cannot be read is reported and waited for.
-        Raises JournalVersion for a frame that a newer jqd wrote.
+        Raises JournalVersion for a frame that a newer jqd wrote, and JournalStuck when a read did not go on.
         """
         return await self._read(self._readers[token.lane, token.reader], token)
 
@@ -258,6 +258,10 @@ class Journal:
         if position < self.start:
             self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=self.start)
         self._cursor(lane, reader).seek(max(position, self.start))
+
+    def is_behind(self, lane: Lane, reader: int = 0) -> bool:
+        """Whether something durable of the lane is not rsync'd yet."""
+        return not self._cursor(lane, reader).is_empty(self._commits.last_end[lane], self.end)
 
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from jqd.errors import JournalStuck
 from jqd.journal.cursor import Reservation, Slice
 from jqd.journal.files import Files
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
@@ -42,11 +43,14 @@ class Reader:
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
         """The lane's records from token.start on, up to its limits; lowers token.end to what was looked at.
 
-        Raises OSError; nothing is skipped then, and the next call begins anew.
+        Raises OSError, and JournalStuck when that is not behind token.start; nothing is skipped then, and the next call
+        begins anew.
         """
         try:
-            return self._read(token, segments)
-        except OSError:
+            slices = self._read(token, segments)
+            _expect_progress(token, slices)
+            return slices
+        except (OSError, JournalStuck):
             self.close()
             raise
 
@@ -86,12 +90,12 @@ class Reader:
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
         """Whole frames from `at` on, up to the first that needs a closer look; returns where that begins."""
         assert self._walker is not None
-        left = self._left
+        left, self._frame_start = self._left, at
         while not left.out() and (plain := self._walker.plain(at, stop, lane, min(left.frames, PLAIN_FRAMES))):
             for frame in plain:
                 if frame.kind == lane:
                     if left.out() or frame.records > left.records:
-                        return self._frame_start
+                        return at
                     slices.append(Slice(lane, frame.start, frame.body, 0, frame.records, frame.end))
                     left.records -= frame.records
                     left.bytes -= frame.end - frame.start
@@ -139,3 +143,20 @@ class Reader:
         sentence = quarantine(self._files, segment, gap)
         if sentence is not None and len(self.damaged) < DAMAGED_MAX:
             self.damaged.append(sentence)
+
+
+def _expect_progress(token: Reservation, slices: Sequence[Slice]) -> None:
+    """Whoever reads on from a place that was read already reads for ever, and applies again what it has applied."""
+    behind = token.start
+    for piece in slices:
+        if piece.end <= behind:
+            break
+        behind = piece.end
+    else:
+        if behind <= token.end > token.start:
+            return
+    raise JournalStuck(
+        f"lane {token.lane.name.lower()} cannot be read from position {token.start} on: the read came back to "
+        f"{min(behind, token.end)}. Nothing of it is lost, and nothing behind it is read. This is a mistake in jqd: "
+        "report it with the output of `jqd journal verify`, and start the daemon again"
+    )

@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.errors import JournalForked, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.errors import JournalForked, JournalStuck, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.journal import Journal, Reservation, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
@@ -31,6 +31,8 @@ RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight s
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
 CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
 CHUNK_BYTES = 1 << 20
+IDLE_TURNS = 20  # a few without progress are ordinary, after a store that changed or answers that crossed; after
+IDLE_S = 0.5  # more of them each waits: whatever brings them about takes no whole core, and `progress` tells of it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
 
 Record = TypeVar("Record")
@@ -95,7 +97,7 @@ class Ingest(Generic[Record]):
         self._journal = journal
         self._store = store
         self._rolled_back = rolled_back
-        self._reader = reader
+        self.reader = reader
         self._log = get_logger("ingest")
         self._position: int | None = None  # what the store has applied; None until it has told us
         self._recheck = True  # the store is to be asked before anything else
@@ -116,7 +118,11 @@ class Ingest(Generic[Record]):
         Raises JournalForked when the store holds positions of this journal that we never sent.
         """
         task_status.started()
+        idle_turns, mark = 0, self._mark
         while True:
+            idle_turns, mark = 0 if self._mark != mark else idle_turns + 1, self._mark
+            if idle_turns > IDLE_TURNS:
+                await trio.sleep(IDLE_S)
             try:
                 while self._recheck:
                     await self._find_position()  # told to ask again meanwhile: before it waits for anything
@@ -127,8 +133,18 @@ class Ingest(Generic[Record]):
                 await self._step()
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
-            except (StoreAway, StoreRefused) as error:
+            except (StoreAway, StoreRefused, JournalStuck) as error:
                 await self.pace.wait_after(error)
+
+    @property
+    def waits(self) -> bool:
+        """Whether something durable of this lane is not known to be applied."""
+        return bool(self._flights) or self._journal.is_behind(self.lane, self.reader)
+
+    @property
+    def _mark(self) -> tuple[int | None, int]:
+        """Changes with every step forward."""
+        return self._position, self._journal.read_point(self.lane, self.reader)
 
     @property
     def position(self) -> int | None:
@@ -162,7 +178,7 @@ class Ingest(Generic[Record]):
 
     async def wait_caught_up(self, position: int) -> None:
         """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
-        while self.position is None or max(self.position, self._journal.read_point(self.lane, self._reader)) < position:
+        while self.position is None or max(self.position, self._journal.read_point(self.lane, self.reader)) < position:
             await self._moved.wait()
 
     async def _find_position(self) -> None:
@@ -192,13 +208,16 @@ class Ingest(Generic[Record]):
 
     async def _step(self) -> None:
         """Send what is unanswered, or else what is to be read, and wait for all answers."""
-        again, whole = list(self._flights), False
+        again, whole, stuck = list(self._flights), False, None
         async with trio.open_nursery() as nursery:
             with trio.CancelScope() as self._waiting:
                 for flight in again:
                     if not self._stopped:
                         await self._send(nursery, flight)
-                whole = not again and await self._read_on(nursery)
+                try:
+                    whole = not again and await self._read_on(nursery)
+                except JournalStuck as error:
+                    stuck = error  # raised below, outside the nursery, when what was sent before it is answered
         assert self._position is not None
         if not whole or self._flights:
             # Whatever stopped us, what was read is read again from the position the store remembers.
@@ -207,16 +226,20 @@ class Ingest(Generic[Record]):
             failed = self._flights[0].error
             assert failed is not None, "a call that is over was answered or failed"
             raise failed
+        if stuck is not None:
+            raise stuck
 
     async def _read_on(self, nursery: trio.Nursery) -> bool:
         """Send what is durable, or wait for something that is. Whether all that was reserved was sent."""
         end: int | None = None
-        while (token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self._reader)) is not None:
+        while (token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self.reader)) is not None:
             if end is not None and token.start != end:
                 self._stretches.clear()  # it took longer than a reservation lasts, so all was given back: begin anew
                 return False
             durable = token.end
             slices = await self._journal.read(token)
+            if self.pace.stuck:
+                self.pace.went_well()
             for chunk in chunks(slices, self._rules.decode, self._rules.size_bytes, self._rules.mine):
                 if not await self._send_behind(nursery, chunk):
                     return False
@@ -230,7 +253,7 @@ class Ingest(Generic[Record]):
         if end is None:
             self._tell()  # all that is durable was looked at
             if not self._stopped:  # said while the disk was waited for: nobody would wake us
-                await self._journal.wait_readable(self.lane, self._reader)
+                await self._journal.wait_readable(self.lane, self.reader)
         return True
 
     @property
@@ -292,7 +315,7 @@ class Ingest(Generic[Record]):
     def _seek(self, position: int) -> None:
         """Read on from there; what was reserved is void."""
         self._stretches.clear()
-        self._journal.seek(self.lane, position, self._reader)
+        self._journal.seek(self.lane, position, self.reader)
 
     def _advance(self, position: int) -> None:
         self._position = position

@@ -1,11 +1,11 @@
-"""How a loop survives a store that is away: log the change once, wait a little longer each time, go on."""
+"""How a loop survives what keeps it from its work: log the change once, wait a little longer each time, go on."""
 
 import random
 
 import trio
 
 from jqd.backoff import Backoff
-from jqd.errors import StoreAway, StoreRefused
+from jqd.errors import JournalStuck, StoreAway, StoreRefused
 from jqd.log import get_logger
 
 # A store that is back should find us within a few seconds; one that is gone should not be hammered.
@@ -20,20 +20,23 @@ class Pace:
         self.failures = 0
         self.reason: str | None = None
         """Why this loop cannot go on now, for `/readyz`; None while it can."""
+        self.stuck = False
+        """It is not the store that keeps it."""
         self._source = source
         self._log = get_logger(loop)
 
     def went_well(self) -> None:
-        """The store answered."""
+        """The store answered, or what was stuck goes on."""
         if self.failures:
-            self._log.info(f"{self.loop}.store_back", tries=self.failures)
-        self.failures, self.reason = 0, None
+            self._log.info(f"{self.loop}.{'goes_on' if self.stuck else 'store_back'}", tries=self.failures)
+        self.failures, self.reason, self.stuck = 0, None, False
 
-    async def wait_after(self, error: StoreAway | StoreRefused) -> None:
-        """Note the failure and wait before the next try. A refusal needs a human: it is logged as an error."""
+    async def wait_after(self, error: StoreAway | StoreRefused | JournalStuck) -> None:
+        """Note the failure and wait before the next try. What needs a human is logged as an error."""
         self.failures += 1
+        self.stuck = isinstance(error, JournalStuck)
         if self.reason is None:
-            note = self._log.error if isinstance(error, StoreRefused) else self._log.warning
-            note(f"{self.loop}.store_away", error=str(error))
-        self.reason = str(error)
+            note = self._log.warning if isinstance(error, StoreAway) else self._log.error
+            note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=str(error))
+        self.reason = f"{self.loop if self.stuck else f'the store cannot be used by {self.loop}'}: {error}"
         await trio.sleep(STORE_BACKOFF.delay_s(self.failures, self._source))

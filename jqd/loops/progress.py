@@ -1,0 +1,75 @@
+"""Sees that what waits in the journal gets on, and says so when it does not, whatever the cause.
+
+Every cause that is known says so itself: a store that is away, a disk that cannot be read, others that are waited for.
+This is for those that nobody thought of: a lane has something to read, nothing is known to hold it up, and neither what
+it read nor what the store applied moves. Acknowledged jobs that wait for ever must not do so behind a green light.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import trio
+
+from jqd.clock import Clock
+from jqd.journal import Journal
+from jqd.log import get_logger
+from jqd.loops.ingest import Ingest
+from jqd.record import Lane
+
+LOOK_S = 5.0  # between looks: costs nothing, and is short beside STALLED_S
+STALLED_S = 30.0  # a chunk takes milliseconds, and a call that is not answered fails, and says so, in less
+
+Mark = tuple[int | None, int]
+
+
+class Progress:
+    """Of the lanes of one partition."""
+
+    def __init__(
+        self, *, journal: Journal, lanes: Iterable[Ingest[Any]], clock: Clock, excused: Callable[[], bool]
+    ) -> None:
+        """`excused`: something else is known to hold them up, and told."""
+        self.reason: str | None = None
+        """Which lane stands still, for how long, and what to do, for `/readyz`; None while all is well."""
+        self._journal = journal
+        self._lanes = list(lanes)
+        self._clock = clock
+        self._excused = excused
+        self._marks: dict[Lane, tuple[Mark, float]] = {}
+        self._stalled: set[Lane] = set()
+        self._log = get_logger("ingest")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look until cancelled."""
+        task_status.started()
+        while True:
+            self.look()
+            await trio.sleep(LOOK_S)
+
+    def look(self) -> None:
+        """Compare with the look before."""
+        now_s, excused, reasons = self._clock.mono_s(), self._excused(), []
+        for ingest in self._lanes:
+            waits = ingest.waits
+            mark = ingest.last_position, self._journal.read_point(ingest.lane, ingest.reader)
+            seen, since_s = self._marks.get(ingest.lane, (None, now_s))
+            if excused or not waits or mark != seen:
+                since_s = now_s
+            self._marks[ingest.lane] = mark, since_s
+            if now_s - since_s >= STALLED_S:
+                reasons.append(self._stands_still(ingest, now_s - since_s))
+            elif ingest.lane in self._stalled and not excused:
+                self._stalled.remove(ingest.lane)
+                self._log.info("ingest.goes_on", lane=ingest.lane.name.lower(), position=ingest.last_position)
+        self.reason = "; ".join(reasons) or None
+
+    def _stands_still(self, ingest: Ingest[Any], for_s: float) -> str:
+        sentence = (
+            f"lane {ingest.lane.name.lower()} stands still at position {ingest.last_position} of {self._journal.end} "
+            f"since {for_s:.0f} s, for no reason that is known: what was acknowledged waits, and is safe in the "
+            "journal. Start the daemon again, and report it with its log"
+        )
+        if ingest.lane not in self._stalled:
+            self._stalled.add(ingest.lane)
+            self._log.error("ingest.stalled", why=sentence)
+        return sentence

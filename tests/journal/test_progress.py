@@ -1,0 +1,128 @@
+"""Whatever the frames and however much is reserved at once: each read goes on, and every record is given once.
+
+A read that came back to where it began once kept a core busy and every later push waiting, with all lights green.
+"""
+
+import itertools
+import random
+from contextlib import aclosing
+from typing import Any
+
+import pytest
+import trio
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jqd.errors import JournalStuck
+from jqd.journal import Journal, Reservation, Slice
+from jqd.journal.reader import Reader
+from jqd.journal.segment import Segment
+from jqd.record import Lane
+from jqd.testing.files import MemoryFiles
+from tests.journal.conftest import opened, push
+
+RECORDS_MAX = 10_000  # of one request, so of one frame
+READS_MAX = 60  # of one example: what is reserved is a share of what there is
+
+Frames = list[tuple[Lane, int]]
+
+
+async def _written(frames: Frames, files: MemoryFiles) -> tuple[list[Segment], int]:
+    async with opened(files, segment_bytes=30_000) as journal:
+        for lane, records in frames:
+            journal.write(lane, records, bytes(records))
+        await journal.wsync()
+        return list(journal._commits.segments), journal.end
+
+
+def read_all(files: MemoryFiles, segments: list[Segment], end: int, reserve: int) -> list[int]:
+    """The positions of all records of the jobs lane, as reads of `reserve` records give them."""
+    reader, position, given = Reader(files), 0, list[int]()
+    while position < end:
+        token = Reservation(Lane.JOBS, position, end, reserve, 4 << 20, 0.0)
+        for piece in reader.read(token, segments):
+            given += range(piece.start + piece.first, piece.start + piece.stop)
+        assert token.end > position, f"a read of {reserve} records from {position} on came back to {token.end}"
+        position = token.end
+    reader.close()
+    return given
+
+
+def expected(frames: Frames) -> list[int]:
+    position, records = 0, list[int]()
+    for lane, size in frames:
+        if lane is Lane.JOBS:
+            records += range(position, position + size)
+        position += 44 + size
+    return records
+
+
+def test_small_frames_by_every_reserve_size() -> None:
+    for sizes in itertools.product((1, 2, 3, 5), repeat=3):
+        frames = [(Lane.JOBS, size) for size in sizes]
+        files = MemoryFiles()
+        segments, end = trio.run(_written, frames, files)
+        for reserve in range(1, 12):
+            assert read_all(files, segments, end, reserve) == expected(frames), (sizes, reserve)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([Lane.JOBS, Lane.JOBS, Lane.OUTCOMES]), st.integers(1, RECORDS_MAX)),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(1, RECORDS_MAX + 1),
+)
+def test_frames_of_any_size_by_any_reserve_size(frames: Frames, reserve: int) -> None:
+    reserve = max(reserve, sum(records for _, records in frames) // READS_MAX)
+    files = MemoryFiles()
+    segments, end = trio.run(_written, frames, files)
+    assert read_all(files, segments, end, reserve) == expected(frames)
+
+
+async def test_the_array_that_was_seen_to_stop_it() -> None:
+    """Something has run, and an array is longer than one reservation: its second part lies before a longer frame."""
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"ran")
+        for records in (4_100, 4_000, 10_000):
+            await journal.wsync(journal.write(Lane.JOBS, records, bytes(records)))
+        taken = 0
+        while token := journal.read_reserve(Lane.JOBS, 4_000):
+            taken += sum(piece.stop - piece.first for piece in await journal.read(token))
+            journal.rsync(token)
+        assert taken == 18_101
+
+
+@pytest.mark.parametrize("mistake", ["backwards", "nowhere", "slices that go back"])
+async def test_a_reader_that_does_not_go_on_is_refused_in_words(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+    """Whoever reads on from what such a read says would read for ever, or apply what it has applied."""
+    real = Reader._read
+
+    def planted(self: Reader, token: Reservation, segments: Any) -> list[Slice]:
+        slices = real(self, token, segments)
+        if mistake == "slices that go back":
+            return [*slices, *slices]
+        token.end = max(0, token.start - random.Random(1).randrange(10)) if mistake == "backwards" else token.start
+        return slices
+
+    async def ranges(journal: Journal) -> None:
+        async with aclosing(journal.read_range(Lane.JOBS, 0, journal.end)) as pieces:
+            async for _ in pieces:
+                pass
+
+    async with opened(MemoryFiles()) as journal:
+        await push(journal, b"one", b"two")
+        monkeypatch.setattr(Reader, "_read", planted)
+        token = journal.read_reserve(Lane.JOBS, 10)
+        assert token is not None
+        with pytest.raises(JournalStuck, match=r"lane jobs .* position 0 "):
+            await journal.read(token)
+        with pytest.raises(JournalStuck):
+            await ranges(journal)
+        monkeypatch.setattr(Reader, "_read", real)
+        journal.read_cancel(token)
+        token = journal.read_reserve(Lane.JOBS, 10)
+        assert token is not None
+        assert len(await journal.read(token)) == 2, "nothing was passed over"
