@@ -57,7 +57,6 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
     if not parcel.missing:
         return None
     if desk.workers.get(worker.id) is None or gate.is_open(desk.clock.mono_s()) or not desk.trusts():
-        gate.inconclusive()
         parcel.give_back()
         return None
     assert worker.url is not None, f"worker {worker.id} has no URL, but jobs to post"
@@ -75,7 +74,6 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
         ending = await post(pool, url, headers, body, lightjq=lightjq, listener=parcel, limits=desk.limits)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
-        gate.inconclusive()
         assert not parcel.missing, f"batch {batch_id} was cancelled with {len(parcel.missing)} jobs waited for"
     return ending
 
@@ -94,7 +92,6 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
         case End.STATUS:
             return _finish_status(desk, parcel, ending, alone)
         case End.REFUSED:
-            parcel.gate.inconclusive()
             if parcel.missing and parcel.is_thinned:
                 return [parcel.repacked()]
             parcel.give_back()
@@ -107,7 +104,6 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
             return _blame(parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), alone)
         case End.LOST:
             desk.counters.lost += 1
-            parcel.gate.inconclusive()
             if ending.reused and not parcel.again and parcel.missing:
                 return parcel.split(again=True)
             return _blame(parcel, Report(status=500, message=f"CONNECTION_LOST: {ending.message}"), alone)
@@ -126,14 +122,12 @@ def _finish_status(desk: Desk, parcel: Parcel, ending: Ending, alone: bool) -> l
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
             desk.workers.unregister(worker.id)
-            gate.inconclusive()
             parcel.give_back()
         case Judgement.NOT_TAKEN:
             log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=parcel.jobtype)
             gate.not_taken(parcel.jobtype, now_s)
             parcel.give_back()
         case _:
-            gate.inconclusive()
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
                 gate.back_off(parcel.sent_at_s or now_s, now_s)

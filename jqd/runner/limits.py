@@ -8,10 +8,14 @@ Three limits meet here:
     breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
                                      ▲──────────────────────── it failed too: wait longer ◀┘
 
+A probe is a job in hand: it is over when its worker answers or fails, and at the latest when that job leaves the hand.
+So nothing that happens to it on its way (withdrawn, dropped, cut off) can leave the breaker waiting for it.
+
 None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
 """
 
 import random
+from collections.abc import Collection
 
 from jqd.backoff import Backoff
 
@@ -39,7 +43,7 @@ class Gate:
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
-        self._probing = False
+        self._probes: set[str] = set()  # ids of jobs in hand that were given while the breaker was open
         self._cut: float | None = None  # jobs; the AIMD limit while it is below the window
         self._backed_off_at_s = float("-inf")
         self._busy_since_s = 0.0
@@ -61,7 +65,7 @@ class Gate:
 
     def free(self, now_s: float) -> int:
         """Jobs that may be handed over now. 0 while the breaker is open or a probe is under way."""
-        if now_s < self.open_until_s or self._probing:
+        if now_s < self.open_until_s or self._probes:
             return 0
         window = self.window()
         free = max(0, window - self.in_hand)
@@ -74,20 +78,20 @@ class Gate:
         """Whether nothing may be sent now, not even what was handed over already."""
         return now_s < self.open_until_s
 
-    def take(self, count: int, now_s: float) -> None:
-        """`count` jobs are handed over."""
+    def take(self, job_ids: Collection[str], now_s: float) -> None:
+        """These jobs are handed over."""
         if not self.in_hand:
             self._busy_since_s = now_s
-        self.in_hand += count
+        self.in_hand += len(job_ids)
         if self.failures:
-            self._probing = True
+            self._probes.update(job_ids)
 
-    def give(self, count: int, now_s: float, *, ended: bool) -> None:
-        """`count` of them stopped. `ended`: the worker worked for it, so it says something of its speed."""
-        assert 0 < count <= self.in_hand, f"{count} slots given back, {self.in_hand} were taken"
-        self.in_hand -= count
-        if ended:
-            self._ended += count
+    def give(self, job_id: str, now_s: float, *, ended: bool) -> None:
+        """One of them left. `ended`: the worker worked for it, so it says something of its speed."""
+        assert self.in_hand, f"the slot of job {job_id} is given back, but none was taken"
+        self.in_hand -= 1
+        self._probes.discard(job_id)
+        self._ended += ended
         self._measure(now_s)
 
     def answered(self, sent_at_s: float) -> None:
@@ -95,16 +99,12 @@ class Gate:
         if sent_at_s < self._backed_off_at_s:
             return
         self.failures = 0
-        self._probing = False
+        self._probes.clear()
         if self._cut is not None:
             full = self._full_window()
             self._cut += max(1.0, full / RECOVERY_STEPS)
             if self._cut >= full:
                 self._cut = None
-
-    def inconclusive(self) -> None:
-        """A request ended in a way that says nothing of the worker's load: if it was the probe, another may go."""
-        self._probing = False
 
     def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> bool:
         """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
@@ -115,7 +115,7 @@ class Gate:
             # Also for a merged one: the worker said so itself.
             wait_s = min(max(0.0, retry_after_s), self._retry_after_max_s)
             self.open_until_s = max(self.open_until_s, now_s + wait_s)
-        self._probing = False
+        self._probes.clear()
         if sent_at_s < self._backed_off_at_s:
             return False
         self._cut = max(1.0, self.window() / 2)

@@ -282,7 +282,7 @@ class Parcel:
         job_id = entry.held.job.id
         del self.missing[job_id]
         del self._desk.parcels[job_id]
-        self.gate.give(1, self._desk.clock.mono_s(), ended=ended)
+        self.gate.give(job_id, self._desk.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:
         self._desk.freed()

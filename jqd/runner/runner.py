@@ -188,7 +188,7 @@ class Runner:
         if not entries:
             return
         gate = self._gates.gate(worker)
-        gate.take(len(entries), self._clock.mono_s())
+        gate.take([entry.held.job.id for entry in entries], self._clock.mono_s())
         for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
             parcel = Parcel(self._desk, worker, gate, jobtype, part)
             if self._start is None:

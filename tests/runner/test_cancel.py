@@ -73,6 +73,23 @@ async def test_what_was_not_sent_goes_back_and_its_neighbours_go_out(open_house:
         assert worker.cancels == []
 
 
+async def test_a_probe_that_is_withdrawn_before_its_first_step_is_not_waited_for(
+    open_house: OpenHouse, eventually: Eventually
+) -> None:
+    async with open_worker(in_turn(answer(503), succeed)) as worker, open_house() as house:
+        house.register(worker.url)
+        house.run(hold(1))
+        await house.stopped(1)
+        await eventually(lambda: house.runner.offer("mail", 0) is not None)
+        probe = hold(1)
+        house.run(probe)  # nothing is sent before this task waits
+        assert house.runner.offer("mail", 0) is None, "one probe at a time"
+        house.runner.cancel(ids(probe))
+        await house.stopped(2)
+        assert house.runner.offer("mail", 0) is not None, "else this worker never got a job again"
+        await house.run_to_end(hold(1))
+
+
 @pytest.mark.parametrize("cancelled", [1, 2])
 async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
     cancelled: int, open_house: OpenHouse, eventually: Eventually, monkeypatch: pytest.MonkeyPatch

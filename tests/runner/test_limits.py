@@ -1,6 +1,8 @@
 """Slots, window and breaker, on a clock of the test's own."""
 
+import itertools
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -10,8 +12,26 @@ from jqd.backoff import Backoff
 from jqd.runner.limits import NOT_TAKEN_S, RECOVERY_STEPS, Gate
 
 
-def gate_of(max_jobs: int = 8, batch: int | None = None) -> Gate:
-    return Gate(
+class Hand(Gate):
+    """A gate, and the jobs that went through it, by number."""
+
+    def __init__(self, **fields: Any) -> None:
+        super().__init__(**fields)
+        self.jobs: list[str] = []
+        self._numbers = itertools.count()
+
+    def put(self, count: int, now_s: float) -> None:
+        jobs = [str(next(self._numbers)) for _ in range(count)]
+        self.jobs += jobs
+        self.take(jobs, now_s)
+
+    def back(self, count: int, now_s: float, *, ended: bool) -> None:
+        for _ in range(count):
+            self.give(self.jobs.pop(0), now_s, ended=ended)
+
+
+def gate_of(max_jobs: int = 8, batch: int | None = None) -> Hand:
+    return Hand(
         max_jobs=max_jobs,
         batch=batch,
         backoff=Backoff(first_s=1.0, factor=2.0, cap_s=8.0, jitter=0.0),
@@ -20,23 +40,24 @@ def gate_of(max_jobs: int = 8, batch: int | None = None) -> Gate:
     )
 
 
-def work(gate: Gate, now_s: float, *, seconds: float, rate: float) -> float:
+def work(gate: Hand, now_s: float, *, seconds: float, rate: float) -> float:
     """Keep the gate busy: as many jobs as it gives, `rate` of them a second."""
     end_s = now_s + seconds
     while now_s < end_s:
         count = gate.free(now_s)
-        gate.take(count, now_s)
-        now_s += count / rate
-        gate.give(count, now_s, ended=True)
+        gate.put(count, now_s)
+        for _ in range(count):
+            now_s += 1 / rate
+            gate.back(1, now_s, ended=True)
     return now_s
 
 
 def test_slots() -> None:
     gate = gate_of(8)
     assert (gate.free(0), gate.post_jobs_max) == (8, 8)
-    gate.take(5, 0)
+    gate.put(5, 0)
     assert gate.free(0) == 3
-    gate.give(2, 0, ended=True)
+    gate.back(2, 0, ended=True)
     assert gate.free(0) == 5
     gate.resize(2, None)
     assert (gate.free(0), gate.post_jobs_max) == (0, 2)
@@ -44,9 +65,10 @@ def test_slots() -> None:
 
 def test_slots_balance() -> None:
     gate = gate_of()
-    gate.take(1, 0)
+    gate.put(1, 0)
+    gate.back(1, 0, ended=True)
     with pytest.raises(AssertionError):
-        gate.give(2, 0, ended=True)
+        gate.give("another", 0, ended=True)
 
 
 def test_a_batch_within_the_slots_only_cuts() -> None:
@@ -69,26 +91,27 @@ def test_quick_jobs_open_the_window() -> None:
 def test_idle_time_does_not_make_a_worker_slow() -> None:
     gate = gate_of(4, 500)
     now_s = work(gate, 0, seconds=1, rate=2_000)
-    gate.take(100, now_s + 3600)
-    gate.give(100, now_s + 3600.05, ended=True)
+    gate.put(100, now_s + 3600)
+    for number in range(1, 101):
+        gate.back(1, now_s + 3600 + number / 2_000, ended=True)
     assert gate.rate > 1_900
 
 
 def test_a_wide_window_is_refilled_in_quarters() -> None:
     gate = gate_of(4, 500)
     now_s = work(gate, 0, seconds=1, rate=50_000)
-    gate.take(1000, now_s)
-    gate.give(249, now_s, ended=False)
+    gate.put(1000, now_s)
+    gate.back(249, now_s, ended=False)
     assert gate.free(now_s) == 0
-    gate.give(1, now_s, ended=False)
+    gate.back(1, now_s, ended=False)
     assert gate.free(now_s) == 250
 
 
 def test_jobs_that_come_back_say_nothing_of_speed() -> None:
     gate = gate_of(4, 500)
     for second in range(10):
-        gate.take(4, second)
-        gate.give(4, second + 0.0001, ended=False)
+        gate.put(4, second)
+        gate.back(4, second + 0.0001, ended=False)
     assert gate.window() == 4
 
 
@@ -96,20 +119,20 @@ def test_back_off_grows_and_lets_one_probe_through() -> None:
     gate, now_s = gate_of(), 0.0
     for wait_s in (1, 2, 4, 8, 8):
         count = gate.free(now_s)
-        gate.take(count, now_s)
+        gate.put(count, now_s)
         assert gate.free(now_s) == 0
         assert gate.back_off(now_s, now_s + 0.5)
-        gate.give(count, now_s + 0.5, ended=False)
+        gate.back(count, now_s + 0.5, ended=False)
         assert gate.open_until_s == now_s + 0.5 + wait_s
         assert gate.is_open(now_s + 0.5)
         assert gate.free(gate.open_until_s - 0.001) == 0
         now_s = gate.open_until_s
         assert not gate.is_open(now_s)
         assert gate.free(now_s) == 1
-    gate.take(1, now_s)
+    gate.put(1, now_s)
     assert gate.free(now_s) == 0, "while the probe is out"
     gate.answered(now_s)
-    gate.give(1, now_s, ended=True)
+    gate.back(1, now_s, ended=True)
     assert gate.failures == 0
     assert 1 <= gate.free(now_s) < 8
 
@@ -117,16 +140,25 @@ def test_back_off_grows_and_lets_one_probe_through() -> None:
 def test_a_probe_that_says_nothing_makes_room_for_another() -> None:
     gate = gate_of()
     gate.back_off(0, 0)
-    gate.take(1, 2)
-    gate.inconclusive()
-    gate.give(1, 3, ended=False)
+    gate.put(1, 2)
+    assert gate.free(3) == 0
+    gate.back(1, 3, ended=False)
     assert gate.free(3) == 1
     assert gate.failures == 1
 
 
+def test_a_probe_is_not_over_when_something_else_leaves() -> None:
+    gate = gate_of()
+    gate.put(2, 0)
+    gate.back_off(0, 0)
+    gate.put(1, 2)
+    gate.back(2, 3, ended=False)
+    assert gate.free(3) == 0, "those were sent before"
+
+
 def test_a_probe_never_exceeds_the_slots() -> None:
     gate = gate_of(2)
-    gate.take(2, 0)
+    gate.put(2, 0)
     gate.back_off(0, 0)
     gate.resize(1, None)
     assert gate.free(10) == 0
@@ -134,7 +166,7 @@ def test_a_probe_never_exceeds_the_slots() -> None:
 
 def test_back_offs_of_one_moment_are_one() -> None:
     gate = gate_of()
-    gate.take(8, 0)
+    gate.put(8, 0)
     assert gate.back_off(0.0, 0.5)
     assert not gate.back_off(0.0, 0.6)
     assert not gate.back_off(0.1, 0.7, 20.0), "but what the worker asks for is heard"
@@ -174,7 +206,7 @@ def test_a_jobtype_it_does_not_know() -> None:
 
 
 steps = st.lists(
-    st.tuples(st.sampled_from(["take", "give", "answer", "back", "retry", "odd"]), st.floats(0, 3)), max_size=60
+    st.tuples(st.sampled_from(["take", "give", "answer", "back", "retry"]), st.floats(0, 3)), max_size=60
 )
 
 
@@ -187,20 +219,17 @@ def test_whatever_happens_the_slots_hold_and_open_again(
         now_s += seconds
         match move:
             case "take" if count := gate.free(now_s):
-                gate.take(count, now_s)
+                gate.put(count, now_s)
             case "give" if gate.in_hand:
-                gate.give((gate.in_hand + 1) // 2, now_s, ended=True)
+                gate.back((gate.in_hand + 1) // 2, now_s, ended=True)
             case "answer":
                 gate.answered(now_s - seconds / 2)
             case "back":
                 gate.back_off(now_s - seconds / 2, now_s)
             case "retry":
                 gate.back_off(now_s - seconds / 2, now_s, seconds)
-            case "odd":
-                gate.inconclusive()
         assert gate.in_hand >= 0
         assert 1 <= gate.window() <= max(max_jobs, 2 * (batch or 1))
     if gate.in_hand:
-        gate.give(gate.in_hand, now_s, ended=False)
-    gate.inconclusive()
+        gate.back(gate.in_hand, now_s, ended=False)
     assert gate.free(now_s + 10_000) >= 1
