@@ -189,9 +189,9 @@ class Dispatch:
             return len(held)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
-        # A job still at work here under an older fence is counted already; the runner drops that void attempt.
-        if fresh := sum(not self._runner.at_work(each.job.id) for each in held):
-            self._scheduler.jobs_started(jobtype, fresh)
+        # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
+        # and it stops as any other does.
+        self._scheduler.jobs_started(jobtype, len(held))
         self._started(offer.worker_id, held)
         self._runner.run_jobs(offer.worker_id, jobtype, held)
         self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)

@@ -1,6 +1,7 @@
 """dispatch, settle, renew, reap and purge over the shipped fakes; no thread and no socket, so the clock may jump."""
 
 import random
+from typing import Any
 
 import pytest
 import trio
@@ -12,7 +13,7 @@ from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.record import Lane, decode_outcomes
-from jqd.runner import Stopped
+from jqd.runner import Runner, RunnerConfig, Stopped, Workers
 from jqd.store import JobView, Member, Suspects, WaitingType
 from tests.loops.house import House, house, offer, until
 
@@ -179,6 +180,32 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         heard.set()
         await trio.sleep(1)
         assert here.started == [], "the new seat's trust does not cover what the old one claimed"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each_claim(autojump_clock: None) -> None:
+    """As by a store that lost the claim: the runner drops the void attempt, which stops as any other does."""
+    async with house() as here, trio.open_nursery() as nursery:
+        workers = Workers(None, clock=here.clock)
+        workers.register(name="w", url="http://127.0.0.1:9/", max_jobs=10)
+        runner: Any = Runner(  # never run: its jobs wait to be sent
+            RunnerConfig(), workers=workers, clock=here.clock, source=random.Random(1), trusts=lambda: True
+        )
+        here.dispatch._runner = here.settle._runner = runner
+        await here.add(Job("1", "a"))
+        await here.join(nursery)
+        await nursery.start(here.settle.run)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: here.started == ["1"])
+        entry = here.store._data.entries["1"]
+        entry.place, entry.score, entry.sysid = "ready", 0, ""
+        await until(lambda: here.started == ["1", "1"])
+        await until(lambda: here.scheduler.stats().stopped_total == 1)
+        assert here.scheduler.running() == {"a": 1}
+        workers.unregister(workers.list()[0].id)
+        runner.stop_work()
+        await until(lambda: here.scheduler.running() == {})
+        assert here.scheduler.stats().started_total == 2
         nursery.cancel_scope.cancel()
 
 
