@@ -23,6 +23,7 @@ from jqd.api import Api, Parts
 from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
+from jqd.descriptors import open_files_max, share_out
 from jqd.edge import address_of, bind, serve_http, url_of
 from jqd.errors import JournalForked, JqdError, StoreError
 from jqd.joblog import JobLog
@@ -36,7 +37,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.rates import Rates
-from jqd.runner import Gates, Runners, Workers
+from jqd.runner import Gates, Runners, Workers, close_pool, make_pool
 from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 
@@ -67,7 +68,9 @@ class Daemon:
         joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(config.data_dir / "workers.json", clock=clock)
         self.scheduler = Scheduler()
-        self.gates = Gates(config.runner, self.workers, source)
+        connections = share_out(open_files_max(), partitions=len(stores)).workers
+        self.gates = Gates(config.runner, self.workers, source, clock, connections)
+        self.pool = make_pool(config.runner, self.gates.connections.most)
         shared = Shared(
             config=config,
             journal=journal,
@@ -76,6 +79,7 @@ class Daemon:
             scheduler=self.scheduler,
             workers=self.workers,
             gates=self.gates,
+            pool=self.pool,
             endings=self.endings,
             rates=Rates(clock),
             joblog=joblog,
@@ -187,6 +191,7 @@ async def _serve_once(
         parts = (await stack.enter_async_context(_store_settings(config))).parts()
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
+        stack.push_async_callback(close_pool, daemon.pool)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         await nursery.start(_watch_signals, stop, config.drain_s)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import httpcore2
 import trio
 
 from jqd.clock import Clock
@@ -60,6 +61,8 @@ class Shared:
     scheduler: Scheduler
     workers: Workers
     gates: Gates
+    pool: httpcore2.AsyncConnectionPool
+    """Connections to workers."""
     endings: Endings
     rates: Rates
     joblog: JobLog
@@ -82,16 +85,7 @@ class Partition:
         self._shared = shared
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, alone=config.store.is_own)
-        self.runner = Runner(
-            config.runner,
-            workers=shared.workers,
-            gates=shared.gates,
-            clock=clock,
-            source=source,
-            trusts=self.membership.trusts,
-            backoff=config.retry,
-            daemon=sysid,
-        )
+        self.runner = self._build_runner(sysid)
         self.dispatch = self._build_dispatch()
         self.settle = Settle(
             journal=shared.journal,
@@ -181,6 +175,20 @@ class Partition:
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
         return (self.barrier.pace, self.renew.pace, self.dispatch.pace, *lanes)
+
+    def _build_runner(self, sysid: str) -> Runner:
+        shared = self._shared
+        return Runner(
+            shared.config.runner,
+            workers=shared.workers,
+            gates=shared.gates,
+            clock=shared.clock,
+            source=shared.source,
+            trusts=self.membership.trusts,
+            backoff=shared.config.retry,
+            daemon=sysid,
+            pool=shared.pool,
+        )
 
     def _build_dispatch(self) -> Dispatch:
         shared = self._shared

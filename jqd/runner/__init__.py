@@ -3,6 +3,7 @@
 from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
+from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report
@@ -23,5 +24,7 @@ __all__ = [
     "Unclear",
     "Worker",
     "Workers",
+    "close_pool",
     "decode_answer",
+    "make_pool",
 ]

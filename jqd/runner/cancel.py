@@ -76,7 +76,7 @@ class Teller:
                 headers = cancel_headers(desk.daemon)
                 async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:
                     status = response.status
-                    why = await hear_excerpt(response)
+                    why = await hear_excerpt(response, TELL_S)
             except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
                 why = describe(error)
         if 200 <= status < 300:

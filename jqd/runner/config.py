@@ -12,7 +12,7 @@ class RunnerConfig:
     result_bytes_max: int = 1 << 20  # of one job's result: it lives in the store's memory
     answer_bytes_max: int = 64 << 20  # of one answer with all its results
     batch_bytes_max: int = 4 << 20  # of the arguments in one POST; a single larger job goes alone
-    connections_max: int = 1024  # to all workers together; below the usual limit of open files
+    connections_max: int = 1024  # to all workers together, where the limit of open files allows as many
     keepalive_s: float = 4.0  # common servers close after 5 s; closing first avoids a race
     untaken_jobs_max: int = 20_000  # outcomes the journal has not taken yet: beyond it, no job is started
     untaken_bytes_max: int = 64 << 20  # of their results: a disk that is full for long must not fill memory

@@ -13,6 +13,7 @@
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    ERROR CONNECTION_LOST      the missing: split, sent again one by one
     not sent                           back untried, worker backed off
+    no connection to be had            back untried, and nothing more is claimed for a moment
     not let out                        back untried; what was packed with a job that was withdrawn is sent without it
 
 So one poison job is found in a few steps and takes no other along. "Several" counts the jobs of the request, not
@@ -70,7 +71,7 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
         url, body = worker.url, encode_batch(batch_id, held, desk.clock.wall_ms())
     headers = request_headers(batch_id, parcel.jobtype, desk.daemon)
     ending: Ending | None = None
-    with parcel.scope:
+    with parcel.scope, desk.connections.one():
         ending = await post(pool, url, headers, body, lightjq=lightjq, listener=parcel, limits=desk.limits)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
@@ -94,6 +95,11 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
         case End.REFUSED:
             if parcel.missing and parcel.is_thinned:
                 return [parcel.repacked()]
+            parcel.give_back()
+        case End.CROWDED:
+            desk.counters.crowded += 1
+            log.warning("runner.crowded", count=len(parcel.missing), most=desk.connections.most, why=ending.message)
+            desk.connections.pause()
             parcel.give_back()
         case End.UNREACHABLE:
             desk.counters.unreachable += 1

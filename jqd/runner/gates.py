@@ -5,8 +5,10 @@ import random
 import trio
 
 from jqd.backoff import Backoff
+from jqd.clock import Clock
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
+from jqd.runner.pool import Connections
 from jqd.runner.workers import Worker, Workers
 
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
@@ -15,12 +17,18 @@ FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of
 class Gates:
     """One gate per worker that batches are posted to, and the hint that one of them may have room again."""
 
-    def __init__(self, config: RunnerConfig, workers: Workers, source: random.Random) -> None:
+    def __init__(
+        self, config: RunnerConfig, workers: Workers, source: random.Random, clock: Clock, connections_max: int = 0
+    ) -> None:
+        """`connections_max`: to all workers together; 0: as configured."""
         self._config = config
         self._workers = workers
         self._source = source
         self._gates: dict[str, Gate] = {}
         self._free = trio.Event()
+        self.connections = Connections(
+            min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
+        )
         workers.watch(self.note_free)
 
     def posting(self) -> list[tuple[Worker, Gate]]:

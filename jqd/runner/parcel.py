@@ -16,6 +16,7 @@ from jqd.job import Fate, Held
 from jqd.log import get_logger
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
+from jqd.runner.pool import Connections
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Judgement, Report, end_attempt
 from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Said, Unclear
@@ -38,6 +39,7 @@ class Counters:
     lost: int = 0
     garbled: int = 0
     unreachable: int = 0
+    crowded: int = 0
     back_offs: int = 0
     unknown_ids: int = 0
     repeated_ids: int = 0
@@ -67,6 +69,7 @@ class Desk:
     result_bytes_max: int
     freed: Callable[[], None]
     """A slot became free."""
+    connections: Connections
     counters: Counters = field(default_factory=Counters)
     parcels: dict[str, "Parcel"] = field(default_factory=dict)
     """Id of each job queued or running → its parcel."""

@@ -1,8 +1,15 @@
-"""The connections to all workers."""
+"""The connections to all workers: one pool for all partitions, and the count of those that are taken.
 
+Connections are a share of the process's open files (`jqd/descriptors.py`). When all are taken nothing more is claimed;
+what was claimed and finds none in time goes back untried, and no worker is thought worse of for it.
+"""
+
+import errno
 import functools
 import socket
 import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import httpcore2
 import trio
@@ -10,9 +17,43 @@ import trio
 from jqd.runner.config import RunnerConfig
 
 CLOSE_S = 1.0  # to close idle connections at the end
+PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
+# What the kernel says when it is we who have no more: no worker is to blame.
+OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
-def make_pool(config: RunnerConfig) -> httpcore2.AsyncConnectionPool:
+class Connections:
+    """How many requests are under way, of all runners together, and how many may be."""
+
+    def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
+        """`freed`: called when one is free again after none was."""
+        self.most = most
+        self.taken = 0
+        self._mono_s, self._freed = mono_s, freed
+        self._pause_until_s = float("-inf")
+
+    @property
+    def free(self) -> int:
+        """How many more requests may begin now."""
+        return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """A request is under way. It may wait for its connection: those of a batch that was cut come unasked for."""
+        self.taken += 1
+        try:
+            yield
+        finally:
+            self.taken -= 1
+            if self.taken == self.most - 1:
+                self._freed()
+
+    def pause(self) -> None:
+        """No connection could be had, although we thought so."""
+        self._pause_until_s = self._mono_s() + PAUSE_S
+
+
+def make_pool(config: RunnerConfig, connections_max: int) -> httpcore2.AsyncConnectionPool:
     """A pool whose connections notice within about a minute that a peer vanished, however long its jobs may take."""
     options = [
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
@@ -22,8 +63,8 @@ def make_pool(config: RunnerConfig) -> httpcore2.AsyncConnectionPool:
         (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
     ]
     return httpcore2.AsyncConnectionPool(
-        max_connections=config.connections_max,
-        max_keepalive_connections=config.connections_max // 2,
+        max_connections=connections_max,
+        max_keepalive_connections=connections_max // 2,
         keepalive_expiry=config.keepalive_s,
         ssl_context=_tls_context(),
         socket_options=options,

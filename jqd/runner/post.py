@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import httpcore2
+import trio
 
 from jqd.errors import AnswerGarbled
+from jqd.runner.pool import OURS
 from jqd.runner.stream import AnswerReader
 from jqd.runner.verdict import Judgement, judge
 from jqd.runner.wire import Answer, encoding_of
@@ -32,6 +34,8 @@ class PostLimits:
     """Of one outcome."""
     answer_bytes_max: int
     """Of a whole answer."""
+    excerpt_s: float = 1.0
+    """For a body that nobody parses, such as an error's page: the status decides without it."""
 
 
 class Listener(Protocol):
@@ -65,6 +69,8 @@ class End(enum.Enum):
     """The connection broke after something may have reached the worker."""
     UNREACHABLE = enum.auto()
     """It broke before: the worker saw nothing."""
+    CROWDED = enum.auto()
+    """It had no connection to go out on: all are taken, or this process may open no more."""
     REFUSED = enum.auto()
     """The listener did not let it go out."""
 
@@ -130,6 +136,8 @@ async def post(
         return Ending(End.GARBLED, message=str(error))
     except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
         if not progress.sent:
+            if isinstance(error, httpcore2.PoolTimeout) or any(is_ours(cause) for cause in _causes(error)):
+                return Ending(End.CROWDED, message=describe(error))
             return Ending(End.UNREACHABLE, message=describe(error))
         reused = not progress.connected and not progress.answered
         return Ending(End.LOST, message=describe(error), reused=reused)
@@ -143,6 +151,11 @@ def describe(error: BaseException) -> str:
         if isinstance(cause, OSError) and name:
             return f"{name}: {cause.strerror or text}"
     return text
+
+
+def is_ours(error: BaseException) -> bool:
+    """Whether it says that this process, or its machine, has no more sockets to give."""
+    return isinstance(error, OSError) and error.errno in OURS
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -163,7 +176,7 @@ async def _hear(response: httpcore2.Response, judgement: Judgement, listener: Li
     listener.answered(judgement)
     if judgement is Judgement.READ:
         return await _hear_outcomes(response, headers, listener, limits)
-    excerpt = await hear_excerpt(response)
+    excerpt = await hear_excerpt(response, limits.excerpt_s)
     message = f"the worker answered {response.status}"
     if 300 <= response.status < 400:
         message += "; redirects are not followed, register the URL it leads to"
@@ -204,18 +217,19 @@ async def _hear_outcomes(
     return Ending(End.COMPLETE if size else End.EMPTY, status=response.status)
 
 
-async def hear_excerpt(response: httpcore2.Response) -> str:
-    """The beginning of a body nobody parses, as text."""
+async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:
+    """The beginning of a body nobody parses, as text; what has come of it `within_s`."""
     begin, size = b"", 0
     try:
-        async with aclosing(response.aiter_stream()) as chunks:
-            async for chunk in chunks:
-                size += len(chunk)
-                begin = (begin + chunk)[:EXCERPT_BYTES]
-                if size > DRAIN_BYTES_MAX:
-                    break
-            else:
-                _end_if_surplus(response)
+        with trio.move_on_after(within_s):
+            async with aclosing(response.aiter_stream()) as chunks:
+                async for chunk in chunks:
+                    size += len(chunk)
+                    begin = (begin + chunk)[:EXCERPT_BYTES]
+                    if size > DRAIN_BYTES_MAX:
+                        break
+                else:
+                    _end_if_surplus(response)
     except (httpcore2.NetworkError, httpcore2.ProtocolError):
         # The status is known and decides; what the page would have said besides is not worth another verdict.
         return begin.decode("utf-8", "replace")

@@ -82,7 +82,7 @@ class Runner:
         """
         self._config = config
         self._workers = workers
-        self._gates = gates or Gates(config, workers, source)
+        self._gates = gates or Gates(config, workers, source, clock)
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
@@ -94,13 +94,17 @@ class Runner:
             trusts=trusts,
             backoff=backoff or Backoff(),
             limits=PostLimits(
-                config.connect_timeout_s, config.result_bytes_max + FIELDS_BYTES, config.answer_bytes_max
+                config.connect_timeout_s,
+                config.result_bytes_max + FIELDS_BYTES,
+                config.answer_bytes_max,
+                config.linger_s,
             ),
             daemon=daemon,
             timeout_margin_s=config.timeout_margin_s,
             linger_s=config.linger_s,
             result_bytes_max=config.result_bytes_max,
             freed=self._gates.note_free,
+            connections=self._gates.connections,
         )
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
@@ -116,7 +120,7 @@ class Runner:
         async with AsyncExitStack() as stack:
             pool = self._pool
             if pool is None:
-                pool = make_pool(self._config)
+                pool = make_pool(self._config, self._gates.connections.most)
                 stack.push_async_callback(close_pool, pool)
             async with trio.open_nursery() as nursery:
 
@@ -142,7 +146,7 @@ class Runner:
         """Jobtypes that some worker with a free slot takes; None: one of them takes any; empty: nobody is free."""
         now_s = self._clock.mono_s()
         wanted: set[str] = set()
-        if self._is_backlogged():
+        if self._is_held_up():
             return frozenset()
         for worker, gate in self._gates.posting():
             if not gate.free(now_s):
@@ -154,7 +158,7 @@ class Runner:
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
         """The freest worker for such a job, None when there is none now."""
-        if self._is_backlogged():
+        if self._is_held_up():
             return None
         now_s = self._clock.mono_s()
         best: tuple[float, int, Worker] | None = None
@@ -162,6 +166,7 @@ class Runner:
             free = gate.free(now_s)
             if not free or not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
+            free = min(free, self._gates.connections.free * gate.post_jobs_max)
             rank = (free / gate.window(), free)
             if best is None or rank > best[:2]:
                 best = (*rank, worker)
@@ -314,6 +319,10 @@ class Runner:
         """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
         config = self._config
         return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
+
+    def _is_held_up(self) -> bool:
+        """Whether no job may be started whatever workers have room."""
+        return self._is_backlogged() or not self._gates.connections.free
 
     async def _keep_time(self) -> None:
         """Ends attempts that take too long. Sleeps while there are none."""

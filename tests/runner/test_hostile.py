@@ -1,5 +1,6 @@
 """Workers that are overloaded, away, broken or malicious: no job is lost or blamed for another, memory is bounded."""
 
+import errno
 import itertools
 import tracemalloc
 from collections.abc import Callable
@@ -109,6 +110,77 @@ async def test_a_gateway_without_its_worker_is_backed_off(open_house: OpenHouse)
         await house.stopped(4)
         assert len(house.returned) == 4
         assert house.runner.offer("mail", 0) is None
+
+
+@pytest.mark.parametrize(("status", "fate"), [(503, None), (422, Fate.FAILED), (500, Fate.DEAD)])
+async def test_a_status_decides_although_its_body_never_comes(
+    open_house: OpenHouse, status: int, fate: Fate | None
+) -> None:
+    async def stall(request: Request, reply: Reply) -> None:
+        await reply.raw(b"HTTP/1.1 %d No\r\nContent-Length: 50\r\n\r\nno such" % status)
+        await trio.sleep_forever()
+
+    async with open_worker(stall) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(1, timeout_s=60, max_retry=0)
+        house.run(held)
+        await house.stopped(1)
+        assert house.returned == (ids(held) if fate is None else [])
+        if fate is not None:
+            (outcome,) = house.outcomes.values()
+            assert (outcome.fate, outcome.status) == (fate, status)
+            assert outcome.message == f"the worker answered {status}: no such"
+
+
+# ------------------------------------------------ no connection to be had
+
+
+async def test_no_more_is_claimed_than_there_are_connections_for(open_house: OpenHouse, eventually: Eventually) -> None:
+    go_on = trio.Event()
+
+    async def wait(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await succeed(request, reply)
+
+    async with open_worker(wait) as worker, open_house(connections_max=2) as house:
+        house.register(worker.url, max_jobs=50, batch=3)
+        assert house.runner.offer("mail", 0).jobs_max == 6
+        house.run(hold(6))
+        await worker.request(1)
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted_jobtypes() == frozenset()
+        go_on.set()
+        await house.stopped(6)
+        await eventually(lambda: house.runner.offer("mail", 0) is not None)
+
+
+async def _no_more_files(*args: object, **named: object) -> None:
+    raise OSError(errno.EMFILE, "Too many open files")
+
+
+@pytest.mark.parametrize("cause", ["the pool is full", "the process may open no more"])
+async def test_waiting_for_a_connection_is_nobodys_fault(
+    open_house: OpenHouse, cause: str, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(hang) as worker, open_house(connections_max=1, connect_timeout_s=0.05) as house:
+        card = house.register(worker.url, max_jobs=50, batch=1)
+        if cause == "the pool is full":
+            house.runner.run_jobs(card.id, "mail", hold(1))
+            await worker.request(0)
+        else:
+            monkeypatch.setattr(trio, "open_tcp_stream", _no_more_files)
+        held = hold(2)
+        house.runner.run_jobs(card.id, "mail", held)  # as when a batch is cut in halves: more than was offered
+        await house.stopped(2)
+        assert sorted(house.returned) == ids(held)
+        (row,) = house.runner.stats()["workers"]
+        assert (row["failures"], house.runner.stats()["unreachable"], house.runner.stats()["crowded"]) == (0, 0, 2)
+        assert house.runner.offer("mail", 0) is None, "not claimed again at once, only to come back again"
+        if cause != "the pool is full":
+            await eventually(lambda: house.runner.offer("mail", 0) is not None)
 
 
 # ------------------------------------------------ away

@@ -205,9 +205,7 @@ def test_a_jobtype_it_does_not_know() -> None:
     assert gate._not_taken.keys() == {"bill"}, "what is over is forgotten"
 
 
-steps = st.lists(
-    st.tuples(st.sampled_from(["take", "give", "answer", "back", "retry"]), st.floats(0, 3)), max_size=60
-)
+steps = st.lists(st.tuples(st.sampled_from(["take", "give", "answer", "back", "retry"]), st.floats(0, 3)), max_size=60)
 
 
 @given(st.integers(1, 50), st.none() | st.integers(1, 500), steps)
