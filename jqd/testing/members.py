@@ -83,6 +83,8 @@ class Data:
     """Id → deaths it was in hand at, those it was alone at."""
     alone: dict[str, tuple[int, str]] = field(default_factory=dict)
     """Sysid → until when it runs which job alone."""
+    emptying: dict[str, int] = field(default_factory=dict)
+    """Sysid → how many were in its hand when it began to be emptied, while some of them are left."""
     handlers: dict[str, tuple[int, dict[int, bytes]]] = field(default_factory=dict)
     fence: int = 0
     life: str = ""
@@ -207,6 +209,7 @@ class FakeMembers:
             raise SysidTaken(f"another living daemon uses the sysid {sysid} (epoch {seat.epoch})")
         if not through:
             self._data.settled = ""
+            self._data.emptying.pop(sysid, None)
         epoch = self._next_fence()
         counter = max((seat.counter if seat else 0) + 1, self._now_ms() * 1000)
         self._data.members[sysid] = Seat(counter, epoch, self._identity if through else "")
@@ -324,11 +327,14 @@ class FakeMembers:
         hand = [(e.score, job_id) for job_id, e in self._data.entries.items() if e.place == "held" and e.sysid == sysid]
         hand += [(fence, job_id) for job_id, (holder, fence) in self._data.early.items() if holder == sysid]
         gone = sorted(hand)[:limit]
+        size = max(len(hand), self._data.emptying.pop(sysid, 0))
+        if len(gone) < len(hand):
+            self._data.emptying[sysid] = size
         for _, job_id in gone:
             self._data.asked.pop(job_id, None)
             if self._data.early.pop(job_id, None) is None:
                 entry = self._data.entries[job_id]
-                if not died or not self._killed(entry, alone=len(hand) == 1 and self._is_laid_to(sysid, job_id)):
+                if not died or not self._killed(entry, alone=size == 1 and self._is_laid_to(sysid, job_id)):
                     self._put_back(entry, None)
         self._data.alone.pop(sysid, None)
         return len(gone)

@@ -311,12 +311,14 @@ async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tupl
 # ---------------------------------------------------------------- deaths in hand
 
 
-async def die(bench: StoreBench, sysid: str) -> None:
-    """A daemon dies with what it holds, and another one notices."""
+async def die(bench: StoreBench, sysid: str, step: int = 100) -> list[int]:
+    """A daemon dies with what it holds, and another one notices; how many were taken from it at each step."""
     watcher = await bench.join("watcher")
     seen = (await bench.members(watcher))[sysid]
-    while await bench.store.reap(sysid, seen, 100):
-        pass
+    moved = []
+    while count := await bench.store.reap(sysid, seen, step):
+        moved.append(count)
+    return moved
 
 
 async def company(bench: StoreBench, owner: Owner) -> list[Held]:
@@ -404,6 +406,34 @@ async def test_a_neighbour_of_poison_never_dies_of_it(store_bench: StoreBench) -
         assert len(held) == 2
         await die(store_bench, f"dies-{number}")
     assert [await store_bench.state(job) for job in jobs] == [State.WAITING] * 2
+
+
+async def test_the_last_job_of_a_hand_that_is_emptied_in_steps_was_not_alone(store_bench: StoreBench) -> None:
+    last = [await store_bench.push(priority=priority) for priority in (0, 0, -1)][-1]
+    for number in range(2):
+        assert len(await store_bench.claim(await store_bench.join(f"dies-{number}"))) == 3
+        assert await die(store_bench, f"dies-{number}", step=2) == [2, 1]
+    for number in range(2, 4):
+        assert ids(await store_bench.claim(await store_bench.join(f"dies-{number}"))) == [last.id]
+        await die(store_bench, f"dies-{number}")
+        assert await store_bench.state(last) is State.WAITING, "twice in company, and not yet three times alone"
+
+
+async def test_a_hand_that_goes_on_under_a_new_epoch_is_counted_anew(store_bench: StoreBench) -> None:
+    """It was emptied in part, its daemon came back before the rest, and has one job when it dies for good."""
+    poison, _ = await store_bench.push(), await store_bench.push()
+    owner = await store_bench.join("one")
+    assert len(await store_bench.claim(owner)) == 2
+    assert await store_bench.store.reap("one", (await store_bench.members(owner))["one"], 1) == 1
+    owner = await store_bench.store.reserve_sysid("one", previous_epoch_dead=True, through=False)
+    await store_bench.store.renew_sysid(owner, through=True, settle=True)
+    await store_bench.store.release_jobs(owner, await store_bench.store.get_held(owner))
+    for sysid in ("one", "two", "three"):
+        assert await store_bench.state(poison) is State.WAITING
+        owner = owner if sysid == "one" else await store_bench.join(sysid)
+        assert ids(await store_bench.claim(owner, limit=1)) == [poison.id]
+        await die(store_bench, sysid)
+    assert await store_bench.state(poison) is State.FAILED, "three times alone"
 
 
 async def test_a_daemon_that_comes_back_after_its_death_counts_as_dead_once(store_bench: StoreBench) -> None:

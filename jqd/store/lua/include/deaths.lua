@@ -1,7 +1,9 @@
 -- Daemons' deaths that a job was in hand at. Needs keys. A row of `deaths` is "deaths:deaths alone in hand"; the field
--- "@<sysid>" names a job that this daemon runs alone, and until when.
+-- "@<sysid>" names a job that this daemon runs alone, and until when; "#<sysid>" how many were in its hand when it began
+-- to be emptied, while some are left of them.
 -- Gives is_suspect(id); is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
--- runs_alone(sysid, now_ms).
+-- runs_alone(sysid, now_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
+-- hand of `size` by `gone`; forget_hand(sysid): what is left in it is somebody's again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
 local has_deaths = redis.call('EXISTS', K.deaths) == 1
 
@@ -36,4 +38,23 @@ end
 local function runs_alone(sysid, now_ms)
   local until_ms, id = (has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^(%d+) (%S+)$')
   return id ~= nil and tonumber(until_ms) > now_ms and redis.call('ZSCORE', held_key(sysid), id) ~= false
+end
+
+local function hand_noted(sysid)
+  return tonumber(has_deaths and redis.call('HGET', K.deaths, '#' .. sysid) or 0) or 0
+end
+
+local function forget_hand(sysid)
+  if has_deaths then
+    redis.call('HDEL', K.deaths, '#' .. sysid)
+  end
+end
+
+local function note_hand(sysid, size, gone)
+  if size > gone then
+    redis.call('HSET', K.deaths, '#' .. sysid, math.max(size, hand_noted(sysid)))
+    has_deaths = true
+  else
+    forget_hand(sysid)
+  end
 end

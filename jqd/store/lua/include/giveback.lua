@@ -2,7 +2,8 @@
 -- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; one that has not come yet just drops. crash_limit 0: nobody died; else this counts as a death of each, and
--- one that was alone in hand at so many goes to the dead set.
+-- one that was alone in hand at so many goes to the dead set. A hand is as large as it was when its emptying began: the
+-- last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
   expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
   expect_kind(held_key(sysid), 'held')
@@ -10,7 +11,8 @@ end
 
 local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   local held = held_key(sysid)
-  local alone = redis.call('ZCARD', held) == 1
+  local size = redis.call('ZCARD', held)
+  local alone = math.max(size, hand_noted(sysid)) == 1
   local ids = redis.call('ZRANGE', held, '-inf', '(' .. below, 'BYSCORE', 'LIMIT', 0, limit)
   local rows = rows_within(ids, bytes_max)
   for position, row in ipairs(rows) do
@@ -34,5 +36,6 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   if has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)
   end
+  note_hand(sysid, size, #rows)
   return #rows
 end
