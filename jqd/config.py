@@ -6,7 +6,6 @@ only fills them. A key nobody knows is an error that names it, where it came fro
 
 import dataclasses
 import difflib
-import ipaddress
 import math
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from jqd.api import ApiConfig
+from jqd.api import ApiConfig, Guard, is_loopback
 from jqd.backoff import Backoff
 from jqd.errors import ConfigError
 from jqd.journal import JournalConfig
@@ -55,11 +54,22 @@ class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
+    hosts: tuple[str, ...] = ()
+    """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
+    loopback none named means any: which names a service has there, only its operator knows."""
 
     def __post_init__(self) -> None:
         host, _, port = self.bind.rpartition(":")
         if not host or not port.isdecimal() or int(port) > PORT_MAX:
             raise ValueError(f"bind is host:port, for example 127.0.0.1:7420 or [::1]:7420, not {self.bind!r}")
+        wrong = [name for name in self.hosts if not re.fullmatch(r"[A-Za-z0-9._-]+", name)]
+        if wrong:
+            raise ValueError(f"hosts are names without scheme and port, for example jqd.example.org, not {wrong[0]!r}")
+
+    @property
+    def guard(self) -> Guard:
+        """What is let through to this address."""
+        return Guard(is_loopback(self.bind), tuple(name.lower() for name in self.hosts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +110,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.drain_s <= 86_400:
             raise ValueError(f"drain_s is 1 second to 1 day, not {self.drain_s}")
-        if not _is_loopback(self.http.bind) and not self.insecure:
+        if not is_loopback(self.http.bind) and not self.insecure:
             raise ValueError(
                 f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
                 "there. Bind to 127.0.0.1 behind a proxy that does, or say --insecure"
@@ -169,15 +179,6 @@ def child_environment() -> dict[str, str]:
 def seconds(text: str) -> float:
     """A duration as people write it (90, 30s, 5m, 2h, 1d) in seconds. Raises ValueError."""
     return _number(text, "text_s")
-
-
-def _is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches host:port. A name other than localhost may mean anything, so it does not."""
-    host = bind.rpartition(":")[0].strip("[]")
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def _from_code(values: Mapping[str, Any]) -> Iterator[Setting]:

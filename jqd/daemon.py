@@ -99,7 +99,10 @@ class Daemon:
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners)
         store = stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1)
-        self.api = Api(Parts(config.api, journal, store, self.runners, self.workers, self.control, clock, len(stores)))
+        guard = config.http.guard
+        self.api = Api(
+            Parts(config.api, journal, store, self.runners, self.workers, self.control, clock, len(stores), guard)
+        )
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""

@@ -4,7 +4,7 @@ Every request is read whole first (intake.py). `answer` is free of ASGI, so that
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 from quart import Response as QuartResponse
@@ -26,36 +26,48 @@ HOT_PATH = "/v1/jobs"
 SLASH = "\ue000"  # of Unicode's private use: stands for one inside of an id while routes are matched
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
 
-ROUTES: list[tuple[str, str, Handler]] = [
-    ("POST", HOT_PATH, push),
-    ("GET", "/v1/jobs", listing.list_jobs),
-    ("POST", "/v1/jobs/cancel", bulk.cancel_many),
-    ("POST", "/v1/jobs/retry", bulk.retry_many),
-    ("POST", "/v1/jobs/clean", bulk.clean),
-    ("GET", "/v1/jobs/<job_id>", jobs.get_job),
-    ("GET", "/v1/jobs/<job_id>/result", jobs.get_result),
-    ("DELETE", "/v1/jobs/<job_id>", jobs.delete_job),
-    ("PATCH", "/v1/jobs/<job_id>", acts.edit),
-    ("POST", "/v1/jobs/<job_id>/retry", acts.retry),
-    ("POST", "/v1/jobs/<job_id>/run-now", acts.run_now),
-    ("GET", "/v1/types", listing.list_types),
-    ("GET", "/v1/daemons", listing.list_daemons),
-    ("POST", "/v1/workers", workers.register),
-    ("GET", "/v1/workers", workers.list_workers),
-    ("DELETE", "/v1/workers/<worker_id>", workers.unregister),
-    ("GET", "/v1/stats", status.stats),
-    ("GET", "/livez", status.livez),
-    ("GET", "/readyz", status.readyz),
-    ("GET", "/readyz/push", status.readyz_push),
-    ("GET", "/readyz/run", status.readyz_run),
-    ("POST", "/job", lightjq.push_job),
-    ("GET", "/job/<job_id>", lightjq.get_job),
-    ("DELETE", "/job/<job_id>", lightjq.delete_job),
-    ("GET", "/job/<job_id>/polling", lightjq.poll_job),
-    ("POST", "/worker", lightjq.register),
-    ("DELETE", "/worker", lightjq.unregister),
-    ("POST", "/done", lightjq.done),
+
+class Route(NamedTuple):
+    """What is served, and the names its query may have; None: any, they are passed over."""
+
+    method: str
+    path: str
+    handler: Handler
+    query: tuple[str, ...] | None = ()
+
+
+ROUTES = [
+    Route("POST", HOT_PATH, push, ("ack", "replicas", "atomic")),
+    Route("GET", "/v1/jobs", listing.list_jobs, listing.FILTERS),
+    Route("POST", "/v1/jobs/cancel", bulk.cancel_many),
+    Route("POST", "/v1/jobs/retry", bulk.retry_many),
+    Route("POST", "/v1/jobs/clean", bulk.clean),
+    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, ("wait",)),
+    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, ("wait", "consume")),
+    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, ("purge",)),
+    Route("PATCH", "/v1/jobs/<job_id>", acts.edit),
+    Route("POST", "/v1/jobs/<job_id>/retry", acts.retry),
+    Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now),
+    Route("GET", "/v1/types", listing.list_types),
+    Route("GET", "/v1/daemons", listing.list_daemons),
+    Route("POST", "/v1/workers", workers.register),
+    Route("GET", "/v1/workers", workers.list_workers),
+    Route("DELETE", "/v1/workers/<worker_id>", workers.unregister),
+    Route("GET", "/v1/stats", status.stats),
+    Route("GET", "/livez", status.livez),
+    Route("GET", "/readyz", status.readyz),
+    Route("GET", "/readyz/push", status.readyz_push),
+    Route("GET", "/readyz/run", status.readyz_run),
+    # LightJQ's own interface has no answer for a query that is wrong.
+    Route("POST", "/job", lightjq.push_job, None),
+    Route("GET", "/job/<job_id>", lightjq.get_job, None),
+    Route("DELETE", "/job/<job_id>", lightjq.delete_job, None),
+    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, None),
+    Route("POST", "/worker", lightjq.register, None),
+    Route("DELETE", "/worker", lightjq.unregister, None),
+    Route("POST", "/done", lightjq.done, None),
 ]
+QUERIES = {route.handler: route.query for route in ROUTES}
 
 
 class Api:
@@ -76,15 +88,18 @@ class Api:
             await self._serve(scope, receive, send, take)
 
     async def _serve(self, scope: Any, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
-        config = self._parts.config
+        config, guard = self._parts.config, self._parts.guard
         bytes_max = config.array_bytes_max if scope["path"] in ANY_SIZE else config.job_bytes_max
+        head = head_of(scope)
         try:
+            guard.check(head)
             request = await read_request(scope, receive, take, bytes_max=bytes_max, within_s=config.request_s)
+            guard.check_body(request)
         except Disconnected:
             self._log.info("api.disconnected", path=scope["path"])
             return
         except Problem as problem:
-            response = _render(head_of(scope), problem)
+            response = _render(head, problem)
             if scope["http_version"].startswith("1"):
                 response.headers["connection"] = "close"  # what is left of the body is not read
             await send_response(send, response)
@@ -99,6 +114,7 @@ class Api:
     async def answer(self, handler: Handler, request: Request, **names: str) -> Response:
         """Call one handler; every error becomes its answer here and nowhere else."""
         try:
+            request.check_query(QUERIES[handler])
             return await handler(self._parts, request, **names)
         except JqdError as error:
             problem = as_problem(error)
@@ -109,7 +125,8 @@ class Api:
     def _build(self) -> QuartTrio:
         app = QuartTrio("jqd.api", static_folder=None)
         app.config["RESPONSE_TIMEOUT"] = None  # long polls bound themselves
-        for method, rule, handler in ROUTES:
+        app.url_map.merge_slashes = False  # to write a path another way than it came is to redirect it
+        for method, rule, handler, _ in ROUTES:
             app.add_url_rule(rule, f"{method} {rule}", self._view(handler), methods=[method])
         app.register_error_handler(HTTPException, self._http_error)
         return app

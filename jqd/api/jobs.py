@@ -29,11 +29,12 @@ async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
+    consume = request.flag("consume") and request.method == "GET"  # HEAD looks, and takes nothing
     wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
     inner = await resolve(parts, job_id)
     view = await wait_final(parts, inner, wait_s, named=inner != job_id)
     result = view.result if isinstance(view, JobView) else None
-    if result is not None and isinstance(view, JobView) and request.flag("consume"):
+    if result is not None and isinstance(view, JobView) and consume:
         await parts.store.drop_result(view.id)
     return answer(200, {"result": Raw(result or NIL)}, request.answer_language())
 
@@ -43,8 +44,9 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
     With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
     """
+    purge = request.flag("purge")
     inner = await resolve(parts, job_id)
-    if request.flag("purge"):
+    if purge:
         await _purge(parts, job_id, inner)
         return Response(204)
     state = await cancel(parts, inner, named=inner != job_id)

@@ -10,8 +10,9 @@ from msgspec import Raw
 
 from jqd.api.batch import parse_array
 from jqd.api.find import find, wait_final
+from jqd.api.guard import Refused
 from jqd.api.jobs import cancel
-from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
+from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
@@ -96,11 +97,19 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
-    wait_s = request.seconds("timeout", POLLING_S, parts.config.wait_s_max)
+    wait_s = _polling_s(request, parts.config.wait_s_max)
     view = await wait_final(parts, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
     return answer(200, _body(parts, view), _language(request))
+
+
+def _polling_s(request: Request, max_s: float) -> float:
+    """Its interface has no answer for a time that is none: that is as if nothing was said."""
+    try:
+        return request.seconds("timeout", POLLING_S, max_s)
+    except Problem:
+        return POLLING_S
 
 
 async def register(parts: Parts, request: Request) -> Response:
@@ -114,7 +123,7 @@ async def register(parts: Parts, request: Request) -> Response:
 
 async def unregister(parts: Parts, request: Request) -> Response:
     """`DELETE /worker`, header worker-id."""
-    worker_id = _worker_id(request)
+    worker_id = request.headers.get("worker-id", "")  # without it: 404, for its interface has no other answer
     if not parts.workers.unregister(worker_id):
         raise Problem(404, f"there is no worker {worker_id[:64]!r}")
     return Response(204)
@@ -151,7 +160,7 @@ def adapt(request: Request, problem: Problem) -> Response | None:
     """An error as LightJQ would say it; None when the request was not made to this surface."""
     if request.path not in ROOTS and not request.path.startswith("/job/"):
         return None
-    if problem.status in (413, 414, 415, 422):
+    if problem.status in (413, 414, 415, 422) and not isinstance(problem, Refused):
         problem = Problem(400, problem.detail, errors=problem.errors)
     return problem_answer(problem, _language(request))
 
@@ -162,9 +171,8 @@ def _language(request: Request) -> Any:
 
 def _read(request: Request, kind: Any) -> Any:
     """The body as `kind`. Raises Problem 400."""
-    json = "json" in request.media_type()
     try:
-        if not json and (not request.media_type() or "msgpack" in request.media_type()):
+        if request.media_type() in MSGPACK_TYPES:
             return msgspec.msgpack.decode(request.body, type=kind)
         value = read_value(request)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
@@ -195,7 +203,7 @@ def _status(view: JobView | Coming) -> str:
 def _body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
     body: dict[str, Any] = {
         "status": _status(view),
-        "worker_id": None,
+        "worker_id": "",
         "result": None,
         "error": None,
         "message": "",
@@ -203,7 +211,7 @@ def _body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
     }
     if isinstance(view, JobView):
         last, running = view.outcome, parts.runner.running(view.id)
-        body["worker_id"] = (running.worker if running else last.worker if last else "") or None
+        body["worker_id"] = running.worker if running else last.worker if last else ""
         body["result"] = Raw(view.result or NIL)
         body["error"] = Raw(last.error) if last else None
         body["message"] = "cancelled" if view.state is State.CANCELLED else last.message if last else ""

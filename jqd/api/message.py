@@ -7,7 +7,10 @@ that are no strings as their JSON. Integers are exact, whatever their size.
 
 import base64
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
@@ -18,13 +21,17 @@ from jqd.api.problems import Problem
 
 Language = Literal["msgpack", "json"]
 
+LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
 MSGPACK_TYPES = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
 JSON_TYPES = frozenset({"application/json"})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 QUERY_FIELDS_MAX = 32
+QUOTE_LENGTH_MAX = 32  # of what a client sent, when it is repeated to him
+FLAGS = {"true": True, "false": False, "1": True, "0": False}
 TIMESTAMP = -1  # its extension code
 
+_NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
@@ -49,20 +56,28 @@ class Request:
             raise Problem(400, f"the query string cannot be read: {error}") from error
         return dict(pairs)
 
+    def check_query(self, known: Sequence[str] | None) -> None:
+        """Refuse a query with names nobody reads; `known` None: any may stand there. Raises Problem 400, 422."""
+        if not self.query_string or known is None:
+            return
+        for name in self.query():
+            if name not in known:
+                there = f"there are {', '.join(known)}" if known else "this call has none"
+                raise Problem(422, f"{name[:QUOTE_LENGTH_MAX]!r} is no query parameter here; {there}")
+
     def flag(self, name: str) -> bool:
-        """Whether a query parameter says yes: `1`, `true`, anything but nothing, `0` and `false`."""
-        return self.query().get(name, "").lower() not in ("", "0", "false")
+        """Whether a query parameter says yes; without it no. Raises Problem 422 for what is neither yes nor no."""
+        text = self.query().get(name)
+        if text is not None and text not in FLAGS:
+            raise Problem(422, f"{name} is one of {', '.join(FLAGS)}, not {text[:QUOTE_LENGTH_MAX]!r}")
+        return text is not None and FLAGS[text]
 
     def seconds(self, name: str, default_s: float, max_s: float) -> float:
-        """A time to wait from the query, clamped to 0 … `max_s`. Raises Problem 400 for what is no number."""
+        """A time to wait from the query, clamped to 0 … `max_s`. Raises Problem 422 for what is no number."""
         text = self.query().get(name)
-        try:
-            wanted_s = default_s if text is None else float(text)
-        except ValueError:
-            wanted_s = math.nan
-        if math.isnan(wanted_s):
-            raise Problem(400, f"{name}={(text or '')[:32]!r} is no number of seconds")
-        return min(max(wanted_s, 0.0), max_s)
+        if text is not None and not _NUMBER.fullmatch(text):
+            raise Problem(422, f"{name} is a number of seconds, not {text[:QUOTE_LENGTH_MAX]!r}")
+        return min(max(default_s if text is None else float(text), 0.0), max_s)
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""
@@ -70,15 +85,11 @@ class Request:
 
     def answer_language(self, otherwise: Language = "json") -> Language:
         """What the client wants to read: by Accept, else the language it wrote in."""
-        accept = self.headers.get("accept", "").lower()
-        if "msgpack" in accept:
-            return "msgpack"
-        if "json" in accept:
-            return "json"
         kind = self.media_type()
-        if kind in MSGPACK_TYPES:
-            return "msgpack"
-        return "json" if kind in JSON_TYPES | NDJSON_TYPES else otherwise
+        written: Language | None = (
+            "msgpack" if kind in MSGPACK_TYPES else "json" if kind in JSON_TYPES | NDJSON_TYPES else None
+        )
+        return _accepted(self.headers.get("accept", ""), written or otherwise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +100,30 @@ class Response:
     body: bytes = b""
     content_type: str = ""
     headers: dict[str, str] = field(default_factory=dict)
+
+
+@lru_cache(maxsize=256)
+def _accepted(accept: str, otherwise: Language) -> Language:
+    """The language an Accept header likes best; `otherwise` where it does not say, or likes none."""
+    named: dict[Language, float] = {}
+    others = 0.0
+    for part in accept.lower().split(","):
+        kind, *parameters = (piece.strip() for piece in part.split(";"))
+        quality = next((_quality(each[2:]) for each in parameters if each.startswith("q=")), 1.0)
+        if kind in ("*/*", "application/*"):
+            others = max(others, quality)
+        for language in LANGUAGES:
+            if language in kind:
+                named[language] = max(quality, named.get(language, 0.0))
+    liked = {language: named.get(language, others) for language in LANGUAGES}
+    fit = [language for language in LANGUAGES if liked[language]] or [each for each in LANGUAGES if each not in named]
+    # Of two that are liked as well: the one that is named before a star, of two named the more compact.
+    equal = LANGUAGES[0] if len(named) == len(LANGUAGES) else otherwise
+    return max(fit or [otherwise], key=lambda language: (liked[language], language in named, language == equal))
+
+
+def _quality(text: str) -> float:
+    return float(text) if _NUMBER.fullmatch(text) else 1.0
 
 
 def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:

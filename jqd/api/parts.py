@@ -8,6 +8,7 @@ from typing import Protocol
 import trio
 
 from jqd.api.config import ApiConfig
+from jqd.api.guard import Guard
 from jqd.api.taken import Taken
 from jqd.clock import Clock
 from jqd.jobid import partition_of
@@ -63,6 +64,7 @@ class Parts:
     control: Control
     clock: Clock
     partitions: int = 1
+    guard: Guard = field(default_factory=Guard)
     taken: Taken = field(default_factory=Taken)
 
     def where(self, *job_ids: str) -> frozenset[int]:

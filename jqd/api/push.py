@@ -25,16 +25,16 @@ async def push(parts: Parts, request: Request) -> Response:
 
     Raises Problem: 400, 413, 415, 422 for what is wrong with the request, 503 or 507 when nothing can be taken now.
     """
-    wanted = _ack_wanted(request)
+    wanted, atomic = _ack_wanted(request), request.flag("atomic")
     ready_or_problem(parts)
     batch = parse_push(request, parts.config)
     language = request.answer_language()
-    if batch.refused and not batch.single and request.flag("atomic"):
+    if batch.refused and not batch.single and atomic:
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some jobs are wrong", errors=_errors(batch))
     if not batch.jobs:
         raise _all_refused(batch)
     if has_names(batch.jobs):
-        return await _push_named(parts, request, batch, wanted)
+        return await _push_named(parts, request, batch, wanted, atomic=atomic)
     taken = await take(parts, batch.array, batch.jobs, wanted)
     ids, reached = taken.job_ids, taken.ack.named()
     if batch.single:
@@ -44,7 +44,7 @@ async def push(parts: Parts, request: Request) -> Response:
     return answer(207, {"job_ids": _spread(batch, ids), **reached, "errors": _errors(batch)}, language)
 
 
-async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack") -> Response:
+async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack", *, atomic: bool) -> Response:
     """As `push`, where pushers chose ids: 200 for the same again, 409 for another job under the same id.
 
     Raises StoreAway: only the store knows whose an id is.
@@ -58,13 +58,13 @@ async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack
             raise Problem(409, refused[0].detail, errors=[{"pointer": r.pointer, "detail": r.detail} for r in refused])
         if agreed.known:
             return answer(200, {"job_id": name, "duplicate": True}, language, {"location": _location(name)})
-    elif refused and request.flag("atomic"):
+    elif refused and atomic:
         batch.refused = refused
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some ids are taken", errors=_errors(batch))
     taken = await take(parts, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
     if taken and wanted.level != "memory":
         await confirm(parts, agreed)
-    reached = taken.ack.named() if taken else FSYNC.named()
+    reached = taken.ack.named() if taken else {}
     if batch.single and taken:
         return answer(201, {"job_id": taken.job_ids[0], **reached}, language, {"location": _location(taken.job_ids[0])})
     unread = {refusal.index for refusal in batch.refused}
@@ -72,11 +72,13 @@ async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     body: dict[str, object] = {"job_ids": [None if n in unread else next(good) for n in range(batch.size)], **reached}
     batch.refused = refused
+    if refused and not taken and not agreed.known:
+        raise Problem(409, f"none of the {batch.size} jobs can be taken", errors=_errors(batch))
     if agreed.known:
         body["duplicates"] = sorted(agreed.known.values())
     if refused:
         body["errors"] = _errors(batch)
-    return answer(207 if refused else 201, body, language)
+    return answer(207 if refused else 201 if taken else 200, body, language)
 
 
 def _location(job_id: str) -> str:

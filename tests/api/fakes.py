@@ -343,7 +343,7 @@ class Edge:
         """
         if body is not None and not isinstance(body, bytes):
             body = json.dumps(body).encode() if kind == JSON else msgspec.msgpack.encode(body)
-        given = {"host": "test"}
+        given = {"host": "localhost"}
         if body is not None or chunks is not None:
             if kind is not None:
                 given["content-type"] = kind

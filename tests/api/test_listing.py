@@ -68,7 +68,7 @@ async def test_a_job_of_a_list_is_told_in_brief(edge):
         ("limit=", "limit is a whole number"),
         ("limit=" + "9" * 5_00, "limit is a whole number"),
         ("cursor=nonsense", "cursor 'nonsense' is none that an answer gave"),
-        ("sate=failed", "'sate' is no filter of jobs; there are state, name"),
+        ("sate=failed", "'sate' is no query parameter here; there are state, name"),
     ],
 )
 async def test_what_cannot_be_listed_is_named(edge, query, says):

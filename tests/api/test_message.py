@@ -73,6 +73,15 @@ def test_plain_leaves_plain_values_alone():
         ("application/json", "application/msgpack", "json"),
         ("application/vnd.msgpack", "application/json", "msgpack"),
         ("", "application/x-ndjson", "json"),
+        ("application/msgpack;q=0", "application/msgpack", "json"),
+        ("application/json;q=0, */*", "application/json", "msgpack"),
+        ("application/msgpack;q=0.1, application/json", "", "json"),
+        ("application/msgpack, application/json", "application/json", "msgpack"),
+        ("application/json, */*", "application/msgpack", "json"),
+        ("application/problem+json; q=1, application/msgpack; q=x", "", "msgpack"),
+        ("application/msgpack;q=0, application/json;q=0", "application/msgpack", "msgpack"),
+        ("text/html", "application/msgpack", "msgpack"),
+        (",;q=", "", "json"),
     ],
 )
 def test_the_language_of_the_answer(accept, kind, language):
@@ -89,3 +98,25 @@ def test_a_query_that_cannot_be_read(query):
 
 def test_the_last_of_a_name_wins():
     assert Request("GET", "/", b"a=1&b=%ff&a=", {}, b"").query() == {"a": "", "b": "\ufffd"}
+
+
+def asked(query: bytes) -> Request:
+    return Request("GET", "/", query, {}, b"")
+
+
+def test_flags_are_said_in_four_ways():
+    assert [asked(b"a=" + text).flag("a") for text in (b"1", b"true", b"0", b"false")] == [True, True, False, False]
+    assert asked(b"").flag("a") is False
+    for text in (b"a", b"a=", b"a=no", b"a=yes", b"a=TRUE", b"a=2", b"a=%00"):
+        with pytest.raises(Problem, match="a is one of true, false, 1, 0, not") as caught:
+            asked(text).flag("a")
+        assert caught.value.status == 422
+
+
+def test_names_nobody_reads_are_refused():
+    asked(b"wait=1").check_query(("wait",))
+    asked(b"wiat=1").check_query(None)
+    for known, text in ((("wait",), "there are wait"), ((), "this call has none")):
+        with pytest.raises(Problem, match=f"'wiat' is no query parameter here; {text}") as caught:
+            asked(b"wiat=1").check_query(known)
+        assert caught.value.status == 422

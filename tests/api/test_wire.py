@@ -95,7 +95,7 @@ async def connected(port: int) -> AsyncIterator[Client]:
 
 
 def head(length: int | None, *more: str) -> bytes:
-    lines = ["POST /v1/jobs HTTP/1.1", "Host: x", "Content-Type: application/msgpack", *more]
+    lines = ["POST /v1/jobs HTTP/1.1", "Host: localhost", "Content-Type: application/msgpack", *more]
     if length is not None:
         lines.append(f"Content-Length: {length}")
     return "\r\n".join([*lines, "", ""]).encode()
@@ -122,7 +122,7 @@ async def test_pushes_on_one_connection_and_pipelined(edge):
         assert [(await client.read_answer())[0] for _ in range(2)] == [201, 201]
         await client.send(head(None, "Transfer-Encoding: chunked") + chunked(BODY, 7) + b"0\r\n\r\n")
         assert (await client.read_answer())[0] == 201
-        await client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.send(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await client.read_answer())[0] == 200
     assert len(edge.journal.jobs()) == 6
 
@@ -210,7 +210,7 @@ ODD = {
     "length in words": head(None, "Content-Length: ten") + BODY,
     "bad chunk": head(None, "Transfer-Encoding: chunked") + b"zz\r\n" + BODY,
     "other encoding": head(None, "Transfer-Encoding: gzip, chunked") + chunked(BODY, 9) + b"0\r\n\r\n",
-    "no host": head(len(BODY)).replace(b"Host: x\r\n", b"") + BODY,
+    "no host": head(len(BODY)).replace(b"Host: localhost\r\n", b"") + BODY,
     "folded header": head(len(BODY), "X-A: 1\r\n Content-Length: 3") + BODY,
     "space in name": head(len(BODY), "Content-Length : 3") + BODY,
     "NUL": head(len(BODY), "X-A: \x00") + BODY,
@@ -253,7 +253,7 @@ async def test_who_leaves_a_long_poll_is_forgotten(edge):
     job_id = edge.add(State.RUNNING)
     async with serving(edge) as port:
         async with connected(port) as client:
-            await client.send(f"GET /v1/jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+            await client.send(f"GET /v1/jobs/{job_id}?wait=60 HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             await edge.store.looked.wait()
         with trio.fail_after(ANSWER_S):
             while edge.control.waiters[job_id]:
@@ -262,5 +262,5 @@ async def test_who_leaves_a_long_poll_is_forgotten(edge):
 
 async def _still_serves(port: int) -> None:
     async with connected(port) as client:
-        await client.send(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
+        await client.send(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
         assert (await client.read_answer())[0] == 200

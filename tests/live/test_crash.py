@@ -141,7 +141,7 @@ def test_a_slow_reader_does_not_hold_shutdown(tmp_path: Path) -> None:
         host, port = daemon.bind.split(":")
         with socket.create_connection((host, int(port))) as peer:
             for _ in range(50):
-                peer.sendall(b"GET /v1/stats HTTP/1.1\r\nHost: a\r\n\r\n")
+                peer.sendall(b"GET /v1/stats HTTP/1.1\r\nHost: localhost\r\n\r\n")
             assert daemon.stop(timeout_s=15) == 0
 
 

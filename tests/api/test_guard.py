@@ -1,0 +1,171 @@
+"""The guard in front of every route: what a page in somebody's browser can send here, and what it hears."""
+
+import re
+
+import pytest
+import trio
+
+from jqd.api import Guard, is_loopback
+from jqd.api.app import ROUTES
+from jqd.api.guard import FORM_TYPES
+from jqd.api.message import Request
+from jqd.api.problems import Problem
+from jqd.config import load
+from jqd.errors import ConfigError
+from jqd.job import State
+from tests.api.fakes import JSON, MSGPACK, Edge
+
+# Any path, also those that are no route: a page must not even learn which are.
+TARGETS = [(route.method, re.sub("<.*?>", "x", route.path)) for route in ROUTES] + [
+    ("GET", "/"),
+    ("OPTIONS", "/v1/jobs"),
+    ("HEAD", "/livez"),
+    ("POST", "/v1/jobs/x/none"),
+]
+FOREIGN: list[tuple[dict[str, str], int]] = [
+    ({"sec-fetch-site": "cross-site"}, 403),
+    ({"sec-fetch-site": "same-site"}, 403),
+    ({"sec-fetch-site": "?"}, 403),
+    ({"origin": "https://evil.example"}, 403),
+    ({"origin": "null"}, 403),
+    ({"origin": "http://localhost:8000"}, 403),
+    ({"origin": "file://"}, 403),
+    ({"host": "evil.example"}, 421),
+    ({"host": "evil.example:7420", "origin": "http://evil.example:7420", "sec-fetch-site": "same-origin"}, 421),
+    ({"host": "localhost.evil.example"}, 421),
+    ({"host": "127.0.0.1.evil.example"}, 421),
+    ({"host": "192.168.1.2:7420"}, 421),
+    ({"host": "user@localhost"}, 421),
+    ({"host": ""}, 421),
+    *(({"content-type": f"{kind}; charset=utf-8"}, 415) for kind in sorted(FORM_TYPES)),
+    ({"content-type": ""}, 415),
+    ({"content-type": "TEXT/plain;application/json"}, 415),
+]
+
+
+@pytest.mark.parametrize(("headers", "status"), FOREIGN, ids=str)
+async def test_no_route_hears_a_foreign_page(headers, status):
+    edge = Edge()
+    job_id = edge.add(State.FAILED)
+    for method, path in [*TARGETS, ("POST", f"/v1/jobs/{job_id}/retry")]:
+        told = await edge.call(method, path, headers=headers)
+        assert told.status == status, (method, path, told.raw)
+        assert told.body["detail"]
+        assert not any(name.startswith("access-control") for name in told.headers)
+    assert (edge.journal.frames, edge.workers.list(), edge.store.looks) == ([], [], 0)
+
+
+@pytest.mark.parametrize("path", [path for method, path in TARGETS if method in ("POST", "PATCH")])
+async def test_a_body_says_what_it_is(path):
+    """`fetch(url, {mode: "no-cors", body: new Uint8Array(…)})` sends any bytes without a type."""
+    edge = Edge()
+    worker = {"name": "w", "max_jobs": 1, "url": "http://127.0.0.1:9/"}
+    method = "PATCH" if path.endswith("/x") else "POST"
+    told = await edge.call(method, path, worker, kind=None)
+    assert told.status == 415
+    chunked = await edge.call(method, path, kind=None, chunks=[b"\x80"], headers={"transfer-encoding": "chunked"})
+    unsaid = await edge.call(method, path, kind=None, chunks=[b"\x80"])
+    assert (chunked.status, unsaid.status) == (415, 415)
+    assert edge.workers.list() == []
+
+
+async def test_a_refused_body_is_not_read():
+    edge = Edge()
+    headers = {"host": "evil.example", "content-length": "100", "content-type": MSGPACK}
+    told = await edge.exchange("POST", "/v1/jobs", headers, [], trio.Event())
+    assert (told.status, told.headers["connection"]) == (421, "close")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"sec-fetch-site": "none"},
+        {"host": "LOCALHOST:7420", "origin": "http://localhost:7420", "sec-fetch-site": "same-origin"},
+        {"host": "localhost", "origin": "http://localhost"},
+        {"host": "127.0.0.1:80", "origin": "http://127.0.0.1"},
+        {"host": "127.9.9.9"},
+        {"host": "[::1]:7420", "origin": "http://[::1]:7420"},
+    ],
+    ids=str,
+)
+async def test_our_own_are_let_through(headers):
+    edge = Edge()
+    job_id = edge.add(State.FAILED)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}", headers=headers)).status == 200
+    assert (await edge.call("POST", "/v1/jobs", {"name": "a"}, kind=JSON, headers=headers)).status == 201
+
+
+def status_of(guard: Guard, host: str | None) -> int:
+    try:
+        guard.check(Request("GET", "/livez", b"", {} if host is None else {"host": host}, b""))
+    except Problem as problem:
+        return problem.status
+    return 200
+
+
+@pytest.mark.parametrize(
+    ("guard", "fine", "wrong"),
+    [
+        (Guard(), [None, "localhost", "127.0.0.1:1"], ["jqd", "10.0.0.7:7420", "localhost:x", "[::1", "a b"]),
+        (Guard(hosts=("jqd.lan",)), ["jqd.lan", "JQD.lan:443", "localhost"], ["other.lan", "10.0.0.7"]),
+        (Guard(loopback=False), [None, "jqd", "jqd.ns.svc:7420", "10.0.0.7:7420", "[fd00::1]"], ["a/b", "@", ""]),
+        (Guard(loopback=False, hosts=("jqd",)), ["jqd:7420", "10.0.0.7:7420", "localhost"], ["evil.example"]),
+    ],
+)
+def test_by_which_names_it_is_reached(guard, fine, wrong):
+    """Kubelets and balancers ask by address, whatever names are set."""
+    assert [status_of(guard, host) for host in fine] == [200] * len(fine)
+    assert [status_of(guard, host) for host in wrong] == [421] * len(wrong)
+
+
+@pytest.mark.parametrize(
+    ("bind", "loopback"),
+    [("127.0.0.1:1", True), ("localhost:1", True), ("[::1]:1", True), ("0.0.0.0:1", False), ("jqd:1", False)],
+)
+def test_what_an_address_means(bind, loopback):
+    assert is_loopback(bind) is loopback
+    config = load(environ={"JQD_HTTP__HOSTS": "JQD.lan b"}, flags={"http.bind": bind, "insecure": True})
+    assert config.http.guard == Guard(loopback, ("jqd.lan", "b"))
+
+
+def test_a_name_is_no_url():
+    with pytest.raises(ConfigError, match=r"hosts are names without scheme and port.*http://a"):
+        load(environ={"JQD_HTTP__HOSTS": "http://a"})
+
+
+# ------------------------------------------------------------ targets
+
+
+async def test_a_path_is_never_written_another_way():
+    edge = Edge()
+    assert "location" not in (await edge.call("GET", "//livez")).headers
+    for path in ("/v1//jobs", "/v1/jobs//x", "//evil.example/livez", "/livez/", "/job//x"):
+        told = await edge.call("GET", path)
+        assert (told.status, told.headers.get("location")) == (404, None), path
+
+
+@pytest.mark.parametrize("target", ["", "?x", "x", "http://[::1/livez", "*"])
+async def test_a_target_is_a_path(target):
+    assert (await Edge().call("GET", target)).status == 400
+
+
+async def test_every_route_of_ours_knows_its_query():
+    edge = Edge()
+    for route in ROUTES:
+        path = re.sub("<.*?>", edge.add(State.FAILED), route.path)
+        told = await edge.call(route.method, f"{path}?atomc=1", {} if route.method in ("POST", "PATCH") else None)
+        if route.query is None:
+            assert told.status != 422, "LightJQ has no such answer"
+        else:
+            assert (told.status, told.body["detail"][:7]) == (422, "'atomc'"), path
+    assert edge.journal.frames == []
+
+
+async def test_head_takes_nothing():
+    edge = Edge()
+    job_id = edge.add(State.SUCCEEDED, keep_result=True, result=b"\x07")
+    assert (await edge.call("HEAD", f"/v1/jobs/{job_id}/result?consume=1")).status == 200
+    assert edge.store.dropped == []
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}/result?consume=1")).body == {"result": 7}
+    assert edge.store.dropped == [job_id]
