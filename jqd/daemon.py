@@ -98,11 +98,7 @@ class Daemon:
         )
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners)
-        store = stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1)
-        guard = config.http.guard
-        self.api = Api(
-            Parts(config.api, journal, store, self.runners, self.workers, self.control, clock, len(stores), guard)
-        )
+        self.api = Api(self._parts(stores))
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
@@ -125,6 +121,21 @@ class Daemon:
                 await self._shut_down()
                 working.cancel_scope.cancel()
             http_closed.set()
+
+    def _parts(self, stores: Sequence[Store]) -> Parts:
+        """What the edge works with."""
+        config = self.config
+        return Parts(
+            config=config.api,
+            journal=self.journal,
+            store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1),
+            runner=self.runners,
+            workers=self.workers,
+            control=self.control,
+            clock=self.clock,
+            partitions=len(stores),
+            guard=config.http.guard,
+        )
 
     async def _shut_down(self) -> None:
         """Drain, settle, hand back, leave; each stage has its time, and none of them can lose a job.
