@@ -12,6 +12,7 @@ from jqd.api.batch import parse_array
 from jqd.api.find import find, wait_final
 from jqd.api.guard import Refused
 from jqd.api.jobs import cancel
+from jqd.api.late import take_late
 from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
@@ -130,7 +131,7 @@ async def unregister(parts: Parts, request: Request) -> Response:
 
 
 async def done(parts: Parts, request: Request) -> Response:
-    """`POST /done`, header worker-id: the outcome of a job this worker has in hand."""
+    """`POST /done`, header worker-id: the outcome of a job this worker has in hand, or had."""
     worker_id = _worker_id(request)
     told = _read(request, Success | Failure)
     if isinstance(told, Success):
@@ -144,16 +145,8 @@ async def done(parts: Parts, request: Request) -> Response:
             error=bytes(told.error),
         )
     if parts.runner.done(worker_id, told.job_id, report) is not DoneAnswer.TAKEN:
-        await _repeated_or_problem(parts, worker_id, told.job_id)
+        await take_late(parts, worker_id, told.job_id, report)
     return Response(204)
-
-
-async def _repeated_or_problem(parts: Parts, worker_id: str, job_id: str) -> None:
-    """A worker whose answer was lost says it again: fine if the job ended by its hand. Raises Problem 404."""
-    view = await find(parts, job_id)
-    if isinstance(view, JobView) and view.outcome is not None and view.outcome.worker == worker_id:
-        return
-    raise Problem(404, f"job {job_id} is not in the hand of worker {worker_id[:64]!r}")
 
 
 def adapt(request: Request, problem: Problem) -> Response | None:

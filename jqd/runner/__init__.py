@@ -6,7 +6,7 @@ from jqd.runner.ledger import Stopped
 from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
-from jqd.runner.verdict import Report
+from jqd.runner.verdict import Report, says_again
 from jqd.runner.wire import Said, Unclear, decode_answer
 from jqd.runner.workers import Worker, Workers
 
@@ -27,4 +27,5 @@ __all__ = [
     "close_pool",
     "decode_answer",
     "make_pool",
+    "says_again",
 ]

@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import msgspec
 import trio
 
-from jqd.job import Held, Outcome
+from jqd.job import NIL, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
 
@@ -34,7 +35,7 @@ class Phase(enum.IntEnum):
 class Entry:
     """One job in hand."""
 
-    __slots__ = ("cancelled", "held", "phase", "started_at_ms", "taken", "worker_id")
+    __slots__ = ("cancelled", "held", "outcome", "phase", "started_at_ms", "taken", "worker_id")
 
     def __init__(self, held: Held, worker_id: str) -> None:
         self.held = held
@@ -44,6 +45,8 @@ class Entry:
         """Wall clock of the last send, 0 before the first."""
         self.taken = False
         """Whether somebody took the outcome or the return and will settle it."""
+        self.outcome: Outcome | None = None
+        """How the attempt ended, without its result; kept until the store knows it."""
         self.cancelled = False
         """Whether its cancel was asked: it is not sent again."""
 
@@ -127,6 +130,7 @@ class Ledger:
         """An attempt ended."""
         assert outcome.job_id == entry.held.job.id
         self._stop(entry)
+        entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
         self._outcomes.append((entry, outcome))
         self._untaken_bytes += _weight(outcome)
         self._some_stopped.set()

@@ -15,7 +15,7 @@ import trio
 
 from jqd.backoff import Backoff
 from jqd.clock import Clock
-from jqd.job import Held
+from jqd.job import Held, Outcome
 from jqd.log import get_logger
 from jqd.runner.cancel import Asked, Teller
 from jqd.runner.config import RunnerConfig
@@ -25,7 +25,7 @@ from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
-from jqd.runner.verdict import Report
+from jqd.runner.verdict import Report, succeed_late
 from jqd.runner.workers import Worker, Workers
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
@@ -265,6 +265,16 @@ class Runner:
         if parcel is None or parcel.worker.id != worker_id or parcel.sent_at_s is None:
             return DoneAnswer.UNKNOWN
         return DoneAnswer.TAKEN if parcel.report(job_id, report) else DoneAnswer.UNKNOWN
+
+    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
+        """How a job's attempt by this worker ended here, without its result, until the store knows it; else None."""
+        entry = self._ledger.find(job_id)
+        return entry.outcome if entry is not None and entry.worker_id == worker_id else None
+
+    def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
+        """The success of an attempt that was given up, to be journaled; None when its result is too large."""
+        now_ms, bytes_max = self._clock.wall_ms(), self._config.result_bytes_max
+        return succeed_late(attempt, report, finished_at_ms=now_ms, result_bytes_max=bytes_max)
 
     def running(self, job_id: str) -> Running | None:
         """Where a job is at work now; None when it is not at work here."""

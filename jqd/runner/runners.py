@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from jqd.job import Outcome
 from jqd.jobid import partition_of
 from jqd.runner.runner import DoneAnswer, Runner, Running
 from jqd.runner.verdict import Report
@@ -17,6 +18,14 @@ class Runners:
     def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
         """See Runner."""
         return self._of(job_id).done(worker_id, job_id, report)
+
+    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
+        """See Runner."""
+        return self._of(job_id).ended(worker_id, job_id)
+
+    def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
+        """See Runner."""
+        return self._of(attempt.job_id).succeed_late(attempt, report)
 
     def running(self, job_id: str) -> Running | None:
         """See Runner."""

@@ -118,6 +118,31 @@ def end_attempt(
     )
 
 
+def says_again(outcome: Outcome, report: Report) -> bool:
+    """Whether `report` is what led to `outcome`, said once more: its answer was lost, perhaps."""
+    if Exit.of_status(report.status) is Exit.OK:
+        return outcome.fate is Fate.SUCCEEDED
+    fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)
+    return outcome.fate in fates and outcome.message == _within_limits(report, False, 0).message
+
+
+def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, result_bytes_max: int) -> Outcome | None:
+    """The success of an attempt that was given up; None when its result is too large to be kept."""
+    if _within_limits(report, attempt.keep_result, result_bytes_max).status != report.status:
+        return None
+    return msgspec.structs.replace(
+        attempt,
+        fate=Fate.SUCCEEDED,
+        status=report.status,
+        delay_ms=0,
+        finished_at_ms=max(attempt.started_at_ms, finished_at_ms),
+        reason="",
+        error=NIL,
+        message="",
+        result=report.result if attempt.keep_result else NIL,
+    )
+
+
 def parse_retry_after(value: str | None, now_ms: int) -> float | None:
     """Seconds to wait by a Retry-After header: a number of seconds or an HTTP date. None when absent or neither."""
     if value is None:

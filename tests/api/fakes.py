@@ -22,6 +22,7 @@ from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
 from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
+from jqd.runner.verdict import succeed_late
 from jqd.store import JobView, OnItsWay, Page, StoreStats, TypeView
 
 JOURNAL = 7
@@ -189,6 +190,13 @@ class FakeRunner:
         self.at_work: dict[str, Running] = {}
         self.reports: list[tuple[str, str, Report]] = []
         self.knows = DoneAnswer.TAKEN
+        self.unsettled: dict[tuple[str, str], Outcome] = {}
+
+    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
+        return self.unsettled.get((worker_id, job_id))
+
+    def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
+        return succeed_late(attempt, report, finished_at_ms=5, result_bytes_max=10)
 
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)

@@ -6,7 +6,7 @@ import trio
 
 from jqd.errors import JournalRefused
 from jqd.job import Fate, State
-from jqd.record import Lane
+from jqd.record import Lane, decode_outcomes
 from jqd.runner import DoneAnswer, Report, Running
 from tests.api.fakes import JSON, MSGPACK, Edge, outcome
 
@@ -309,3 +309,52 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
     edge.move(job_id, State.SUCCEEDED, outcome=outcome(job_id, worker="w1", fate=Fate.SUCCEEDED))
     assert (await edge.call("POST", "/done", {"job_id": job_id, **done}, headers=headers)).status == 204, "said twice"
     assert (await edge.call("POST", "/done", {"job_id": job_id, **done}, headers={"worker-id": "w2"})).status == 404
+
+
+GIVEN_UP = {"fate": Fate.RETRY, "fence": 7, "attempt": 2, "message": "TIMEOUT: no outcome", "reason": "timeout"}
+FAILED = {"fate": Fate.FAILED, "fence": 7, "message": "no route"}
+OK = {"type": "success", "result": [1]}
+NO_ROUTE = {"type": "failure", "reason": "other", "should_retry": False, "message": "no route"}
+AGAIN = {**NO_ROUTE, "should_retry": True}
+
+
+@pytest.mark.parametrize(
+    ("state", "attempt", "report", "status", "counts"),
+    [
+        (State.RETRYING, GIVEN_UP, OK, 204, True),
+        (State.RUNNING, GIVEN_UP, OK, 204, True),
+        (State.RETRYING, {**GIVEN_UP, "keep_result": True}, OK, 204, True),
+        (State.RETRYING, {**GIVEN_UP, "keep_result": True}, {**OK, "result": "x" * 99}, 400, False),
+        (State.CANCELLED, GIVEN_UP, OK, 204, True),
+        (State.FAILED, {**GIVEN_UP, "fate": Fate.DEAD}, OK, 404, False),
+        (State.RETRYING, GIVEN_UP, AGAIN, 404, False),
+        (State.RETRYING, {**GIVEN_UP, "message": "no route"}, AGAIN, 204, False),
+        (State.RETRYING, {**GIVEN_UP, "message": "no route"}, NO_ROUTE, 404, False),
+        (State.FAILED, FAILED, NO_ROUTE, 204, False),
+        (State.FAILED, FAILED, {**NO_ROUTE, "message": "another"}, 404, False),
+        (State.FAILED, FAILED, OK, 404, False),
+        (State.SUCCEEDED, {"fate": Fate.SUCCEEDED, "fence": 7}, NO_ROUTE, 404, False),
+        (State.WAITING, {**GIVEN_UP, "fence": 3}, OK, 404, False),
+    ],
+)
+@pytest.mark.parametrize("known_by", ["store", "runner"])
+async def test_a_report_after_the_end_of_its_attempt(edge, state, attempt, report, status, counts, known_by):
+    """A late success of a job that has not ended counts; what contradicts the verdict that stands is refused."""
+    edge.runner.knows = DoneAnswer.UNKNOWN
+    job_id = edge.add(state)
+    ended = outcome(job_id, worker="w1", **attempt)
+    if known_by == "runner":
+        edge.runner.unsettled["w1", job_id] = ended
+        status, counts = (204, True) if (attempt["fence"], report) == (3, OK) else (status, counts)
+    fields = {"outcome": ended} if state.is_final else {"history": [outcome(job_id, worker="w2", fence=9), ended]}
+    edge.move(job_id, state, generation=5, **(fields if known_by == "store" else {}))
+    told = await edge.call("POST", "/done", {"job_id": job_id, **report}, headers={"worker-id": "w1"})
+    assert told.status == status, told.body
+    journaled = [one for lane, _, body in edge.journal.frames if lane is Lane.OUTCOMES for one in decode_outcomes(body)]
+    assert len(journaled) == counts
+    for one in journaled:
+        assert (one.fate, one.fence, one.worker, one.reason, one.message) == (
+            Fate.SUCCEEDED, ended.fence, "w1", "", "",
+        )  # fmt: skip
+        assert one.result == (pack([1]) if ended.keep_result else pack(None))
+    assert edge.journal.synced >= edge.journal.end, "and is on disk when it is said to be taken"

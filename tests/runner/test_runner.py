@@ -215,6 +215,13 @@ async def test_a_later_job_times_out_too(open_house: OpenHouse) -> None:
         outcome = house.outcomes[quick.job.id]
         assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
         assert house.runner.running(slow.job.id) is not None
+        card = house.workers.list()[0].id
+        assert house.runner.ended(card, quick.job.id) == outcome, "until it is settled: it may be reported late"
+        assert house.runner.ended("another", quick.job.id) is None
+        assert house.runner.ended(card, slow.job.id) is None
+        late = house.runner.succeed_late(outcome, Report(result=b"\x01"))
+        assert late is not None
+        assert (late.fate, late.fence, late.attempt) == (Fate.SUCCEEDED, outcome.fence, outcome.attempt)
 
 
 async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> None:
