@@ -57,8 +57,14 @@ class HttpConfig:
     hosts: tuple[str, ...] = ()
     """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
     loopback none named means any: which names a service has there, only its operator knows."""
+    connections_max: int | None = None
+    """At once; at most, and if None, what `descriptors.py` leaves for them."""
+    address_connections_max: int | None = None
+    """At once, from one address (of IPv6, one /64); None: three quarters of all."""
 
     def __post_init__(self) -> None:
+        if self.connections_max == 0 or self.address_connections_max == 0:
+            raise ValueError("connections_max and address_connections_max are 1 or more; or leave them out")
         host, _, port = self.bind.rpartition(":")
         if not host or not port.isdecimal() or int(port) > PORT_MAX:
             raise ValueError(f"bind is host:port, for example 127.0.0.1:7420 or [::1]:7420, not {self.bind!r}")

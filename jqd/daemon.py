@@ -24,7 +24,7 @@ from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
 from jqd.descriptors import open_files_max, share_out
-from jqd.edge import address_of, bind, serve_http, url_of
+from jqd.doors import DoorConfig, address_of, bind, serve_http, url_of
 from jqd.errors import JournalForked, JqdError, StoreError
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
@@ -112,7 +112,8 @@ class Daemon:
                 async with trio.open_nursery() as dispatching:
                     for partition in self.partitions:
                         await partition.start(dispatching, (partition.dispatch.run, partition.dispatch.run_hints))
-                    await listening.start(partial(serve_http, self.api, listener, stopped=http_closed.wait))
+                    door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=self._door())
+                    await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
                     await stop.wait()
@@ -135,6 +136,15 @@ class Daemon:
             clock=self.clock,
             partitions=len(stores),
             guard=config.http.guard,
+        )
+
+    def _door(self) -> DoorConfig:
+        """How much of us who connects may have."""
+        http, most = self.config.http, share_out(open_files_max(), partitions=len(self.partitions)).incoming
+        return DoorConfig(
+            connections_max=min(http.connections_max or most, most),
+            address_connections_max=http.address_connections_max,
+            request_s=self.config.api.request_s,
         )
 
     async def _shut_down(self) -> None:

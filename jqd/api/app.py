@@ -18,6 +18,7 @@ from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.push import push
+from jqd.doors import say_fault
 from jqd.errors import JqdError
 from jqd.log import get_logger
 
@@ -118,9 +119,14 @@ class Api:
             return await handler(self._parts, request, **names)
         except JqdError as error:
             problem = as_problem(error)
-            if problem.status == 500:
-                self._log.error("api.failed", path=request.path, error=repr(error))
-            return _render(request, problem)
+            return _render(request, self._mistake(error) if problem.status == 500 else problem)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours is told and logged; it ends one answer only
+            return _render(request, self._mistake(error))
+
+    def _mistake(self, error: BaseException) -> Problem:
+        """What a client is told of a mistake of ours: the id under which the log has it."""
+        fault = say_fault(self._log, "api.failed", error)
+        return Problem(500, f"a mistake of ours; the daemon's log tells more under the id {fault}", fault=fault)
 
     def _build(self) -> QuartTrio:
         app = QuartTrio("jqd.api", static_folder=None)
@@ -142,6 +148,8 @@ class Api:
     async def _http_error(self, error: HTTPException) -> QuartResponse:
         """What Quart itself refuses: no such path, a wrong method, a mistake of ours."""
         problem = Problem(error.code or 500, error.description or "the request was refused")
+        if problem.status >= 500:
+            problem = self._mistake(getattr(error, "original_exception", None) or error)
         response = _to_quart(_render(_request(), problem))
         for name, value in error.get_headers():
             if name.lower() == "allow":

@@ -18,12 +18,15 @@ class Problem(JqdError):
         *,
         errors: Sequence[Mapping[str, object]] = (),
         retry_after_s: int | None = None,
+        fault: str = "",
     ) -> None:
+        """`fault`: the id under which the log has more."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.errors = list(errors)
         self.retry_after_s = retry_after_s
+        self.fault = fault
 
     def body(self) -> dict[str, object]:
         """The members of the problem document."""
@@ -35,6 +38,8 @@ class Problem(JqdError):
         }
         if self.errors:
             body["errors"] = self.errors
+        if self.fault:
+            body["id"] = self.fault
         return body
 
 

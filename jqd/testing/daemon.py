@@ -17,16 +17,15 @@ from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 import httpx2
-import hypercorn
-import hypercorn.trio
 import msgpack
 import msgspec
 import trio
 
+from jqd.doors import bind, serve_http, url_of
+
 Message = MutableMapping[str, Any]
 CREATED_AT = "2026-01-31T12:00:00+00:00"
 DELIVER_TIMEOUT_S = 30.0  # for one batch: no test lets a job take longer
-CLOSE_S = 1.0  # for connections to close at the end
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,13 +272,10 @@ def _problem(status: int, detail: str, errors: list[dict[str, Any]] | None = Non
 async def open_daemon() -> AsyncIterator[ScriptedDaemon]:
     """A scripted daemon on a free port of the loopback, posting jobs to workers that register."""
     daemon = ScriptedDaemon()
-    config = hypercorn.Config()
-    config.bind = ["127.0.0.1:0"]
-    config.errorlog = None
-    config.graceful_timeout = CLOSE_S
+    listener = bind("127.0.0.1:0")
+    daemon.url = url_of(listener)
     async with trio.open_nursery() as nursery:
-        binds = await nursery.start(partial(hypercorn.trio.serve, daemon, config, mode="asgi"))  # type: ignore[arg-type]
-        daemon.url = binds[0]
+        await nursery.start(partial(serve_http, daemon, listener, stopped=trio.sleep_forever))
         nursery.start_soon(daemon.run)
         yield daemon
         nursery.cancel_scope.cancel()

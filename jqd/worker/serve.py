@@ -16,28 +16,25 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx2
-import hypercorn
-import hypercorn.trio
 import trio
 
 from jqd import __version__
 from jqd.client import URL_DEFAULT
 from jqd.clock import Clock
+from jqd.doors import DoorConfig, listen, serve_http, url_of
 from jqd.errors import ConfigError
 from jqd.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.register import TTL_S_DEFAULT, Registration
-from jqd.worker.service import CONCURRENCY_DEFAULT, Service, ServiceConfig
+from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
-CLOSE_S = 1.0  # for connections to close once nothing is in hand
-HARD_EXIT_S = 3.0  # after that a server that still waits for a peer which does not read is left behind
+CLOSE_S = 1.0  # for connections to close: work in hand has ended before that
+HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
-REQUESTS_MAX = 1_000_000_000  # on one connection: a daemon keeps its connection for days
 PORT_MAX = 65_535
 WILDCARDS = ("0.0.0.0", "::", "0")  # noqa: S104 - recognised, not bound
-BACKLOG = 2048  # connections waiting to be accepted
 
 
 async def serve(
@@ -65,7 +62,7 @@ async def serve(
     `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register; one that is away is tried until it is
     there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and
     `priority_max`: take only jobs within, both included. `concurrency`: jobs at once. `signals`: handle SIGTERM and
-    SIGINT (main thread only) and own the process: leave it by force when a peer holds up the end. `stop`: set it to
+    SIGINT (main thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to
     stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
@@ -123,19 +120,16 @@ async def _serve_http(
     *,
     task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    config = hypercorn.Config()
-    config.bind = [f"fd://{listener.detach()}"]  # the server owns it from here
-    config.backlog = BACKLOG
-    config.errorlog = None  # the service logs its own; the server's lines would mix two formats
-    config.include_server_header = False
-    config.keep_alive_timeout = KEEP_ALIVE_S
-    config.keep_alive_max_requests = REQUESTS_MAX
-    config.graceful_timeout = CLOSE_S  # waiting for work in hand is over by then: `_leave` did it
-    async with trio.open_nursery() as nursery:
-        binds: list[str] = await nursery.start(
-            partial(hypercorn.trio.serve, service, config, shutdown_trigger=until, mode="asgi")  # type: ignore[arg-type]
-        )
-        task_status.started(f"{binds[0]}/")
+    url = url_of(listener)
+    config = DoorConfig(idle_s=KEEP_ALIVE_S, request_s=BODY_TIMEOUT_S, grace_s=CLOSE_S)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(
+                partial(serve_http, service, listener, stopped=until, config=config, log=get_logger("worker"))
+            )
+            task_status.started(f"{url}/")
+    finally:
+        service.close()
 
 
 async def _stay_registered(places: Sequence[Registration], *, until: Callable[[], Awaitable[None]]) -> None:
@@ -177,7 +171,7 @@ async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nurser
 def _force(*, enabled: bool) -> Iterator[Callable[[], None]]:
     """A call that ends the process in HARD_EXIT_S, unless the block is left before.
 
-    The server sends under a shield: one peer that does not read its answer would hold a stopping worker for ever.
+    A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
     """
     timer = threading.Timer(HARD_EXIT_S, _exit)
     timer.daemon = True
@@ -188,7 +182,7 @@ def _force(*, enabled: bool) -> Iterator[Callable[[], None]]:
 
 
 def _exit() -> None:
-    get_logger("worker").warning("worker.left", why="a peer does not read its answer")
+    get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
     os._exit(0)
 
 
@@ -198,9 +192,7 @@ def _never() -> None:
 
 def _bind(bind: str) -> socket.socket:
     host, _, port = bind.rpartition(":")
-    host = host.strip("[]")
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, int(port)), family=family, backlog=BACKLOG)
+    return listen(host, int(port))
 
 
 def _given(**options: Any) -> dict[str, Any]:

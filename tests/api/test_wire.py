@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from jqd.api import ApiConfig
-from jqd.edge import bind, serve_http
+from jqd.doors import bind, serve_http
 from jqd.job import State
 from tests.api.fakes import Edge
 

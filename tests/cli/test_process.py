@@ -54,7 +54,7 @@ def test_the_progress_bar_is_for_terminals_only(url: str, lines: Path) -> None:
 def test_a_push_does_not_import_the_daemon() -> None:
     code = (
         "import sys; from jqd.cli import run; run(['push', 'x', '--url', 'http://127.0.0.1:9'])\n"
-        "sys.exit(' '.join({'jqd.daemon', 'jqd.config', 'jqd.api', 'hypercorn', 'redis'} & {*sys.modules}))"
+        "sys.exit(' '.join({'jqd.daemon', 'jqd.config', 'jqd.api', 'httptools', 'redis'} & {*sys.modules}))"
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=END_S, check=False)
     assert told.stderr.strip().endswith("or check the URL"), told.stderr

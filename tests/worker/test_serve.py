@@ -182,6 +182,12 @@ def much(size):
     "More than a connection holds while nobody reads."
     return bytes(size)
 
+@app.job()
+async def stay(argument):
+    print("begun", flush=True)
+    with trio.CancelScope(shield=True):
+        await trio.sleep_forever()
+
 trio.run(partial(serve, app, daemons=[sys.argv[1]]))
 print("left in order", flush=True)
 """
@@ -272,6 +278,23 @@ async def test_a_peer_that_does_not_read_cannot_hold_up_the_end(
         process.send_signal(signal.SIGTERM)
         with trio.fail_after(PATIENCE_S):
             assert await process.wait() == 0
+    told = (tmp_path / "log").read_text()
+    assert "worker.stopped" in told
+    assert "worker.left" not in told, "it left in order"
+
+
+async def test_a_job_that_will_not_be_cancelled_cannot_hold_up_the_end(
+    daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path
+) -> None:
+    with Client(daemon.url) as client:
+        await trio.to_thread.run_sync(partial(client.push, "stay", job_id="a", max_retry=0))
+    assert await read_line(process) == b"begun\n"
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        with trio.fail_after(PATIENCE_S):
+            await daemon.unregistered.wait()
+    with trio.fail_after(PATIENCE_S):
+        assert await process.wait() == 0
     assert "worker.left" in (tmp_path / "log").read_text()
 
 

@@ -70,7 +70,7 @@ class _Edge:
         self.parts = parts
 
 
-async def _serve(app: Any, listener: Any, *, stopped: Callable[..., Any], task_status: trio.TaskStatus[None]) -> None:
+async def _serve(app: Any, listener: Any, *, stopped: Callable[..., Any], task_status: Any, **_: Any) -> None:
     task_status.started()
     await stopped()
 

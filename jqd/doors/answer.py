@@ -1,0 +1,60 @@
+"""Answers as bytes. Pure, but for the date."""
+
+import json
+from collections.abc import Iterable
+from email.utils import formatdate
+from http import HTTPStatus
+
+from jqd.clock import Clock, SystemClock
+from jqd.doors.head import Headers
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+BODILESS = frozenset((204, 304))  # and all below 200: no body, and no word of its length
+_PHRASES = {status.value: status.phrase for status in HTTPStatus}
+_LINES = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in _PHRASES.items()}
+
+
+class Dates:
+    """The Date header, made once a second."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._second = -1
+        self._line = b""
+
+    def line(self) -> bytes:
+        """The header, with its line end."""
+        second = self._clock.wall_ms() // 1000
+        if second != self._second:
+            self._second = second
+            self._line = f"date: {formatdate(second, usegmt=True)}\r\n".encode()
+        return self._line
+
+
+def render_head(status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes, more: bytes) -> bytes:
+    """`more`: whole lines that the connection adds. Raises ValueError for a header that would be more than one."""
+    line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
+    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
+    if fields.count(b"\n") != sum(1 for _ in headers) or fields.count(b"\r") != fields.count(b"\n") or b"\0" in fields:
+        raise ValueError("a header of the answer has a line end within")
+    return b"%b%b%b%b\r\n" % (line, date, fields, more)
+
+
+def problem(status: int, detail: str, date: bytes, *, fault: str = "", retry_after_s: int | None = None) -> bytes:
+    """A whole answer that says what is wrong (RFC 9457), after which the connection closes."""
+    told: dict[str, object] = {
+        "type": "about:blank",
+        "title": _PHRASES.get(status, "Error"),
+        "status": status,
+        "detail": detail,
+    }
+    if fault:
+        told["id"] = fault
+    body = json.dumps(told).encode()
+    headers: Headers = [
+        (b"content-type", b"application/problem+json"),
+        (b"content-length", b"%d" % len(body)),
+    ]
+    if retry_after_s is not None:
+        headers.append((b"retry-after", b"%d" % retry_after_s))
+    return render_head(status, headers, date, b"connection: close\r\n") + body

@@ -1,0 +1,235 @@
+"""One connection, from its first byte to its last: requests in order, one at a time, in one task.
+
+Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exception.
+"""
+
+import math
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from jqd.doors.answer import Dates, problem
+from jqd.doors.config import DoorConfig
+from jqd.doors.crowd import Crowd, address_of
+from jqd.doors.exchange import READ_BYTES, Exchange, Message, Wire
+from jqd.doors.fault import place_of, say, say_fault
+from jqd.doors.head import Head, Refused, check_start, read_head
+from jqd.doors.pipe import Pipe
+
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Any, Any, Any], Awaitable[None]]
+Address = tuple[str, int]
+
+LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
+
+
+class House:
+    """What all connections of a door share."""
+
+    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address) -> None:
+        self.app = app
+        self.config = config
+        self.log = log
+        self.server = server
+        self.dates = Dates()
+        self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
+
+
+class Connection:
+    """See the module."""
+
+    __slots__ = ("_asked", "_bye", "_house", "_linger", "_scope", "_wire", "_within", "address", "client")
+
+    def __init__(self, house: House, pipe: Pipe, client: Address) -> None:
+        self.client = client
+        self.address = address_of(client[0])
+        self._house = house
+        self._wire = Wire(pipe, house.config, house.dates)
+        self._scope = trio.CancelScope()
+        self._asked: Exchange | None = None
+        self._within = False  # of a request: its first byte has come
+        self._bye = b""
+        self._linger = False
+
+    async def run(self) -> None:
+        """Serve it until it ends. Never raises an Exception."""
+        whole = False
+        try:
+            with self._scope:
+                if not self._bye:
+                    await self._serve()
+            if self._scope.cancelled_caught:
+                self._overdue()
+            whole = await self._end()
+        except* trio.BrokenResourceError as group:
+            say(self._house.log.debug, "door.broken", peer=self.client[0], place=place_of(group))
+        except* Exception as group:  # noqa: BLE001 - whatever it is, it is this connection's alone
+            say_fault(self._house.log, "door.failed", group, peer=self.client[0])
+        finally:
+            self._let_go(whole)
+
+    async def turn_away(self, detail: str) -> None:
+        """Say 503 and close."""
+        self._bye = problem(503, detail, self._house.dates.line(), retry_after_s=1)
+        await self.run()
+
+    def look(self, now_s: float) -> None:
+        """End it if it has not got on in time."""
+        if self._wire.read_due_s < now_s or self._wire.write_due_s < now_s:
+            self._scope.cancel()
+
+    def give_way(self) -> None:
+        """See Guest. The place counts as free already, so nothing is waited for."""
+        self._linger = False
+        self._scope.cancel()
+
+    def close_soon(self) -> None:
+        """The request under way is the last."""
+        self._wire.closing = True
+
+    # ------------------------------------------------------------ its life
+
+    async def _serve(self) -> None:
+        try:
+            while (head := await self._read_head()) is not None:
+                if not await self._answer(head):
+                    return
+        except Refused as refused:
+            self._bye = problem(refused.status, refused.detail, self._house.dates.line())
+
+    async def _read_head(self) -> Head | None:
+        """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
+        wire, config = self._wire, self._house.config
+        buffer = wire.buffer
+        self._asked = None
+        if not buffer and not await self._wait_request():
+            return None
+        self._within = True
+        wire.request_began_s = trio.current_time()
+        wire.read_due_s = wire.request_began_s + config.head_s
+        while True:
+            while buffer.startswith(b"\r\n"):  # older clients send one behind a body
+                del buffer[:2]
+            end = buffer.find(b"\r\n\r\n", 0, config.head_bytes_max) + 4
+            if end > 3:
+                data = bytes(buffer[:end])
+                del buffer[:end]
+                wire.read_due_s = math.inf
+                return read_head(data)
+            if len(buffer) >= config.head_bytes_max:
+                raise _too_long(buffer, config.head_bytes_max)
+            check_start(buffer)
+            self._within = bool(buffer)
+            more = await wire.pipe.receive_some(READ_BYTES)
+            if not more:
+                if buffer:
+                    raise Refused(400, "the request ended before its head was whole")
+                return None
+            buffer += more
+
+    async def _wait_request(self) -> bool:
+        """Wait for the first byte of the next request; False when none will come."""
+        wire, crowd = self._wire, self._house.crowd
+        if wire.closing:
+            return False
+        self._within = False
+        wire.read_due_s = trio.current_time() + self._house.config.idle_s
+        crowd.rest(self)
+        data = await wire.pipe.receive_some(READ_BYTES)
+        crowd.stir(self)
+        wire.buffer += data
+        return bool(data)
+
+    async def _answer(self, head: Head) -> bool:
+        """Let the application answer; whether another request may follow."""
+        exchange = self._asked = Exchange(self._wire, head)
+        failed: Exception | None = None
+        try:
+            await self._house.app(self._scope_of(head), exchange.receive, exchange.send)
+        except Exception as error:  # noqa: BLE001 - the application's mistakes end one answer, not the server
+            failed = error
+        return self._settle(exchange, failed)
+
+    def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
+        date, fault = self._house.dates.line(), ""
+        if failed is not None:
+            fault = say_fault(self._house.log, "door.app_failed", failed, peer=self.client[0])
+        if exchange.complete:
+            self._linger = not exchange.gone
+            return not exchange.closes and not exchange.gone and failed is None
+        if exchange.sent:
+            say(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
+        elif exchange.refusal is not None:
+            self._bye = problem(exchange.refusal.status, exchange.refusal.detail, date)
+        elif exchange.cut:
+            self._bye = problem(400, "the body ended before it was whole; nothing was taken", date)
+        elif not exchange.gone:
+            if failed is None:
+                fault = say_fault(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
+            self._bye = problem(500, f"a mistake of ours; the log tells more under the id {fault}", date, fault=fault)
+        return False
+
+    def _overdue(self) -> None:
+        """It was cancelled: too slow, in the way, or the door closes."""
+        exchange = self._asked
+        if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
+            return
+        if self._within and not self._wire.closing and not self._bye:
+            detail = "the request came too slowly, or was not complete in time; nothing was taken"
+            self._bye = problem(408, detail, self._house.dates.line())
+
+    async def _end(self) -> bool:
+        """Say what is to be said, and listen until the client has heard it; whether all was said.
+
+        Who closes while something is still coming makes the kernel throw away what it has not delivered, too.
+        """
+        exchange, config = self._asked, self._house.config
+        self._wire.read_due_s = self._wire.write_due_s = math.inf
+        if exchange is not None and exchange.sent and not exchange.complete:
+            return False
+        if not self._bye and not self._linger:
+            return True
+        with trio.move_on_after(config.linger_s) as self._scope:
+            if self._bye:
+                await self._wire.pipe.send_all(self._bye)
+            self._wire.pipe.finish()
+            self._house.crowd.rest(self)
+            left = config.linger_bytes
+            while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):
+                left -= len(data)
+        return True
+
+    def _let_go(self, whole: bool) -> None:
+        try:
+            self._house.crowd.leave(self)
+            if whole:
+                self._wire.pipe.close()
+            else:
+                self._wire.pipe.abort()
+        except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
+            say_fault(self._house.log, "door.not_closed", error, peer=self.client[0])
+
+    def _scope_of(self, head: Head) -> dict[str, Any]:
+        return {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.0" if head.http_1_0 else "1.1",
+            "method": head.method,
+            "scheme": "http",
+            "path": head.path,
+            "raw_path": head.raw_path,
+            "query_string": head.query,
+            "root_path": "",
+            "headers": head.headers,
+            "client": self.client,
+            "server": self._house.server,
+            "extensions": {},
+        }
+
+
+def _too_long(buffer: bytearray, bytes_max: int) -> Refused:
+    if b"\n" not in buffer[:LINE_MAX]:
+        return Refused(414, f"the first line has more than {LINE_MAX} bytes")
+    return Refused(431, f"the head of the request has more than {bytes_max} bytes")

@@ -1,0 +1,166 @@
+"""The head of a request, strictly read. Pure.
+
+Two readers must agree: a grammar of ours that knows no second spelling (no bare line ends, no folded lines, no control
+characters, one blank where one belongs), and llhttp, which knows what lengths and encodings may stand together.
+"""
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote_to_bytes
+
+import httptools
+
+Headers = list[tuple[bytes, bytes]]
+
+LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
+METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
+
+_TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+_VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
+_HEAD = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.([01])\r\n(?:" + _TOKEN + rb":" + _VALUE + rb"\r\n)*\r\n")
+_LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
+_FIELD = re.compile(_TOKEN + rb":" + _VALUE)
+_TARGET = re.compile(rb"/(?!/)[!\"$->@-~]*(?:\?[!\"$-~]*)?")
+_HOST = re.compile(rb"[0-9A-Za-z._~!$&'()*+;=%:\[\]-]*")
+
+
+class Refused(Exception):
+    """What came is no request that we take: it is answered with `status`, and the connection closed."""
+
+    def __init__(self, status: int, detail: str) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+
+
+@dataclass(slots=True)
+class Head:
+    """What a request says before its body. Header names are lower case."""
+
+    method: str
+    raw_path: bytes
+    path: str
+    query: bytes
+    http_1_0: bool
+    headers: Headers
+    length: int
+    """Bytes of the body; 0 if there is none, or if it comes in chunks."""
+    chunked: bool
+    keeps: bool
+    """Whether the client wants the connection kept."""
+    expects: bool
+    """Whether it waits for a 100 before it sends the body."""
+
+
+class _Reader:
+    """What llhttp calls while it reads a head."""
+
+    __slots__ = ("headers",)
+
+    def __init__(self) -> None:
+        self.headers: Headers = []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self.headers.append((name.lower(), value.strip(b" \t")))
+
+
+def read_head(data: bytes) -> Head:
+    """`data`: from the request line to the empty line, both included. Raises Refused."""
+    line = _HEAD.fullmatch(data)
+    if line is None:
+        raise _refusal(data)
+    method, target, minor = line.groups()
+    if method not in METHODS:
+        raise Refused(400, f"the method is none of {b', '.join(sorted(METHODS)).decode()}")
+    if _TARGET.fullmatch(target) is None:
+        raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
+    reader = _Reader()
+    try:
+        httptools.HttpRequestParser(reader).feed_data(data)
+    except httptools.HttpParserUpgrade:
+        reader.headers = [field for field in reader.headers if field[0] != b"upgrade"]  # RFC 9110 7.8: may be ignored
+    except httptools.HttpParserError as error:
+        raise Refused(400, f"the head of the request is not understood: {error}") from None
+    raw_path, _, query = target.partition(b"?")
+    head = Head(method.decode(), raw_path, _path(raw_path), query, minor == b"0", reader.headers, 0, False, True, False)
+    _interpret(head)
+    return head
+
+
+def check_start(data: bytes | bytearray) -> None:
+    """What came of a head so far, while its end is missing: refused as soon as it cannot become one. Raises Refused."""
+    if data[:1] == b"\x16":
+        raise Refused(400, "this looks like TLS; plain HTTP is spoken here")
+    if not data or data == b"\r":
+        return
+    if not 0x41 <= data[0] <= 0x5A:
+        raise Refused(400, "a request begins with its method in capitals")
+    at = data.find(b"\n")
+    if at >= 0 and _LINE.match(data) is None:
+        raise _refusal(bytes(data))
+    while at >= 0:
+        if data[at - 1] != 0x0D:
+            raise Refused(400, "a line of the head ends without a carriage return")
+        at = data.find(b"\n", at + 1)
+
+
+def _interpret(head: Head) -> None:
+    """What its headers mean for the connection. Raises Refused."""
+    hosts, lengths, encodings, connection, expect = 0, None, None, None, None
+    for name, value in head.headers:
+        if name == b"host":
+            hosts += 1
+            if _HOST.fullmatch(value) is None:
+                raise Refused(400, "Host is no host")
+        elif name == b"content-length":
+            if lengths is not None or not value.isdigit() or len(value) > LENGTH_DIGITS_MAX:
+                raise Refused(400, "Content-Length is no length of a body, or stands there twice")
+            lengths = int(value)
+        elif name == b"transfer-encoding":
+            encodings = value if encodings is None else b"twice"
+        elif name == b"connection":
+            connection = value if connection is None else connection + b"," + value
+        elif name == b"expect":
+            expect = value
+    if hosts > 1 or (not hosts and not head.http_1_0):
+        raise Refused(400, f"the request has {hosts} Host headers; it needs one")
+    if encodings is not None:
+        if lengths is not None or head.http_1_0:
+            raise Refused(400, "Transfer-Encoding stands beside Content-Length, or in HTTP/1.0")
+        if encodings.lower() != b"chunked":
+            raise Refused(501, "the one Transfer-Encoding understood is chunked")
+        head.chunked = True
+    head.length = lengths or 0
+    tokens = () if connection is None else tuple(each.strip() for each in connection.lower().split(b","))
+    head.keeps = b"close" not in tokens and (not head.http_1_0 or b"keep-alive" in tokens)
+    if expect is not None and not head.http_1_0:
+        if expect.lower() != b"100-continue":
+            raise Refused(417, "the one expectation understood is 100-continue")
+        head.expects = True
+
+
+def _path(raw: bytes) -> str:
+    try:
+        return unquote_to_bytes(raw).decode() if b"%" in raw else raw.decode("ascii")
+    except UnicodeDecodeError:
+        raise Refused(400, "the path is no UTF-8 behind its percent signs") from None
+
+
+def _refusal(data: bytes) -> Refused:
+    """Why a head is none. What it says is not repeated: it may hold secrets."""
+    _, _, rest = data.partition(b"\n")
+    line = _LINE.match(data)
+    if line is None:
+        return Refused(400, "the first line is no request line: METHOD /path HTTP/1.1, one blank between, in ASCII")
+    if line[3] != b"1" or line[4] not in (b"0", b"1"):
+        return Refused(505, "this is HTTP/1.1 and HTTP/1.0; no other version is spoken here")
+    for number, field in enumerate(rest.split(b"\n"), start=2):
+        if not field.endswith(b"\r"):
+            return Refused(400, f"line {number} of the head ends without a carriage return")
+        if field == b"\r":
+            break
+        if field[:1] in (b" ", b"\t"):
+            return Refused(400, f"line {number} of the head goes on from the one before it; that is no longer HTTP")
+        if _FIELD.fullmatch(field[:-1]) is None:
+            return Refused(400, f"line {number} of the head is no header: name, colon, value, no control characters")
+    return Refused(400, "the head of the request is not understood")

@@ -1,0 +1,148 @@
+"""Accepts connections, looks after those that do not get on, and closes in stages.
+
+stopped → accept no more → close what is idle → let what is under way end, for `grace_s` → end the rest
+"""
+
+import errno
+import math
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import trio
+
+from jqd.doors.config import DoorConfig
+from jqd.doors.connection import App, Connection, House
+from jqd.doors.fault import say, say_fault
+from jqd.doors.pipe import SocketPipe
+from jqd.log import get_logger
+
+LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
+PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
+STRAIGHT_MAX = 32  # accepted in a row without letting the others on
+TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
+QUIET_S = 60.0  # the same trouble is said once in this time
+
+
+async def serve_http(
+    app: App,
+    listener: socket.socket,
+    *,
+    stopped: Callable[[], Awaitable[None]],
+    config: DoorConfig | None = None,
+    log: Any = None,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve `app` on `listener`, and close that, until `stopped` returns."""
+    door = Door(app, listener, config or DoorConfig(), log or get_logger("door"))
+    with listener:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(door.watch)
+            async with trio.open_nursery() as accepting:
+                accepting.start_soon(door.accept, nursery)
+                task_status.started()
+                await stopped()
+                accepting.cancel_scope.cancel()
+            trio.lowlevel.notify_closing(listener)
+            listener.close()
+            await door.close()
+            nursery.cancel_scope.cancel()
+
+
+class Door:
+    """One listening socket and the connections that came through it."""
+
+    def __init__(self, app: App, listener: socket.socket, config: DoorConfig, log: Any) -> None:
+        host, port = listener.getsockname()[:2]
+        self._house = House(app, config, log, (host, port))
+        self._listener = listener
+        self._config = config
+        self._log = log
+        self._turned_away = 0
+        self._said: dict[str, tuple[float, int]] = {}
+        self._empty = trio.Event()
+
+    async def accept(self, nursery: trio.Nursery) -> None:
+        """Take connections in until cancelled. No error of the system ends it."""
+        straight = 0
+        while True:
+            try:
+                sock, client = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                straight = 0
+                await self._wait_readable()
+                continue
+            except OSError as error:
+                if error.errno != errno.ECONNABORTED:  # that one had left before it was accepted
+                    self._say("door.cannot_accept", error=errno.errorcode.get(error.errno or 0, "?"))
+                    await trio.sleep(PAUSE_S)
+                await trio.lowlevel.checkpoint()
+                continue
+            self._admit(nursery, sock, client[:2])
+            straight += 1
+            if straight >= STRAIGHT_MAX:
+                straight = 0
+                await trio.lowlevel.checkpoint()
+
+    async def watch(self) -> None:
+        """Look at all connections now and then, until cancelled."""
+        while True:
+            await trio.sleep(LOOK_S)
+            now_s = trio.current_time()
+            for connection in tuple(self._house.crowd.present):
+                connection.look(now_s)
+
+    async def close(self) -> None:
+        """Let what is under way end, as long as there is time."""
+        crowd = self._house.crowd
+        for connection in crowd.present:
+            connection.close_soon()
+        for connection in crowd.idle():
+            connection.give_way()
+        with trio.move_on_after(self._config.grace_s):
+            while crowd.present:
+                self._empty = trio.Event()
+                await self._empty.wait()
+
+    async def _wait_readable(self) -> None:
+        try:
+            await trio.lowlevel.wait_readable(self._listener)
+        except OSError as error:  # the kernel has no memory for one more thing to wait for
+            self._say("door.cannot_wait", error=errno.errorcode.get(error.errno or 0, "?"))
+            await trio.sleep(PAUSE_S)
+
+    def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
+        try:
+            sock.setblocking(False)
+            connection = Connection(self._house, SocketPipe(sock), client)
+            if self._house.crowd.join(connection):
+                nursery.start_soon(self._run, connection)
+                return
+            self._say("door.full", connections=len(self._house.crowd.present), peer=client[0])
+            if self._turned_away < TURNED_AWAY_MAX:
+                self._turned_away += 1
+                nursery.start_soon(self._turn_away, connection)
+                return
+        except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
+            say_fault(self._log, "door.not_admitted", error, peer=client[0])
+        sock.close()
+
+    async def _run(self, connection: Connection) -> None:
+        await connection.run()
+        self._empty.set()
+
+    async def _turn_away(self, connection: Connection) -> None:
+        try:
+            await connection.turn_away("too many connections are open here; use fewer, or keep them open")
+        finally:
+            self._turned_away -= 1
+
+    def _say(self, event: str, **fields: object) -> None:
+        """Log it, unless that was done just now."""
+        now_s = trio.current_time()
+        said_s, times = self._said.get(event, (-math.inf, 0))
+        if now_s - said_s < QUIET_S:
+            self._said[event] = (said_s, times + 1)
+            return
+        self._said[event] = (now_s, 0)
+        say(self._log.warning, event, times=times + 1, **fields)

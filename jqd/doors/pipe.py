@@ -1,0 +1,91 @@
+"""A connected socket with few turns of the loop: what is there is read, and what fits is written, at once."""
+
+import socket
+import struct
+from typing import Protocol
+
+import trio
+
+STRAIGHT_MAX = 16  # reads in a row without letting others on
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Pipe(Protocol):
+    """Both directions of one connection."""
+
+    async def receive_some(self, size: int) -> bytes:
+        """What there is, up to `size` bytes; b"" when the peer sends no more. Raises trio.BrokenResourceError."""
+        ...
+
+    async def send_all(self, data: bytes) -> None:
+        """Return when the kernel has it all. Raises trio.BrokenResourceError."""
+        ...
+
+    def finish(self) -> None:
+        """Say that nothing more is sent. Raises trio.BrokenResourceError when the peer has gone."""
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+    def abort(self) -> None:
+        """Break it off, so that the peer cannot take what came for the whole."""
+        ...
+
+
+class SocketPipe:
+    """A Pipe over a socket that does not block."""
+
+    __slots__ = ("_sock", "_straight")
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self._straight = 0
+
+    async def receive_some(self, size: int) -> bytes:
+        """See Pipe."""
+        self._straight += 1
+        if self._straight >= STRAIGHT_MAX:  # who sends without a pause does not have the loop for itself
+            self._straight = 0
+            await trio.lowlevel.checkpoint()
+        try:
+            while True:
+                try:
+                    return self._sock.recv(size)  # nothing may be awaited behind it: what came would be lost
+                except (BlockingIOError, InterruptedError):
+                    self._straight = 0
+                    await trio.lowlevel.wait_readable(self._sock)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
+
+    async def send_all(self, data: bytes) -> None:
+        """See Pipe."""
+        rest = memoryview(data)
+        try:
+            while rest:
+                try:
+                    rest = rest[self._sock.send(rest) :]
+                except (BlockingIOError, InterruptedError):
+                    await trio.lowlevel.wait_writable(self._sock)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
+
+    def finish(self) -> None:
+        """See Pipe."""
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"closing failed: errno {error.errno}") from error
+
+    def close(self) -> None:
+        """See Pipe."""
+        trio.lowlevel.notify_closing(self._sock)
+        self._sock.close()
+
+    def abort(self) -> None:
+        """See Pipe."""
+        try:
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        finally:
+            self.close()
