@@ -6,19 +6,24 @@ STAMP  := $(VENV)/.ready
 # Tests and benchmarks run side by side on this many processes; two is what a small machine has.
 JOBS   ?= 2
 
-.PHONY: help setup run test cover check crash chaos lint bench lock clean
+# A virtual environment has absolute paths in it, so a folder that was moved or copied gets a new one.
+MOVED  := $(shell test -e $(STAMP) && test "$$(cat $(STAMP))" != "$(CURDIR)" && echo moved)
+
+.PHONY: moved help setup run test cover check crash chaos lint bench lock clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
 
 setup: $(STAMP)  ## .venv with everything, from pinned versions
 
-$(STAMP): requirements.txt pyproject.toml
+$(STAMP): requirements.txt pyproject.toml $(MOVED)
+	@command -v $(PYTHON) >/dev/null || { echo "jqd needs Python 3.11 or newer, and there is no $(PYTHON) here. Install one, or name it: make PYTHON=/path/to/python3 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "jqd needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@test -z "$(MOVED)" || { echo "this folder was moved: $(VENV) is made anew"; rm -rf $(VENV); }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $@
+	@echo "$(CURDIR)" >$@
 
 run: setup       ## one daemon, its own store and an example worker, data in ./.jqd
 	@$(BIN)/jqd dev

@@ -31,6 +31,13 @@ SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
 OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
 OTHERS_PREFIX = "JQD_TEST_"
+# What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The
+# values are looked at too: JQD_PORT=7420 is somebody's wish for a port, and must not be passed over in silence.
+_SERVICE = re.compile(
+    r"JQD_(?:[A-Z0-9]+_)*?(?:SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9]+)*=\d+"
+    r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
+    r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
+)
 PORT_MAX = 65_535
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
@@ -221,7 +228,9 @@ def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterat
 
 def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
     for name, value in sorted(environ.items()):
-        if name.startswith(PREFIX) and name not in OTHERS and not name.startswith(OTHERS_PREFIX):
+        if not name.startswith(PREFIX) or name in OTHERS or name.startswith(OTHERS_PREFIX):
+            continue
+        if not _SERVICE.fullmatch(f"{name}={value}"):
             yield Setting(tuple(name[len(PREFIX) :].lower().split("__")), value, name)
 
 

@@ -140,7 +140,7 @@ class Partition:
         with trio.move_on_after(SETTLE_S):
             await self._settle_all()
         with trio.move_on_after(LEAVE_S):
-            owner = self.membership.owner
+            owner = self.membership.leave()
             if owner is not None:
                 try:
                     await self.store.release_sysid(owner)

@@ -53,9 +53,29 @@ def test_durations_and_truth_values_are_read(name: str, value: str, wanted: obje
     assert getattr(config, name.removeprefix("JQD_").lower()) == wanted
 
 
+def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
+    for service in ("JQD", "JQD_WORKER", "JQD_2"):
+        injected = {
+            f"{service}_SERVICE_HOST": "10.43.0.7",
+            f"{service}_SERVICE_PORT": "7420",
+            f"{service}_SERVICE_PORT_HTTP": "7420",
+            f"{service}_SERVICE_PORT_HTTP_ALT": "7421",
+            f"{service}_PORT": "tcp://10.43.0.7:7420",
+            f"{service}_PORT_7420_TCP": "tcp://10.43.0.7:7420",
+            f"{service}_PORT_7420_TCP_PROTO": "tcp",
+            f"{service}_PORT_7420_TCP_PORT": "7420",
+            f"{service}_PORT_7420_TCP_ADDR": "fd00::7",
+        }
+        assert load(environ=injected) == load(environ={})
+
+
 @pytest.mark.parametrize(
     ("name", "value", "parts"),
     [
+        ("JQD_PORT", "7420", ["unknown setting 'port'"]),
+        ("JQD_SERVICE_HOST", "tcp://x", ["unknown setting 'service_host'"]),
+        ("JQD_PORT_7420_TCP_NAME", "x", ["unknown setting"]),
+        ("JQD_SERVICE_PORTS", "7420", ["unknown setting"]),
         ("JQD_STORE__URI", "x", ["JQD_STORE__URI", "store.uri", "did you mean 'JQD_STORE__URL'"]),
         ("JQD_STORR__URL", "x", ["storr.url", "did you mean 'JQD_STORE__URL'"]),
         ("JQD_STORE_URL", "x", ["store_url", "did you mean 'JQD_STORE__URL'"]),

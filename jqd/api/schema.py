@@ -1,6 +1,5 @@
 """What a pushed job may look like: the limits of its fields, pure and quick."""
 
-import difflib
 import math
 import re
 from collections.abc import Iterator, Sequence
@@ -17,6 +16,7 @@ from jqd.job import (
     TIMEOUT_S_MAX,
 )
 from jqd.jobid import parse_id
+from jqd.meant import suggestion
 from jqd.record import PushedJob
 
 FIELDS = tuple(PushedJob.__struct_fields__)
@@ -73,7 +73,7 @@ def explain(error: str, fields: Sequence[str]) -> Fault:
     """What a decoder said of a map that should have had `fields`."""
     if unknown := _UNKNOWN.search(error):
         name = unknown.group(1)[:QUOTE_LENGTH_MAX]
-        return _pointer(name), NOT_YET.get(name) or f"there is no field {name!r}{_suggestion(name, fields)}"
+        return _pointer(name), NOT_YET.get(name) or f"there is no field {name!r}{suggestion(name, fields)}"
     if missing := _MISSING.search(error):
         return f"/{missing.group(1)}", f"{missing.group(1)} is required"
     where = _WHERE.search(error)
@@ -146,8 +146,3 @@ def _date_fault(run_at: str | float) -> str | None:
 
 def _pointer(name: str) -> str:
     return "/" + name.replace("~", "~0").replace("/", "~1")
-
-
-def _suggestion(name: str, fields: Sequence[str]) -> str:
-    close = difflib.get_close_matches(name, fields, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(fields)}"

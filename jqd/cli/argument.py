@@ -1,4 +1,7 @@
-"""What a job is given, from the command line, stdin or a file: JSON when it is JSON, else the text itself."""
+"""What a job is given, from the command line, stdin or a file: JSON when it is JSON, else the text itself.
+
+Text that begins like JSON and is none is a slip of the keyboard, not a string: it is refused.
+"""
 
 import io
 import sys
@@ -14,24 +17,30 @@ from jqd.cli.exits import Usage
 STDIN = "-"
 # A script of one line that holds this much is a mistake: a daemon takes jobs of a megabyte.
 LINE_CHARACTERS_MAX = 64 << 20
+JSON_BEGINS = ("{", "[", '"')
 
 
-def argument(given: str | None) -> Any:
+def argument(given: str | None, *, as_text: bool = False) -> Any:
     """ARG as `jqd push` takes it: a value, `-` for stdin, `@FILE`. Raises Usage for what no job can be given."""
     if given is None:
         return None
     if given == STDIN or given.startswith("@"):
         path = Path(given.removeprefix("@"))
         with _reading(path) as file:
-            return value(file.read().removesuffix("\n").removesuffix("\r"), str(path))
-    return value(given, "the argument")
+            return value(file.read().removesuffix("\n").removesuffix("\r"), str(path), as_text=as_text)
+    return value(given, "the argument", as_text=as_text)
 
 
-def value(text: str, where: str) -> Any:
-    """JSON as what it means, any other text as itself. Raises Usage when MessagePack cannot carry it."""
+def value(text: str, where: str, *, as_text: bool = False) -> Any:
+    """JSON as what it means (unless `as_text`), any other text as itself.
+
+    Raises Usage for what begins like JSON and is none, and when MessagePack cannot carry it.
+    """
     try:
-        meant: Any = msgspec.json.decode(text)
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        meant: Any = text if as_text else msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
+        if text.lstrip().startswith(JSON_BEGINS):
+            raise Usage(f"{where} begins like JSON and is none ({error}); with --text it is taken as text") from error
         meant = text
     try:
         msgspec.msgpack.encode(meant)
@@ -40,7 +49,7 @@ def value(text: str, where: str) -> Any:
     return meant
 
 
-def arguments(path: Path) -> Iterator[tuple[int, Any, int]]:
+def arguments(path: Path, *, as_text: bool = False) -> Iterator[tuple[int, Any, int]]:
     """(line number, value, bytes read so far) of every line that is not empty. Only LF ends a line, or CR LF."""
     with _reading(path) as file:
         read_bytes = 0
@@ -52,7 +61,7 @@ def arguments(path: Path) -> Iterator[tuple[int, Any, int]]:
                 )
             text = line.removesuffix("\n").removesuffix("\r")
             if text.strip():
-                yield number, value(text, f"{path} line {number}"), read_bytes
+                yield number, value(text, f"{path} line {number}", as_text=as_text), read_bytes
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from jqd.config import Config, load, store_flags
 from jqd.errors import ConfigError, StoreAway
 from jqd.finding import Finding, Severity, refusals
 from jqd.journal.disk import examine_disk
-from jqd.store import StoreConfig, examine
+from jqd.store import StoreConfig, examine, server_binary
 
 NO_STORE = "no store is named, and the daemon's own does not run: only the disk was looked at"
 
@@ -76,6 +76,11 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
     """
     store = settings.store
     if store.is_own:
+        try:
+            server_binary()
+        except ConfigError as error:
+            print(f"jqd: no daemon would start here: {error}", file=sys.stderr)
+            return [], Exit.FAILED
         url = f"unix://{(settings.data_dir / 'store' / 'valkey.sock').absolute()}"
         try:
             return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE

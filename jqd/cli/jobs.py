@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.lines import push_lines
+from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, show
 from jqd.client import Client, JobInfo, TimedOut
 from jqd.errors import JqdError
@@ -26,13 +26,14 @@ def push(
     /,
     *,
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    text: Annotated[bool, Parameter(negative="")] = False,
     priority: int | None = None,
     run_at: str | None = None,
-    in_: Annotated[str | None, Parameter(name="--in")] = None,
+    in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     max_retry: int | None = None,
-    timeout: str | None = None,
+    timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     wait: Annotated[bool, Parameter(negative="")] = False,
     common: Common | None = None,
@@ -44,9 +45,11 @@ def push(
     name
         The jobtype.
     argument
-        JSON if it reads as JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
+        JSON if it begins like JSON, else a string; - reads it from stdin, @FILE from a file (without the last newline).
     lines
         Push a job for every line of this file that is not blank (- for stdin); each line is an argument.
+    text
+        Take the argument, or each line, as a string, also when it looks like JSON.
     priority
         Smaller runs first.
     run_at
@@ -84,8 +87,9 @@ def push(
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
         if lines is not None:
-            return _push_lines(client, name, lines, options, wait=wait, output=common.output)
-        job_id = client.push(name, read_argument(argument), **options)
+            pushed = push_lines(client, name, lines, options, as_text=text)
+            return _lines_pushed(client, pushed, wait=wait, output=common.output)
+        job_id = client.push(name, read_argument(argument, as_text=text), **options)
         if not wait:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
@@ -122,8 +126,7 @@ def status(*, common: Common | None = None) -> int:
     return Exit.DONE if ready["ready"] else Exit.FAILED
 
 
-def _push_lines(client: Client, name: str, path: Path, options: dict[str, Any], *, wait: bool, output: Output) -> int:
-    pushed = push_lines(client, name, path, options)
+def _lines_pushed(client: Client, pushed: Pushed, *, wait: bool, output: Output) -> int:
     if not wait or pushed.stopped is not None:
         pushed.show(output)
         return pushed.exit

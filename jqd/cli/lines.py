@@ -53,12 +53,12 @@ class Pushed:
             show(self.job_ids, output)
 
 
-def push_lines(client: Client, name: str, path: Path, options: Mapping[str, Any]) -> Pushed:
+def push_lines(client: Client, name: str, path: Path, options: Mapping[str, Any], *, as_text: bool = False) -> Pushed:
     """Push every line that is not blank. Talks on stderr; never raises JqdError: `stopped` says it."""
     pushed = Pushed()
     console = Console(stderr=True)
     size = path.stat().st_size if str(path) != STDIN and path.is_file() else None
-    lines = arguments(path)
+    lines = arguments(path, as_text=as_text)
     last = 0
     with Progress(console=console, disable=not console.is_terminal, transient=True) as bar:
         task = bar.add_task(f"pushing {name}", total=size)

@@ -16,7 +16,7 @@ import msgspec
 
 from jqd.client.errors import Conflict, ItemError, JobFailed, JqdClientError, PartlyPushed, TimedOut
 from jqd.client.http import Http, encode, item_errors, job_path, odd, query
-from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map
+from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.clock import Clock, SystemClock
 
@@ -116,7 +116,7 @@ class Client(Manage):
         `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why.
         """
         listed = list(jobs)
-        encoded = [encode(job_map(**job)) for job in listed]
+        encoded = [encode(listed_job(index, job)) for index, job in enumerate(listed)]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
         for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):

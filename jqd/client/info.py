@@ -1,11 +1,14 @@
 """What the daemon tells about jobs, as types, and jobs as the daemon wants them told. Pure."""
 
 import enum
+import inspect
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 import msgspec
+
+from jqd.meant import suggestion
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 
@@ -120,6 +123,25 @@ def job_map(
     if argument is not None:
         told["argument"] = argument
     return told | {key: value for key, value in fields.items() if value is not None}
+
+
+FIELDS = tuple(inspect.signature(job_map).parameters)
+
+
+def listed_job(index: int, job: Any) -> dict[str, Any]:
+    """One map of a list to be pushed, as `job_map` makes it. TypeError and ValueError name the job and the field."""
+    if not isinstance(job, Mapping):
+        raise TypeError(f"job {index} is a map with the parameters of push by name, not a {type(job).__name__}")
+    unknown = [name for name in job if name not in FIELDS]
+    if unknown:
+        name = str(unknown[0])
+        raise TypeError(f"job {index} has no field {name!r}{suggestion(name, FIELDS)}")
+    if "name" not in job:
+        raise TypeError(f"job {index} has no name: the jobtype, which says who can run it")
+    try:
+        return job_map(**job)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"job {index}: {error}") from error
 
 
 def _seconds(given: float | timedelta | None) -> float | None:

@@ -126,6 +126,14 @@ class Membership:
         self.through = self._seated = self._settled = self._others_through = False
         self._disturbed.set()
 
+    def leave(self) -> Owner | None:
+        """This daemon stops: whose seat is to be released, and nobody renews it or takes another meanwhile.
+
+        A renewal that met a seat half released would read that it was burnt, and this daemon would sit down again.
+        """
+        self._seated = False
+        return self._owner
+
     def watch_disturbance(self) -> trio.Event:
         """An event for the next disturbance, from now on."""
         self._disturbed = trio.Event()

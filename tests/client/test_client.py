@@ -1,5 +1,6 @@
 """The client against a scripted daemon, and against answers a real one gives rarely."""
 
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
@@ -100,8 +101,17 @@ def test_mistakes_are_found_before_anything_is_sent() -> None:
             client.push("a", tags="abc")
         with pytest.raises(TypeError, match=r"encod|support"):
             client.push("a", object())
-        with pytest.raises(TypeError, match="priorty"):
-            client.push_many([{"name": "a", "priorty": 1}])
+        for wrong, said in (
+            ({"name": "a", "priorty": 1}, "job 1 has no field 'priorty'; did you mean 'priority'?"),
+            ({"nam": "a"}, "job 1 has no field 'nam'; did you mean 'name'?"),
+            ({"name": "a", "args": [1]}, "job 1 has no field 'args'; did you mean 'argument'?"),
+            ({"name": "a", "xyzzy": 1}, "job 1 has no field 'xyzzy'; there are name, argument, "),
+            ({"argument": 1}, "job 1 has no name: "),
+            ({"name": "a", "tags": "x"}, "job 1: tags is a list of strings"),
+            ("a", "job 1 is a map with the parameters of push by name, not a str"),
+        ):
+            with pytest.raises(TypeError, match=re.escape(said)):
+                client.push_many([{"name": "good"}, wrong])  # type: ignore[list-item]
 
 
 async def test_many_jobs_go_in_few_requests_and_come_back_in_order(daemon: ScriptedDaemon) -> None:

@@ -22,7 +22,7 @@ from jqd.lease import LeaseConfig
 from jqd.log import configure
 from jqd.loops.retention import EVERY_S
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, job_ids
-from jqd.store import Member, StoreConfig
+from jqd.store import Member, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from tests.loops.house import TrioClock, until
@@ -236,4 +236,25 @@ async def test_a_partition_that_is_away_when_the_daemon_leaves_is_said(
         here.stores[0].release_sysid = away  # type: ignore[method-assign]
         await here.daemon.partitions[0].shut_down(6.0)
         assert "daemon.not_left" in logged.getvalue()
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_renewal_that_meets_a_daemon_while_it_leaves_disturbs_nothing(
+    autojump_clock: None, logged: io.StringIO
+) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        first, store = here.daemon.partitions[0], here.stores[0]
+        release = store.release_sysid
+
+        async def in_steps(owner: Owner) -> None:
+            await release(owner)  # the first step burns the epoch; the hand is emptied in further ones
+            first.membership.hurry()
+            await trio.sleep(0.5)
+
+        store.release_sysid = in_steps  # type: ignore[method-assign]
+        await first.shut_down(10.0)
+        events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
+        assert "renew.disturbed" not in events
+        assert events.count("barrier.joined") == len(here.stores), "nobody sat down again"
         nursery.cancel_scope.cancel()

@@ -1,0 +1,24 @@
+"""What was probably meant by the name of a field that does not exist. Pure."""
+
+import difflib
+from collections.abc import Sequence
+
+# What other queues call our fields: no likeness of letters leads from `args` to `argument`.
+ELSEWHERE = {
+    "argument": ("arg", "args", "arguments", "params", "parameters", "payload", "data", "body", "kwargs", "input"),
+    "name": ("type", "jobtype", "job_type", "job", "task", "kind", "queue", "function", "handler"),
+    "max_retry": ("retry", "retries", "max_retries", "max_attempts", "attempts"),
+    "timeout": ("time_limit", "ttr", "timeout_s"),
+    "job_id": ("id", "jid", "task_id", "unique", "key"),
+    "run_at": ("at", "eta", "scheduled_at", "scheduled_for", "not_before"),
+    "delay": ("in", "countdown", "after_s", "delay_s"),
+    "keep_result": ("keep", "result", "store_result"),
+}
+
+
+def suggestion(name: str, fields: Sequence[str]) -> str:
+    """`; did you mean …?` for a name that is none of `fields`, or which there are."""
+    lower = name.lower()
+    same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
+    close = same or difflib.get_close_matches(lower, fields, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; there are {', '.join(fields)}"
