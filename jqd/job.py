@@ -138,6 +138,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     result: bytes = NIL
     """Only kept when the job asked for it."""
     keep_result: bool = False
+    generation: int = 0
+    """Of the content that ran (`Change.generation`). 0: as the job was first pushed, or not known in an older record,
+    where the fence tells."""
+
+    @property
+    def meant_for(self) -> int:
+        """The latest generation that this may be an outcome of."""
+        return self.generation or self.fence - 1
 
 
 class Held(msgspec.Struct, frozen=True, gc=False):
@@ -147,3 +155,6 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     fence: int
     attempt: int
     """The number of this attempt, 1 for the first."""
+    generation: int = 0
+    """Of its content, 0 for one that is as it was first pushed: a claim may come after a later content was
+    acknowledged and before that is in the store, so its fence does not tell what ran."""

@@ -76,7 +76,8 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
         if before.state.is_final:
             return before.state
-        if not await record_cancels(parts, [before]):
+        cancelled_to = await record_cancels(parts, [before])
+        if cancelled_to is None:
             return before.state
         try:
             after = await parts.store.get_job(job_id)
@@ -86,29 +87,37 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
             return State.RUNNING  # its daemon came sooner than the job's journal
         if not isinstance(after, JobView):
             return State.CANCELLED  # not there yet: the store keeps the cancel, and the job will meet it
-        if after.state.is_final or after.generation <= before.generation:
+        if after.state.is_final or after.generation <= cancelled_to[job_id]:
             return after.state
         before = after  # replaced meanwhile: the cancel was meant for what stood there before
     return before.state
 
 
-async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> bool:
-    """Journal cancels. Whether the store is known to hold them: then none of these will start that is not running."""
-    coming, sure = await _up_to_now(parts, [job.id for job in found if isinstance(job, Coming)])
-    records = [cancel_of(job.id, job.generation if isinstance(job, JobView) else coming[job.id]) for job in found]
+async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> dict[str, int] | None:
+    """Journal cancels. Returns up to which generation of each they are meant, when the store is known to hold them.
+
+    Then none of these will start that is not running. None: it is not known to hold them.
+
+    Of a job whose content may change by a push, under its pusher's id, the store does not tell the last word: a
+    replacement may be acknowledged and on its way. All that was acknowledged before now is meant.
+    """
+    moving = [job.id for job in found if isinstance(job, Coming) or job.name or job.generation]
+    up_to, sure = await _up_to_now(parts, moving)
+    up_to = {job.id: up_to.get(job.id, 0) for job in found}
+    records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
     where = parts.where(*(job.id for job in found))
     applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
-    return applied and parts.control.settled(where) and sure
+    return up_to if applied and parts.control.settled(where) and sure else None
 
 
 async def _up_to_now(parts: Parts, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-    """Up to which generation cancels of jobs on their way are meant, and whether the store said so for all of them.
+    """Up to which generation cancels of such jobs are meant, and whether the store said so for all of them.
 
-    Which life of such a job is in some journal nobody knows here: all that began before now are meant. The store's
+    Which content of such a job is in some journal nobody knows here: all that began before now are meant. The store's
     numbers follow its clock in microseconds, so where it cannot be asked ours says about the same.
     """
     numbers: dict[frozenset[int], int] = {}  # one for each partition

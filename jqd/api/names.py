@@ -4,15 +4,17 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.api.batch import Batch, Refusal
 from jqd.api.parts import Parts
+from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.errors import StoreError
 from jqd.job import ChangeKind
 from jqd.jobid import homes_of
 from jqd.log import get_logger
-from jqd.record import PushedJob, content_digest
+from jqd.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
 from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
@@ -34,6 +36,8 @@ class Agreed(NamedTuple):
     """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
     refused: dict[int, str]
     """Place among the good jobs → why it is not taken."""
+    size: int
+    """Number of good jobs in the batch."""
 
 
 def has_names(jobs: Sequence[PushedJob]) -> bool:
@@ -44,7 +48,7 @@ def has_names(jobs: Sequence[PushedJob]) -> bool:
 async def agree(parts: Parts, batch: Batch) -> Agreed:
     """Ask the store for the names in a batch. Raises StoreAway, StoreRefused: nothing is taken then."""
     verdicts = await _ask(parts, batch.jobs)
-    agreed = Agreed(b"", [], {}, {}, {})
+    agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     items = _items_decoder.decode(batch.array)
     kept: list[Raw] = []
     for place, job in enumerate(batch.jobs):
@@ -68,19 +72,45 @@ async def agree(parts: Parts, batch: Batch) -> Agreed:
     return agreed._replace(array=_encoder.encode(kept))
 
 
-async def confirm(parts: Parts, agreed: Agreed) -> None:
-    """The jobs are in our journal: tell the store, so that the same push again is known as such at once."""
-    rows = [
-        NameJournaled(str(job.job_id), job_id, content_digest(job), revision)
-        for index, (job_id, revision, _, _) in agreed.changes.items()
+async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
+    """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
+
+    Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
+    reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
+    before this returns.
+
+    Raises Problem 503 when the store is not there to agree; JournalRefused.
+    """
+    rows = {
+        index: NameJournaled(str(job.job_id), job_id, content_digest(job), revision, kind is ChangeKind.REPLACE)
+        for index, (job_id, revision, _, kind) in agreed.changes.items()
         if (job := agreed.jobs[index])
-    ]
+    }
+    places, stands = list(rows), list[bool]()
     try:
-        for at in range(0, len(rows), NAMES_PER_CALL):
-            await parts.store.confirm_names(rows[at : at + NAMES_PER_CALL])
+        for at in range(0, len(places), NAMES_PER_CALL):
+            stands += await parts.store.confirm_names([rows[place] for place in places[at : at + NAMES_PER_CALL]])
     except StoreError as error:
-        # They are taken all the same, and confirmed when they are applied.
-        get_logger("names").warning("names.not_confirmed", count=len(rows), error=str(error))
+        raise Problem(
+            503,
+            f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
+            "push them again, the same push counts once",
+            retry_after_s=RETRY_AFTER_S,
+        ) from error
+    lost = {place for place, stays in zip(places, stands, strict=True) if not stays}
+    if lost:
+        get_logger("names").warning("names.lapsed", count=len(lost))
+        among_good = [place for place in range(agreed.size) if place not in agreed.known | agreed.refused]
+        for place in lost:
+            agreed.refused[among_good[place]] = (
+                f"while this job was written to disk another one was pushed under job_id "
+                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken. replace=true takes its place"
+            )
+        records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
+        position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+        with trio.CancelScope(shield=True):
+            await parts.journal.wsync(position)
+    return lost
 
 
 async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:

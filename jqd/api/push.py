@@ -1,12 +1,12 @@
 """POST /v1/jobs: body → journal → ids. The hot call is plain data in and out: any listener can stand before it."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
 import trio
 
-from jqd.api.batch import Batch, parse_push
+from jqd.api.batch import Batch, Refusal, parse_push
 from jqd.api.message import Request, Response, answer
 from jqd.api.names import Changes, agree, confirm, has_names, refusals
 from jqd.api.parts import Parts
@@ -55,30 +55,37 @@ async def _push_named(parts: Parts, request: Request, batch: Batch, wanted: "Ack
     if batch.single:
         name = str(batch.jobs[0].job_id)
         if refused:
-            raise Problem(409, refused[0].detail, errors=[{"pointer": r.pointer, "detail": r.detail} for r in refused])
+            raise _has_other_content(refused)
         if agreed.known:
             return answer(200, {"job_id": name, "duplicate": True}, language, {"location": _location(name)})
     elif refused and atomic:
         batch.refused = refused
         raise Problem(400, "nothing was taken: atomic=1 was asked for and some ids are taken", errors=_errors(batch))
     taken = await take(parts, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
-    if taken and wanted.level != "memory":
-        await confirm(parts, agreed)
-    reached = taken.ack.named() if taken else {}
-    if batch.single and taken:
-        return answer(201, {"job_id": taken.job_ids[0], **reached}, language, {"location": _location(taken.job_ids[0])})
+    lapsed = await confirm(parts, agreed) if taken and wanted.level != "memory" else set()
+    refused = refusals(batch, agreed)
+    new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
+    reached = taken.ack.named() if taken and new else {}
+    if batch.single and refused:
+        raise _has_other_content(refused)
+    if batch.single:
+        return answer(201, {"job_id": new[0], **reached}, language, {"location": _location(new[0])})
     unread = {refusal.index for refusal in batch.refused}
-    ids = iter(taken.job_ids if taken else ())
+    ids = iter(new)
     good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
     body: dict[str, object] = {"job_ids": [None if n in unread else next(good) for n in range(batch.size)], **reached}
     batch.refused = refused
-    if refused and not taken and not agreed.known:
+    if refused and not new and not agreed.known:
         raise Problem(409, f"none of the {batch.size} jobs can be taken", errors=_errors(batch))
     if agreed.known:
         body["duplicates"] = sorted(agreed.known.values())
     if refused:
         body["errors"] = _errors(batch)
-    return answer(207 if refused else 201 if taken else 200, body, language)
+    return answer(207 if refused else 201 if new else 200, body, language)
+
+
+def _has_other_content(refused: Sequence[Refusal]) -> Problem:
+    return Problem(409, refused[0].detail, errors=[{"pointer": r.pointer, "detail": r.detail} for r in refused])
 
 
 def _location(job_id: str) -> str:

@@ -25,11 +25,6 @@ class Coming:
         """It waits to be ingested."""
         return State.WAITING
 
-    @property
-    def generation(self) -> int:
-        """None that we know of: a cancel of it is meant for what was pushed first."""
-        return 0
-
 
 def job_body(parts: Parts, view: JobView | Coming, named: str = "") -> dict[str, Any]:
     """The members of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""

@@ -115,6 +115,7 @@ def end_attempt(
         message="" if succeeded else report.message,
         result=report.result if succeeded and job.keep_result else NIL,
         keep_result=job.keep_result,
+        generation=held.generation,
     )
 
 

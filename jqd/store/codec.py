@@ -26,6 +26,7 @@ ROW_VERSION = 2
 ABSOLUTE_VERSION = 1  # its `created` is ms since 1970
 CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
 CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a daemon's hand
+MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which scripts read
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
@@ -122,6 +123,8 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
         return (decode_outcome(keys, "outcome", job_id, row[1:]) if len(row) > 1 else None), True
     if isinstance(row, bytes) and row[:1] == CRASHED:
         return crashed(job_id, whole(keys, "outcome", row[1:])), False
+    if isinstance(row, bytes) and (meant := MEANT.match(row)):
+        row = row[meant.end() :]
     return decode_outcome(keys, "outcome", job_id, row), False
 
 
@@ -163,9 +166,10 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
     return count, outcomes[::-1]
 
 
-def decode_held(keys: Keys, job_id: str, fence: int, row: object, tries: object) -> Held:
+def decode_held(keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object) -> Held:
     """A job in hand. Raises Unreadable."""
-    return Held(decode_job(keys, job_id, row), fence, failed_attempts(keys, job_id, tries) + 1)
+    _, began, _ = decode_generation(keys, job_id, generation)
+    return Held(decode_job(keys, job_id, row), fence, failed_attempts(keys, job_id, tries) + 1, began)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:

@@ -64,10 +64,12 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 
-        Without it that begins when they are applied.
+        Returns for each whether it stands under its name, or did until it was replaced. False: its reservation was over
+        and another content has the name; this one must not be acknowledged. Without this call a name is taken for good
+        when its job is applied.
         """
         ...
 

@@ -104,10 +104,12 @@ class JobMethods:
             for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
         ]
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
         """See Store."""
         bound(journaled)
-        await self._caller.call("confirm_names", self._caller.identity, *(value for one in journaled for value in one))
+        flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
+        answer = await self._caller.call("confirm_names", self._caller.identity, *flat)
+        return [stands == 1 for stands in codec.list_of(self._keys, "names", answer)]
 
     async def reserve_change(self, job_id: str) -> int:
         """See Store. All jobs of a partition are numbered alike."""
@@ -118,7 +120,7 @@ class JobMethods:
         bound(outcomes)
         flat: list[object] = []
         for one in outcomes:
-            flat += (int(one.fate), one.job_id, one.fence, codec.encode_outcome(one), _extra(one))
+            flat += (int(one.fate), one.job_id, _claim(one), codec.encode_outcome(one), _extra(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind(Lane.OUTCOMES, "apply_outcomes", *lane, *limits, *flat)
@@ -200,8 +202,8 @@ class JobMethods:
         first, *flat = codec.list_of(self._keys, "ready", answer)
         fence = codec.whole(self._keys, "fence", first)
         rows = [
-            (codec.text(self._keys, "ready", job_id), fence, row, tries)
-            for job_id, row, tries in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+            (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)
+            for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
         ]
         return await self._readable(owner, rows)
 
@@ -226,12 +228,12 @@ class JobMethods:
             lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
         return lost
 
-    async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object]]) -> list[Held]:
+    async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object, object]]) -> list[Held]:
         """Those that can be run. One bad row must not stop its neighbours: it goes to the dead set, loudly."""
         held, unreadable = [], []
-        for job_id, fence, row, tries in rows:
+        for job_id, fence, *found in rows:
             try:
-                held.append(codec.decode_held(self._keys, job_id, fence, row, tries))
+                held.append(codec.decode_held(self._keys, job_id, fence, *found))
             except codec.Unreadable as error:
                 self._log.error("store.unreadable", id=job_id, error=str(error))
                 unreadable.append(job_id)
@@ -282,6 +284,11 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
         job.eligible_at_ms,
         codec.encode_job(job),
     )
+
+
+def _claim(outcome: Outcome) -> int | str:
+    """Under which fence the attempt ran, and of which content where that is not the first."""
+    return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
 
 
 def _extra(outcome: Outcome) -> bytes | str:

@@ -164,6 +164,8 @@ class LookMethods:
                 return OnItsWay(last or "", held=True)
             known = codec.journal_of(job_id) in self._journals
             return codec.on_its_way(job_id, "" if last is None and known else last)
+        if place == "awaited":
+            return OnItsWay("", held=sysid is not None)
         if place == "nowhere":
             raise codec.Unreadable(
                 f"the key {self._keys['jobs']} holds job {job_id!r}, but no set of {self._keys['ready']}:…, "

@@ -142,6 +142,8 @@ class NameJournaled(NamedTuple):
     job_id: str
     digest: str
     revision: int
+    replaces: bool = False
+    """It was to take the place of whatever stood there."""
 
 
 class TypeView(NamedTuple):
@@ -156,7 +158,8 @@ class TypeView(NamedTuple):
 
 
 class OnItsWay(NamedTuple):
-    """The job is not in the store, but its journal has not been applied that far: it may still come."""
+    """The job, or what was last acknowledged under its pusher's id, is not in the store, but its journal has not been
+    applied that far: it may still come."""
 
     last_id: str
     """The last id applied of that journal, "" when none was."""

@@ -78,12 +78,14 @@ class Spread:
         given = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
         return [given[at] for at in range(len(wanted))]
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
         """See EdgeStore. All that are reachable are told, whatever the others do."""
         places = self._places(self._of_name(one.name) for one in journaled)
-        await self._all(
+        answers = await self._all(
             {n: partial(self._stores[n].confirm_names, [journaled[at] for at in its]) for n, its in places.items()}
         )
+        stands = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
+        return [stands[at] for at in range(len(journaled))]
 
     async def reserve_change(self, job_id: str) -> int:
         """See EdgeStore."""

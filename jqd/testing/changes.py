@@ -40,14 +40,25 @@ class FakeChanges(FakeMembers):
             return Verdict.NEW if row.until_ms else Verdict.DUPLICATE
         return Verdict.CONFLICT if not row.until_ms or row.until_ms > self._now_ms() else Verdict.NEW
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> None:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
         """See Store."""
         await self._answer()
         self._expect_life()
-        for one in journaled:
-            row = self._data.names.get(one.name)
-            if row is None or row.revision <= one.revision:
-                self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
+        return [self._stands(one) for one in journaled]
+
+    def _stands(self, one: NameJournaled) -> bool:
+        row = self._data.names.get(one.name)
+        same = row is not None and (row.job_id, row.digest) == (one.job_id, one.digest)
+        if row is None or row.revision <= one.revision or (same and row.until_ms):
+            self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
+            return True
+        return row.job_id == one.job_id and not row.until_ms and (same or one.replaces)
+
+    def _awaits_newer(self, entry: Entry) -> bool:
+        """Whether a later content was acknowledged under its name, and is on its way."""
+        row = self._data.names.get(entry.job.name)
+        revision, _, _ = self._data.generations.get(entry.job.id, (0, 0, False))
+        return row is not None and row.job_id == entry.job.id and not row.until_ms and row.revision > revision
 
     async def reserve_change(self, job_id: str) -> int:
         """See Store."""
@@ -135,15 +146,16 @@ class FakeChanges(FakeMembers):
             return
         last = self._data.outcomes.get(one.job_id)
         cancelled = one.job_id in self._data.cancelled
-        known = self._data.cancelled_to.get(one.job_id, 0) if cancelled else last.fence if last else 0
-        if one.fence > known:
+        known = self._data.cancelled_to.get(one.job_id, 0) if cancelled else last.meant_for if last else -1
+        late = self._data.late.get(one.job_id)
+        if one.meant_for > max(known, late.meant_for if late else known):
             self._data.late[one.job_id] = msgspec.structs.replace(one, result=NIL)
             self._data.notes["z", one.job_id] = self._now_ms()
 
     def _meets_late_end(self, entry: Entry, change: Change) -> bool:
         job_id = entry.job.id
         late = self._data.late.get(job_id)
-        if late is None or late.fence <= change.generation:
+        if late is None or late.meant_for < change.generation:
             return False
         self._forget_end(job_id)
         del self._data.late[job_id], self._data.notes["z", job_id]
@@ -164,7 +176,7 @@ class FakeChanges(FakeMembers):
         if job_id in self._data.cancelled:
             return self._data.cancelled_to.get(job_id, 0) >= change.generation
         outcome = self._data.outcomes.get(job_id)
-        return outcome is not None and outcome.fence > change.generation
+        return outcome is not None and outcome.meant_for >= change.generation
 
     def _end_cancelled(self, entry: Entry) -> None:
         job_id = entry.job.id

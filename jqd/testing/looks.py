@@ -4,16 +4,13 @@ from collections.abc import Iterable, Sequence
 
 from jqd.job import Job, State
 from jqd.jobid import parse_id
-from jqd.store import JobView, OnItsWay, Page, TypeView
+from jqd.store import JobView, Page, TypeView, codec
 from jqd.testing.changes import FakeChanges
+from jqd.testing.members import Entry, Tries
 
 
 class FakeLooks(FakeChanges):
     """Plain loops over all there is."""
-
-    async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """See Store."""
-        raise NotImplementedError  # FakeStore has it
 
     async def list_jobs(
         self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
@@ -24,13 +21,29 @@ class FakeLooks(FakeChanges):
             raise ValueError(f"the cursor {cursor[:32]!r} is none that was given here")
         found: list[JobView] = []
         for job_id in sorted(self._data.entries, reverse=True):
-            view = await self.get_job(job_id)
-            assert isinstance(view, JobView)
+            view = self._view(self._data.entries[job_id])
             fits = (state is None or view.state is state) and (jobtype is None or view.jobtype == jobtype)
             if fits and (tag is None or tag in view.tags) and (not cursor or job_id < cursor):
                 found.append(view)
         page = found[:limit]
         return Page(page, page[-1].id if len(found) > limit else "")
+
+    def _view(self, entry: Entry) -> JobView:
+        job_id = entry.job.id
+        tries = self._data.tries.get(job_id, Tries())
+        return codec.job_view(
+            entry.job,
+            entry.place,
+            entry.score,
+            daemon=entry.sysid,
+            failed=tries.count,
+            history=list(tries.kept),
+            outcome=self._data.outcomes.get(job_id),
+            cancelled=job_id in self._data.cancelled,
+            cancel_asked=("c", job_id) in self._data.notes,
+            result=self._data.results[job_id][0] if job_id in self._data.results else None,
+            changed=self._data.generations.get(job_id, (0, 0, False)),
+        )
 
     async def list_types(self, limit: int) -> list[TypeView]:
         """See Store."""
@@ -53,7 +66,8 @@ class FakeLooks(FakeChanges):
         """See Store."""
         await self._answer()
         entries = self._data.entries
-        gone = [i for i in job_ids if i in entries and entries[i].place in ("ended", "dead")]
+        ended = [i for i in job_ids if i in entries and entries[i].place in ("ended", "dead")]
+        gone = [i for i in ended if not self._awaits_newer(entries[i])]
         self._delete(gone)
         return gone
 
@@ -63,9 +77,20 @@ class FakeLooks(FakeChanges):
         ended = sorted(
             (e.score, i) for i, e in self._data.entries.items() if e.place == "ended" and e.score < before_ms
         )
-        gone = [job_id for _, job_id in ended[:limit] if job_id not in self._data.results]
+        gone = self._deletable([job_id for _, job_id in ended[:limit] if job_id not in self._data.results])
         self._delete(gone)
         return len(gone)
+
+    def _deletable(self, job_ids: Iterable[str]) -> list[str]:
+        """Those with nothing more to come; the others stand as if they ended now."""
+        free = []
+        for job_id in job_ids:
+            entry = self._data.entries[job_id]
+            if self._awaits_newer(entry):
+                entry.score = max(entry.score, self._now_ms())
+            else:
+                free.append(job_id)
+        return free
 
     def _delete(self, job_ids: Iterable[str]) -> None:
         data = self._data

@@ -73,7 +73,7 @@ class FakeStore(FakeLooks):
                 self._data.early.pop(one.job_id, None)
             return noted
         if entry.place == "held" and entry.score == one.fence:
-            if self._began(one.job_id) > one.fence:
+            if self._began(one.job_id) > one.meant_for:
                 due_ms = entry.job.eligible_at_ms
                 self._put_back(entry, due_ms if due_ms > self._now_ms() else None)
                 return False
@@ -86,7 +86,9 @@ class FakeStore(FakeLooks):
         elif self._beats_cancel(one, entry):
             self._data.cancelled.discard(one.job_id)
             entry.score = self._keep(one)
-        elif entry.place in ("ended", "dead") or not self._counts(one, entry) or self._began(one.job_id) >= one.fence:
+        elif (
+            entry.place in ("ended", "dead") or not self._counts(one, entry) or self._began(one.job_id) > one.meant_for
+        ):
             self._note_late_end(one, entry)
             return False
         elif one.fate is Fate.RETRY:
@@ -98,7 +100,7 @@ class FakeStore(FakeLooks):
     def _beats_cancel(self, one: Outcome, entry: Entry) -> bool:
         """A success did run: it beats the cancel that ended its job, in whatever order both come."""
         ended_so = entry.place == "ended" and one.job_id in self._data.cancelled
-        return ended_so and one.fate is Fate.SUCCEEDED and self._began(one.job_id) < one.fence
+        return ended_so and one.fate is Fate.SUCCEEDED and self._began(one.job_id) <= one.meant_for
 
     def _counts(self, one: Outcome, entry: Entry) -> bool:
         """A success did run; any outcome counts of a claim the store has forgotten, unless it knows a later one."""
@@ -229,7 +231,7 @@ class FakeStore(FakeLooks):
 
     def _held(self, entry: Entry) -> Held:
         tries = self._data.tries.get(entry.job.id)
-        return Held(entry.job, entry.score, (tries.count if tries else 0) + 1)
+        return Held(entry.job, entry.score, (tries.count if tries else 0) + 1, self._began(entry.job.id))
 
     async def promote(self, limit: int) -> Promoted:
         await self._answer()
@@ -257,20 +259,9 @@ class FakeStore(FakeLooks):
             if number is None:
                 return None
             return codec.on_its_way(job_id, self._data.last.get(number, "" if number in self._journals else None))
-        tries = self._data.tries.get(job_id, Tries())
-        return codec.job_view(
-            entry.job,
-            entry.place,
-            entry.score,
-            daemon=entry.sysid,
-            failed=tries.count,
-            history=list(tries.kept),
-            outcome=self._data.outcomes.get(job_id),
-            cancelled=job_id in self._data.cancelled,
-            cancel_asked=("c", job_id) in self._data.notes,
-            result=self._data.results[job_id][0] if job_id in self._data.results else None,
-            changed=self._data.generations.get(job_id, (0, 0, False)),
-        )
+        if self._awaits_newer(entry):
+            return OnItsWay("", held=entry.place == "held")
+        return self._view(entry)
 
     async def drop_result(self, job_id: str) -> None:
         await self._answer()
@@ -290,7 +281,7 @@ class FakeStore(FakeLooks):
         ended = sorted((e.score, job_id) for job_id, e in self._data.entries.items() if e.place == "ended")
         over = len(ended) - self._config.ended_keep_jobs
         old = [job_id for rank, (at, job_id) in enumerate(ended) if rank < over or at <= old_ms][:limit]
-        gone = [job_id for job_id in old if job_id not in self._data.results]
+        gone = self._deletable([job_id for job_id in old if job_id not in self._data.results])
         self._delete(gone)
         return len(gone)
 

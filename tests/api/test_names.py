@@ -8,6 +8,7 @@ import pytest
 
 from jqd.errors import StoreAway
 from jqd.job import Fate, State
+from jqd.store import NameGiven, NameJournaled, NameWanted
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
 
@@ -59,7 +60,7 @@ async def test_the_same_again_counts_once(edge, applied):
 
 
 @pytest.mark.parametrize("ack", ["fsync", "memory"])
-async def test_a_push_that_is_not_confirmed_to_the_store_is_taken_all_the_same(edge, ack, monkeypatch):
+async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_once(edge, ack, monkeypatch):
     """Its id is given once more to the same push, until the job is applied."""
 
     async def away(rows: object) -> None:
@@ -68,7 +69,11 @@ async def test_a_push_that_is_not_confirmed_to_the_store_is_taken_all_the_same(e
     monkeypatch.setattr(edge.whole, "confirm_names", away)
     for _ in range(2):
         told = await edge.call("POST", f"/v1/jobs?ack={ack}", JOB)
-        assert (told.status, told.body) == (201, {"job_id": "order/17", "ack": ack})
+        if ack == "memory":  # it promises nothing that would have to be confirmed
+            assert (told.status, told.body) == (201, {"job_id": "order/17", "ack": ack})
+        else:
+            assert (told.status, told.headers["retry-after"]) == (503, "1")
+            assert "push them again" in told.body["detail"]
     assert (await edge.call("POST", "/v1/jobs", {**JOB, "argument": 2})).status == 409
     await edge.apply()
     assert (await push(edge, JOB))[0] == 200
@@ -161,6 +166,71 @@ async def test_a_replaced_job_can_be_cancelled(edge):
     await push(edge, JOB)
     await push(edge, {**JOB, "argument": 2, "replace": True})
     assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    assert await edge.claim() == []
+
+
+# ------------------------------------------------------------ several daemons, or a slow one
+
+
+async def reserve_elsewhere(edge: Whole, journaled: bool) -> NameGiven:
+    """While our disk stands still our reservations run out, and another daemon gets the name for another content."""
+    edge.clock.advance(31)
+    (given,) = await edge.whole.reserve_names([NameWanted("order/17", "X", "other", False)])
+    if journaled:
+        await edge.whole.confirm_names([NameJournaled("order/17", given.job_id, "other", given.revision)])
+    return given
+
+
+@pytest.mark.parametrize("journaled", [True, False])
+@pytest.mark.parametrize("many", [True, False])
+async def test_of_two_contents_under_one_id_one_pusher_is_told_that_his_is_not_taken(
+    edge, journaled, many, monkeypatch
+):
+    wsync = edge.journal.wsync
+
+    async def slow(position: int | None = None) -> None:
+        monkeypatch.setattr(edge.journal, "wsync", wsync)
+        await reserve_elsewhere(edge, journaled)
+        await wsync(position)
+
+    monkeypatch.setattr(edge.journal, "wsync", slow)
+    told = await edge.call("POST", "/v1/jobs", [JOB, {**JOB, "job_id": "b"}, {"name": "mail"}] if many else JOB)
+    if many:
+        assert (told.status, told.body["job_ids"][:2]) == (207, [None, "b"])
+        assert len(told.body["job_ids"][2]) == 26
+    else:
+        assert told.status == 409
+    assert "has it now; this one is not taken" in told.body["errors"][0]["detail"]
+    await edge.apply()
+    assert len(await edge.claim()) == (2 if many else 0), "what was refused never runs"
+
+
+async def test_no_content_starts_that_was_acknowledged_before_a_204(edge):
+    """It lies in the backlog of the daemon that took it when another one is asked to cancel the job."""
+    await push(edge, JOB)
+    edge.cancels_first = True
+    assert (await edge.call("POST", "/v1/jobs", {**JOB, "argument": 2, "replace": True})).status == 201
+    assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    edge.cancels_first = False
+    await edge.apply()
+    assert await edge.claim() == []
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "cancelled"
+
+
+@pytest.mark.parametrize("end", [Fate.SUCCEEDED, Fate.FAILED, "cancelled"])
+async def test_what_is_acknowledged_is_what_is_told_although_the_older_content_has_ended(edge, end):
+    if end == "cancelled":
+        await push(edge, JOB)
+        assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204
+    else:
+        await edge.ended(end, **JOB)
+    edge.cancels_first = True
+    assert (await edge.call("POST", "/v1/jobs", {**JOB, "argument": 2, "replace": True})).status == 201
+    assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "waiting"
+    assert (await edge.call("DELETE", "/v1/jobs/order%2F17?purge=1")).status == 409
+    assert (await edge.call("DELETE", "/v1/jobs/order%2F17")).status == 204, "also where the older one was cancelled"
+    edge.cancels_first = False
+    await edge.apply()
     assert await edge.claim() == []
 
 

@@ -26,6 +26,7 @@ def outcome(held: Held, fate: Fate, **fields: Any) -> Outcome:
         "priority": held.job.priority,
         "attempt": held.attempt,
         "keep_result": held.job.keep_result,
+        "generation": held.generation,
     }
     return Outcome(**common | fields)
 

@@ -9,10 +9,16 @@ import pytest
 from jqd.errors import StoreChanged
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State
 from jqd.record import cancel_of
-from jqd.store import NameJournaled, NameWanted, Owner, Release, Suspects, Verdict
+from jqd.store import NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 TTL_MS = 30_000
+
+
+async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, replaces: bool = False) -> bool:
+    """Whether this content of the job may be acknowledged under the name "mine"."""
+    (stands,) = await bench.store.confirm_names([NameJournaled("mine", job.id, digest, revision, replaces)])
+    return stands
 
 
 async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: bool = False) -> Any:
@@ -88,6 +94,31 @@ async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreB
     store_bench.clock.advance(200_000)
     await store_bench.store.purge(100)
     assert (await ask(store_bench, "X", "d3")).verdict is Verdict.NEW
+
+
+async def test_of_two_contents_that_had_a_name_reserved_one_is_acknowledged(store_bench: StoreBench) -> None:
+    """A disk stands still for longer than a reservation lasts; another one does not."""
+    job = store_bench.make(name="mine")
+    slow = await ask(store_bench, job.id, "slow")
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    quick = await ask(store_bench, "X", "quick")
+    assert (quick.verdict, quick.job_id) == (Verdict.NEW, job.id)
+    assert await confirm(store_bench, job, "slow", slow.revision) is False, "the other one may be in a journal"
+    assert await confirm(store_bench, job, "quick", quick.revision) is True
+    assert await confirm(store_bench, job, "slow", slow.revision) is False
+    # Who may take any place had it until it was replaced.
+    assert await confirm(store_bench, job, "slow", slow.revision, replaces=True) is True
+    assert (await ask(store_bench, "X", "quick")).verdict is Verdict.DUPLICATE
+
+
+async def test_the_same_content_is_confirmed_by_whoever_has_it_in_a_journal(store_bench: StoreBench) -> None:
+    job = store_bench.make(name="mine")
+    first, second = await ask(store_bench, job.id), await ask(store_bench, "X")
+    assert second.job_id == job.id
+    assert await confirm(store_bench, job, "d1", first.revision) is True
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    assert await confirm(store_bench, job, "d1", second.revision) is True
+    assert await confirm(store_bench, job, "d1", first.revision) is True
 
 
 async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
@@ -170,6 +201,81 @@ async def test_a_running_job_that_was_replaced_runs_again(store_bench: StoreBenc
     assert (new.job.id, new.job.argument) == (job.id, b"\x02")
     assert await store_bench.settle(outcome(new, Fate.SUCCEEDED)) == []
     assert await store_bench.state(job) is State.SUCCEEDED
+
+
+@pytest.mark.parametrize("when", ["ready", "in hand", "ended"])
+async def test_a_replacement_that_comes_late_runs_though_the_older_content_was_claimed_after_it(
+    store_bench: StoreBench, when: str
+) -> None:
+    """Its daemon died with it, or has a backlog: the claim bears a later number than the replacement."""
+    job = await push_named(store_bench, argument=b"\x01")
+    given = await ask(store_bench, "X", "d2", replace=True)
+    assert await confirm(store_bench, job, "d2", given.revision) is True
+    owner = await store_bench.join()
+    replacement = changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02")
+    if when != "ready":
+        old = await store_bench.claim_one(owner)
+        assert old.fence > given.revision
+        if when == "ended":
+            await store_bench.settle(outcome(old, Fate.SUCCEEDED))
+        await store_bench.add(replacement)
+        if when == "in hand":
+            assert await store_bench.settle(outcome(old, Fate.SUCCEEDED)) == [job.id], "that was of the old content"
+    else:
+        await store_bench.add(replacement)
+    new = await store_bench.claim_one(owner)
+    assert (new.job.argument, new.generation) == (b"\x02", given.revision)
+    await store_bench.settle(outcome(new, Fate.SUCCEEDED))
+    assert await store_bench.state(job) is State.SUCCEEDED
+    assert await store_bench.claim(owner) == []
+
+
+async def test_what_was_acknowledged_under_a_name_and_is_on_its_way_is_the_last_word(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    given = await ask(store_bench, "X", "d2", replace=True)
+    assert (await store_bench.view(job)).state is State.RUNNING, "it may never be journaled"
+    await confirm(store_bench, job, "d2", given.revision)
+    assert await store_bench.store.get_job(job.id) == OnItsWay("", held=True)
+    await store_bench.settle(outcome(held, Fate.FAILED))
+    assert await store_bench.store.get_job(job.id) == OnItsWay("")
+    (brief,) = (await store_bench.store.list_jobs(None, None, None, 10, "")).jobs
+    assert brief.state is State.FAILED, "a list shows what is there"
+    # Nothing is deleted before it comes, least of all a cancel that is meant for it.
+    await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
+    assert await store_bench.store.delete_dead([job.id]) == []
+    store_bench.clock.advance(10_000_000)
+    assert await store_bench.store.purge(100) == 0
+    assert await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 100) == 0
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02"))
+    assert await store_bench.state(job) is State.CANCELLED
+    assert await store_bench.claim(owner) == []
+    assert await store_bench.store.delete_dead([job.id]) == [job.id]
+
+
+async def test_endings_of_several_contents_meet_theirs_in_any_order(store_bench: StoreBench) -> None:
+    """Of those that nobody waits for here only the latest is kept."""
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    contents, ends = [changed(job, (await store_bench.view(job)).revision, ChangeKind.NEW)], []
+    for digest in ("d2", "d3"):
+        ends.append(outcome(await store_bench.claim_one(owner), Fate.FAILED, message=digest))
+        await store_bench.settle(ends[-1])
+        given = await ask(store_bench, "X", digest, replace=True)
+        contents.append(changed(job, given.revision, ChangeKind.REPLACE, digest=digest))
+        await store_bench.add(contents[-1])
+    ends.append(outcome(await store_bench.claim_one(owner), Fate.DEAD, message="last"))
+    for order in itertools.permutations(range(3)):
+        store_bench.wipe()
+        store_bench.at = dict.fromkeys(store_bench.at, 0)
+        await store_bench.store.look(fresh=False)
+        for place in order:
+            await store_bench.settle(ends[place])
+        for content in contents:
+            await store_bench.add(content)
+        view = await store_bench.view(job)
+        assert (view.state, view.history[-1].message) == (State.FAILED, "last"), order
 
 
 async def test_a_replaced_job_with_a_date_waits_for_it_after_the_old_attempt(store_bench: StoreBench) -> None:

@@ -1,14 +1,22 @@
-"""Files that a jqd of each format version wrote, kept for ever: what was written once is read for good.
+"""Files that jqd wrote at some time, kept for ever: what was written once is read for good.
 
-`golden/1/` has every kind of frame, a place that a power cut tore inside a commit and recovery sealed, a change of the
-journal's id, and a torn tail. A change that writes other bytes needs a new version and a new directory; the old one
-stays.
-`python -m tests.journal.test_golden` writes it, where there is none.
+Each directory of `golden/` has every kind of frame that there was, a place that a power cut tore inside a commit and
+recovery sealed, a change of the journal's id, and a torn tail. The last one is what is written today. A change that
+writes other bytes needs a new directory, and a new version of the format if an older jqd would misread it.
+
+| directory | what is new in it |
+|---|---|
+| 1 | |
+| 2 | an outcome ends with the generation of the content that ran; older jqds read over it |
+
+`python -m tests.journal.test_golden` writes the next one.
 """
 
 import hashlib
 from pathlib import Path
 
+import msgspec
+import pytest
 import trio
 
 from jqd.clock import ManualClock
@@ -30,13 +38,13 @@ from jqd.record import (
 from jqd.testing.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, read_lane, segments
 
-GOLDEN = Path(__file__).parent / "golden" / "1"
+GOLDEN = sorted((Path(__file__).parent / "golden").iterdir(), key=lambda path: int(path.name))
 AT_MS = 1_800_000_000_000
 FIRST = "01MCZ9KC00" + "0" * 16
 SECOND = "01MCZ9KC00" + "0001" + "0" * 12
 PUSHED = b"\x92\x82\xa4name\xa1a\xa8argument\x01\x82\xa4name\xa1b\xa8priority\xff"  # two jobs, as a pusher wrote them
 JOBS = encode_jobs(Head(FIRST, AT_MS, {1: AT_MS + 5}), PUSHED)
-ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True)
+ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True, generation=5)
 OUTCOMES = encode_outcomes([ENDED])
 CANCELS = encode_cancels([SECOND])
 
@@ -71,9 +79,9 @@ async def build() -> dict[Path, bytes]:
     return files.contents
 
 
-def golden() -> dict[Path, bytes]:
+def golden(directory: Path) -> dict[Path, bytes]:
     """What lies in the repository."""
-    return {DIRECTORY / path.name: path.read_bytes() for path in sorted(GOLDEN.iterdir())}
+    return {DIRECTORY / path.name: path.read_bytes() for path in sorted(directory.iterdir())}
 
 
 def of_segments(contents: dict[Path, bytes]) -> dict[str, bytes]:
@@ -82,27 +90,29 @@ def of_segments(contents: dict[Path, bytes]) -> dict[str, bytes]:
 
 
 async def test_the_writer_still_makes_these_very_bytes() -> None:
-    assert of_segments(await build()) == of_segments(golden())
+    assert of_segments(await build()) == of_segments(golden(GOLDEN[-1]))
 
 
-async def test_what_was_written_once_is_read_back_exactly() -> None:
-    files = MemoryFiles.holding(golden())
+@pytest.mark.parametrize("directory", GOLDEN, ids=lambda path: path.name)
+async def test_what_was_written_once_is_read_back_exactly(directory: Path) -> None:
+    files = MemoryFiles.holding(golden(directory))
     async with open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files) as journal:
         jobs, outcomes, cancels = [await read_lane(journal, lane) for lane in Lane]
         assert journal.stats().damaged == []
         assert journal.journal_id == b"second id of it.".hex()
-    assert (jobs, outcomes, cancels) == ([JOBS] * 2, [OUTCOMES] * 2, [CANCELS])
+    assert (jobs, cancels) == ([JOBS] * 2, [CANCELS])
     one, two = decode_jobs(jobs[0])
     assert one == Job(FIRST, "a", b"\x01", created_at_ms=AT_MS)
     assert two == Job(SECOND, "b", priority=-1, created_at_ms=AT_MS, eligible_at_ms=AT_MS + 5)
-    assert decode_outcomes(outcomes[0]) == [ENDED]
+    ended = msgspec.structs.replace(ENDED, generation=0) if directory.name == "1" else ENDED
+    assert [decode_outcomes(body) for body in outcomes] == [[ended]] * 2
     assert decode_cancels(cancels[0]) == [SECOND]
     (torn,) = [content for path, content in files.contents.items() if path.suffix == ".torn"]
     assert torn.endswith(b"torn")
 
 
-def test_it_has_every_kind_a_change_of_id_and_a_torn_tail() -> None:
-    files = MemoryFiles.holding(golden())
+def test_the_last_one_has_every_kind_a_change_of_id_and_a_torn_tail() -> None:
+    files = MemoryFiles.holding(golden(GOLDEN[-1]))
     kinds, ids, sizes = [], [], []
     for segment in recover(files, DIRECTORY).segments:
         fd = files.open(segment.path)
@@ -110,13 +120,14 @@ def test_it_has_every_kind_a_change_of_id_and_a_torn_tail() -> None:
         kinds += [piece.header.kind for piece in pieces if isinstance(piece, Frame)]
         assert all(isinstance(piece, Frame) for piece in pieces)
         ids.append((segment.header.before, segment.header.journal_id))
-        sizes.append(len(golden()[segment.path]) - HEAD_BYTES - segment.size)
+        sizes.append(len(golden(GOLDEN[-1])[segment.path]) - HEAD_BYTES - segment.size)
     assert {*kinds} == {TORN_KIND, *Lane}
     assert ids == [(bytes(16), b"first journal id"), (b"first journal id", b"second id of it.")]
     assert sizes == [0, 44 + 4]  # a header and four bytes of the body that stood behind it
 
 
 if __name__ == "__main__":
-    GOLDEN.mkdir(parents=True)
+    target = GOLDEN[-1].with_name(str(int(GOLDEN[-1].name) + 1))
+    target.mkdir()
     for name, content in of_segments(trio.run(build)).items():
-        (GOLDEN / name).write_bytes(content)
+        (target / name).write_bytes(content)

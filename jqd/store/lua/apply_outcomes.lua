@@ -1,8 +1,9 @@
 #!lua flags=allow-oom
 -- Settles attempts from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, then per outcome: fate (job.Fate), id, fence,
---          packed outcome, extra. Extra is the result to keep, or nothing; of a RETRY "attempt priority delay_ms jobtype"
+-- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, then per outcome: fate (job.Fate), id, fence or
+--          "fence:generation" of the content that ran, packed outcome, extra. Extra is the result to keep, or nothing; of a
+--          RETRY "attempt priority delay_ms jobtype"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
@@ -24,9 +25,16 @@ end
 local outcomes, ids = {}, {}
 for at = FIRST, #ARGV, FIELDS do
   local one = {
-    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = number(ARGV[at + 2], 'fence'),
-    packed = ARGV[at + 3], result = ARGV[at + 4],
+    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = tonumber(ARGV[at + 2]),
+    packed = ARGV[at + 3], kept = ARGV[at + 3], result = ARGV[at + 4],
   }
+  if one.fence then
+    one.meant = one.fence - 1
+  else
+    local fence, generation = ARGV[at + 2]:match('^(%d+):(%d+)$')
+    one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')
+    one.kept = meant_so(generation, one.packed)
+  end
   if one.fate == RETRY then
     local attempt, priority, delay_ms, jobtype = ARGV[at + 4]:match('^(%d+) (-?%d+) (%d+) (.*)$')
     if not attempt then
@@ -77,7 +85,7 @@ local function finish(one, sysid)
   local set = one.fate == DEAD and not cancelled and dead or ended
   local place = keep_result(one)
   table.insert(packed, one.id)
-  table.insert(packed, (cancelled and CANCELLED or '') .. one.packed)
+  table.insert(packed, cancelled and CANCELLED .. one.packed or one.kept)
   table.insert(set, place)
   table.insert(set, one.id)
   if has_notes then
@@ -114,7 +122,7 @@ local function note(one)
   local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
   if ends[1] or ends[2] then
     if one.fate ~= RETRY then
-      note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
+      note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)
     end
     return false
   elseif one.fate == RETRY then
@@ -122,7 +130,7 @@ local function note(one)
     redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
   else
     local place = keep_result(one)
-    redis.call('HSET', K.outcome, one.id, one.packed)
+    redis.call('HSET', K.outcome, one.id, one.kept)
     redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
   end
   return true
@@ -143,11 +151,11 @@ end
 -- come. Returns whether it is one.
 local function succeed_after_all(one)
   local ended_so = one.fate == SUCCEEDED and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) == CANCELLED
-  if not ended_so or began(one.id) >= one.fence then
+  if not ended_so or began(one.id) > one.meant then
     return false
   end
   redis.call('ZADD', K.ended, keep_result(one), one.id)
-  redis.call('HSET', K.outcome, one.id, one.packed)
+  redis.call('HSET', K.outcome, one.id, one.kept)
   return true
 end
 
@@ -197,7 +205,7 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and hold.fence == one.fence then
-    if has_changes and began(one.id) > one.fence then
+    if has_changes and began(one.id) > one.meant then
       run_again(one, hold.sysid)
       table.insert(stale, one.id)
     elseif one.fate == RETRY then
@@ -210,7 +218,7 @@ for _, one in ipairs(outcomes) do
     if not note(one) then
       table.insert(stale, one.id)
     end
-  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) < one.fence then
+  elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) <= one.meant then
     if one.fate == RETRY then
       add_try(one.id, one.attempt, one.packed, history_max)
     else
@@ -220,7 +228,7 @@ for _, one in ipairs(outcomes) do
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
     table.insert(stale, one.id)
   elseif not succeed_after_all(one) then
-    note_late_end(one.id, one.packed, one.fate == DEAD, now_ms)
+    note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)
     table.insert(stale, one.id)
   end
 end

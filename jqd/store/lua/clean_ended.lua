@@ -6,9 +6,10 @@
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(limit · log ended)
 --@include fail keys now order pages holder move early change delete
+local now_ms = clock(ARGV[1])
 local before_ms, limit = number(ARGV[2], 'before_ms'), number(ARGV[3], 'limit')
 
 expect_deletable()
-local ids = without_result(redis.call('ZRANGE', K.ended, '-inf', '(' .. string.format('%.0f', before_ms), 'BYSCORE', 'LIMIT', 0, limit))
+local ids = deletable(redis.call('ZRANGE', K.ended, '-inf', '(' .. string.format('%.0f', before_ms), 'BYSCORE', 'LIMIT', 0, limit), now_ms)
 delete_jobs(ids)
 return #ids

@@ -12,8 +12,10 @@ expect_deletable()
 expect('dead')
 local gone = {}
 for at = FIRST, #ARGV do
-  if has_ended(ARGV[at]) then
-    table.insert(gone, ARGV[at])
+  local id = ARGV[at]
+  -- One whose next content is on its way has not ended.
+  if has_ended(id) and not awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
+    table.insert(gone, id)
   end
 end
 delete_jobs(gone)

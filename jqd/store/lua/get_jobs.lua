@@ -3,22 +3,25 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
 --          now; 1 to leave arguments and results out; then per job: id, last field of the journal that made it, or nothing
--- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen), its score, sysid that holds it, row,
+-- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: a later content was acknowledged
+--          under its name and is on its way, which only a full answer tells), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
 --          `generation`; nil for what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
---@include fail keys order pages holder move early life
+--@include fail keys now order pages holder move early life change
 local brief = ARGV[3] == '1'
 local FIRST, FIELDS = 4, 2
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names')
 expect_held_keys()
 expect_life(ARGV[2])
 
 local function place(id, row)
   if not row then
     return early_holder(id) and 'early' or 'unseen', '0', false
+  elseif not brief and awaits_newer(id, row) then
+    return 'awaited', '0', holder(id) or false
   end
   for _, name in ipairs({'ended', 'dead', 'later'}) do
     local score = redis.call('ZSCORE', K[name], id)

@@ -5,7 +5,7 @@
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
 --          hand), company (by any), none
--- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil
+-- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + limit · log waiting), and the bytes
 --@include fail keys now order pages members life move deaths
@@ -15,7 +15,7 @@ local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11]
 
-expect('jobs', 'types', 'tries', 'fence', 'members', 'life', 'deaths')
+expect('jobs', 'types', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 local held = held_key(sysid)
 expect_kind(held, 'held')
 expect_ready(jobtype)
@@ -47,10 +47,11 @@ if #ids == 0 then
   return {'0'}
 end
 local rows = rows_within(ids, bytes_max)
-local tries = {}
-if redis.call('EXISTS', K.tries) == 1 then
-  tries = redis.call('HMGET', K.tries, unpack(ids, 1, #rows))
+local function of(key)
+  return redis.call('EXISTS', key) == 1 and redis.call('HMGET', key, unpack(ids, 1, #rows)) or {}
 end
+
+local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
 local answer, holds, taken = {digits(fence)}, {}, {}
 for position, row in ipairs(rows) do
@@ -58,6 +59,7 @@ for position, row in ipairs(rows) do
   table.insert(answer, id)
   table.insert(answer, row)
   table.insert(answer, tries[position] or false)
+  table.insert(answer, generations[position] or false)
   if row then
     table.insert(holds, fence)
     table.insert(holds, id)

@@ -33,7 +33,7 @@ local function drop_ended()
   if over > #ids then
     ids = redis.call('ZRANGE', K.ended, 0, over - 1)
   end
-  ids = without_result(ids)
+  ids = deletable(ids, now_ms)
   delete_jobs(ids)
   return #ids
 end

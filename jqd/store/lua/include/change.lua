@@ -3,7 +3,8 @@
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
 -- Field "c<id>": up to which generation it was cancelled.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
--- cancelled_to(id); note_cancel(id, to); note_late_end(id, packed, dead, now_ms); drop_changes(ids); apply_change(one, now_ms).
+-- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
+-- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row); drop_changes(ids); apply_change(one, now_ms).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
 local function changed(id)
@@ -31,6 +32,17 @@ local function note_cancel(id, to)
   end
 end
 
+-- Whether a later content of this job was acknowledged under its name, and is on its way: what is known of it here is
+-- not the last word.
+local function awaits_newer(id, row)
+  local name = has_changes and row and job_name(row) or ''
+  if name == '' then
+    return false
+  end
+  local given, named, until_ms = (redis.call('HGET', K.names, name) or ''):match('^(%d+) (%S+) (%d+) ')
+  return named == id and until_ms == '0' and tonumber(given) > changed(id)
+end
+
 -- Of jobs that are deleted: their names are free again.
 local function drop_changes(ids)
   if not has_changes then
@@ -46,11 +58,20 @@ local function drop_changes(ids)
   end
 end
 
--- The fence in a packed outcome: its second value. The rest is not looked at.
-local function outcome_fence(packed)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, fence = pcall(cmsgpack.unpack_limit, packed, 2, at)
-  return good and tonumber(fence) or 0
+local function meant_so(generation, packed)
+  return MEANT .. generation .. ':' .. packed
+end
+
+-- The latest generation that a kept outcome may be of. The first content has none: what ran under a fence is older than
+-- any change that came later. Of a packed outcome only the second value is looked at, its fence.
+local function meant_for(kept)
+  local generation = kept:match('^' .. MEANT .. '(%d+):')
+  if generation then
+    return tonumber(generation)
+  end
+  local at = kept:byte(1) == 0xdc and 3 or 1
+  local good, _, _, fence = pcall(cmsgpack.unpack_limit, kept, 2, at)
+  return (good and tonumber(fence) or 0) - 1
 end
 
 local function forget_end(id)
@@ -65,16 +86,20 @@ local function end_stands(one)
   if packed:sub(1, 1) == CANCELLED then
     return cancelled_to(one.id) >= one.generation
   end
-  return outcome_fence(packed) > one.generation
+  return meant_for(packed) >= one.generation
 end
 
--- An ending that came while the job lay among the ended already, of a later attempt than the one that ended it: some
--- change that begins it anew is still on its way. Note `z`.
-local function note_late_end(id, packed, dead, now_ms)
-  local row = redis.call('HGET', K.outcome, id) or ''
-  local known = row:sub(1, 1) == CANCELLED and cancelled_to(id) or outcome_fence(row)
-  if outcome_fence(packed) > known then
-    redis.call('HSET', K.outcome, 'z' .. id, (dead and 'd' or 's') .. packed)
+-- An ending that came while the job lay among the ended already, of a later content than the one that ended: some
+-- change that begins it anew is still on its way. Note `z`, of the latest of them.
+local function note_late_end(id, kept, dead, now_ms)
+  local row, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
+  row = row or ''
+  local known = row:sub(1, 1) == CANCELLED and cancelled_to(id) or meant_for(row)
+  if late then
+    known = math.max(known, meant_for(late:sub(2)))
+  end
+  if meant_for(kept) > known then
+    redis.call('HSET', K.outcome, 'z' .. id, (dead and 'd' or 's') .. kept)
     redis.call('ZADD', K.tomb, now_ms, 'z' .. id)
   end
 end
@@ -82,7 +107,7 @@ end
 -- Whether such an ending is this content's: then it ends the job.
 local function meet_late_end(one, now_ms)
   local row = redis.call('HGET', K.outcome, 'z' .. one.id)
-  local ends = row and outcome_fence(row:sub(2)) > one.generation
+  local ends = row and meant_for(row:sub(2)) >= one.generation
   if ends then
     redis.call('HSET', K.outcome, one.id, row:sub(2))
     redis.call('ZADD', row:sub(1, 1) == 'd' and K.dead or K.ended, now_ms, one.id)

@@ -1,14 +1,18 @@
 -- Deleting jobs with all that is known of them. Needs keys, move, early, holder, change.
--- Gives expect_deletable(), before the first write; without_result(ids); delete_jobs(ids).
+-- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids).
 local function expect_deletable()
   expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths')
 end
 
--- A kept result was promised for its time; its job stays with it, however many ended since.
-local function without_result(ids)
+-- A kept result was promised for its time; its job stays with it, however many ended since. So does one whose next content
+-- is on its way, with the cancels that are meant for that: as if it ended now, so that others are found before it.
+local function deletable(ids, now_ms)
   local free = {}
   for _, id in ipairs(ids) do
-    if redis.call('HEXISTS', K.result, id) == 0 then
+    local has_result = redis.call('HEXISTS', K.result, id) == 1
+    if not has_result and awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
+      redis.call('ZADD', K.ended, 'XX', 'GT', now_ms, id)
+    elseif not has_result then
       table.insert(free, id)
     end
   end
