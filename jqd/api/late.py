@@ -45,7 +45,7 @@ def _attempt_of(view: object, worker_id: str) -> Outcome | None:
     if not isinstance(view, JobView):
         return None
     known = [*view.history, *([view.outcome] if view.outcome else [])]
-    its = (one for one in known if one.worker == worker_id and one.fence > view.generation)
+    its = (one for one in known if one.worker == worker_id and one.meant_for >= view.generation)
     return max(its, key=lambda one: one.fence, default=None)
 
 
