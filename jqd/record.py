@@ -12,12 +12,13 @@ import enum
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
+from typing import Annotated
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Meta, Raw, structs
 
 from jqd.errors import JournalDamaged
-from jqd.job import NIL, Change, ChangeKind, Job, Outcome
+from jqd.job import NIL, TAGS_MAX, Change, ChangeKind, Job, Outcome
 from jqd.jobid import IdRange, parse_id
 
 
@@ -42,7 +43,8 @@ class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defau
     run_at: str | float | None = None
     delay: float | None = None
     replace: bool = False
-    tags: tuple[str, ...] = ()
+    tags: Annotated[tuple[str, ...], Meta(max_length=TAGS_MAX)] = ()
+    """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

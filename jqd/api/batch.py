@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.api.config import ApiConfig
+from jqd.api.items import json_items, json_lines, msgpack_items
 from jqd.api.message import DECODE_ERRORS, JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES, Request, unsupported
 from jqd.api.nesting import NESTING_MAX, nests_deeper
 from jqd.api.problems import Problem
@@ -23,7 +24,6 @@ TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was tak
 _jobs_decoder = msgspec.msgpack.Decoder(list[PushedJob])
 _job_decoder = msgspec.msgpack.Decoder(PushedJob)
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
-_json_items_decoder = msgspec.json.Decoder(list[Raw])
 _json_decoder = msgspec.json.Decoder()
 _encoder = msgspec.msgpack.Encoder()
 
@@ -66,12 +66,15 @@ def parse_array(data: bytes, single: bool, config: ApiConfig) -> Batch:
     if len(data) == single:
         raise Problem(400, "the body is empty; send one job (a map) or several (an array of maps)")
     _check_bytes(len(data) - single, single, config)
+    size = msgpack_items(data)
+    if size is not None and size > len(data):
+        raise Problem(400, f"the body is no MessagePack: it announces {size} jobs, and ends before that")
+    _check_size(size, config)
     try:
         jobs = _jobs_decoder.decode(data)
     except DECODE_ERRORS:
         # Something is wrong: find out what, and with which job.
         return _item_by_item(data, single, config)
-    _check_size(len(jobs), config)
     longest = longest_if_good(jobs, config.job_bytes_max)
     if longest is None:
         return _item_by_item(data, single, config)
@@ -91,11 +94,14 @@ def _check_bytes(size: int, single: bool, config: ApiConfig) -> None:
         raise Problem(413, f"{what} at most {limit} bytes, this one {size}")
 
 
-def _check_size(size: int, config: ApiConfig) -> None:
+def _check_size(size: int | None, config: ApiConfig) -> None:
+    """`size`: None when it is not known, for what comes is no array."""
+    if size is None:
+        return
     if size == 0:
         raise Problem(400, "the array is empty; send at least one job")
     if size > config.array_jobs_max:
-        raise Problem(413, f"{size} jobs in one request; send at most {config.array_jobs_max}")
+        raise Problem(413, f"more than {config.array_jobs_max} jobs in one request; send them in several")
 
 
 def _item_by_item(data: bytes, single: bool, config: ApiConfig) -> Batch:
@@ -105,7 +111,6 @@ def _item_by_item(data: bytes, single: bool, config: ApiConfig) -> Batch:
         raise Problem(400, TOO_DEEP) from error
     except DECODE_ERRORS as error:
         raise Problem(400, f"the body is no MessagePack: {str(error)[:DETAIL_LENGTH_MAX]}") from error
-    _check_size(len(items), config)
     if nests_deeper(data, LEVELS_MAX):
         raise Problem(400, TOO_DEEP)
     batch = Batch(single, len(items), b"", [])
@@ -130,9 +135,9 @@ def _parse_json(kind: str, body: bytes, config: ApiConfig) -> Batch:
     single = False
     try:
         if kind in NDJSON_TYPES:
-            items: Sequence[bytes | Raw] = [line for line in body.splitlines() if line.strip()]
+            items: Sequence[bytes | Raw] = json_lines(body, config.array_jobs_max)
         elif body.lstrip()[:1] == b"[":
-            items = _json_items_decoder.decode(body)
+            items = json_items(body, config.array_jobs_max)
         else:
             items, single = [body], True
     except DECODE_ERRORS as error:

@@ -17,6 +17,7 @@ from urllib.parse import parse_qsl
 import msgpack
 import msgspec
 
+from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
 
 Language = Literal["msgpack", "json"]
@@ -151,6 +152,8 @@ def read_value(request: Request, *, default: Language | None = None) -> Any:
         if kind in MSGPACK_TYPES:
             return msgspec.msgpack.decode(request.body, strict=True)
         if kind in JSON_TYPES:
+            if has_values(request.body, VALUES_MAX):
+                raise Problem(413, f"the body has more than {VALUES_MAX} values")
             return msgspec.json.decode(request.body)
     except DECODE_ERRORS as error:
         raise Problem(400, f"the body is no {kind.partition('/')[2]}: {error}") from error

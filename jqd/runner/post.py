@@ -22,6 +22,8 @@ from jqd.runner.verdict import Judgement, judge
 from jqd.runner.wire import Answer, encoding_of
 
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
+VALUES_PER_JOB = 2  # of an answer: a worker may say an outcome twice
+VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
 
 
@@ -40,6 +42,11 @@ class PostLimits:
 
 class Listener(Protocol):
     """Told what happens while a POST is under way; never waits."""
+
+    @property
+    def size(self) -> int:
+        """Jobs of the request: so many outcomes are asked for."""
+        ...
 
     def sending(self) -> bool:
         """The next byte goes to the worker. False: do not send."""
@@ -201,7 +208,11 @@ async def _hear_outcomes(
                 if coding != "identity":
                     raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
                 encoding = encoding_of(headers.get(b"content-type", ""))
-                reader = AnswerReader(encoding, value_bytes_max=limits.value_bytes_max)
+                reader = AnswerReader(
+                    encoding,
+                    value_bytes_max=limits.value_bytes_max,
+                    values_max=VALUES_PER_JOB * listener.size + VALUES_MORE,
+                )
             size += len(chunk)
             if size > limits.answer_bytes_max:
                 raise AnswerGarbled(f"the answer has more than the {limits.answer_bytes_max} bytes that are read")

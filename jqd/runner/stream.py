@@ -25,10 +25,11 @@ class _Cutter(Protocol):
 class AnswerReader:
     """Reads one answer; a new one for each."""
 
-    def __init__(self, encoding: Encoding, *, value_bytes_max: int) -> None:
-        """`value_bytes_max`: of one outcome."""
+    def __init__(self, encoding: Encoding, *, value_bytes_max: int, values_max: int) -> None:
+        """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them."""
         self._encoding = encoding
-        self._cutter: _Cutter = (_MessagePackCutter if encoding == "msgpack" else _JsonCutter)(value_bytes_max)
+        counted = _Counted(values_max)
+        self._cutter: _Cutter = (_MessagePackCutter if encoding == "msgpack" else _JsonCutter)(value_bytes_max, counted)
 
     def feed(self, data: bytes) -> Iterator[Answer]:
         """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
@@ -40,9 +41,23 @@ class AnswerReader:
         self._cutter.end()
 
 
+class _Counted:
+    """An answer may be 64 MiB of values of a byte: more than were asked for are not looked at."""
+
+    def __init__(self, values_max: int) -> None:
+        self._max = self._left = values_max
+
+    def take(self, values: int = 1, *, announced: int = 0) -> None:
+        """So many have come, and so many more are to come. Raises AnswerGarbled when it is too many."""
+        self._left -= values
+        if self._left < announced:
+            raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")
+
+
 class _MessagePackCutter:
-    def __init__(self, value_bytes_max: int) -> None:
+    def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
+        self._counted = counted
         # The Unpacker keeps its own copy and finds the ends; the values are cut from ours, undecoded.
         self._unpacker = msgpack.Unpacker(max_buffer_size=0)
         self._buffer = bytearray()
@@ -60,12 +75,14 @@ class _MessagePackCutter:
                     self._in_header = True
                     self._array_left = self._unpacker.read_array_header()
                     self._in_header = False
+                    self._counted.take(announced=self._array_left)
                     start = self._unpacker.tell() - self._base
                     continue
                 self._unpacker.skip()
                 end = self._unpacker.tell() - self._base
                 value = bytes(memoryview(self._buffer)[start:end])
                 start = end
+                self._counted.take()
                 self._array_left = max(0, self._array_left - 1)
                 if len(value) > self._limit:
                     raise AnswerGarbled(f"one outcome has {len(value)} bytes, {self._limit} are read")
@@ -95,14 +112,15 @@ def _is_array(byte: int) -> bool:
 # What may change the depth, or hide what would: everything between is passed over by the regex engine.
 _STRUCTURE = re.compile(rb'[\[\]{}"]')
 _IN_STRING = re.compile(rb'["\\]')
-_SPACE = b" \t\r\n\x1e"  # 0x1e begins the texts of application/json-seq
+_NO_SPACE = re.compile(rb"[^ \t\r\n\x1e]")  # 0x1e begins the texts of application/json-seq
 
 
 class _JsonCutter:
     """Finds where objects begin and end; whether they are good JSON is the decoder's business."""
 
-    def __init__(self, value_bytes_max: int) -> None:
+    def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
+        self._counted = counted
         self._buffer = bytearray()
         self._seen = 0  # bytes of the buffer looked at already
         self._depth = 0
@@ -124,6 +142,7 @@ class _JsonCutter:
             del self._buffer[:end]
             self._seen = 0
             self._need_comma = self._in_array
+            self._counted.take()
             yield value
 
     def end(self) -> None:
@@ -135,20 +154,22 @@ class _JsonCutter:
         buffer = self._buffer
         at = 0
         try:
-            while at < len(buffer):
-                byte = buffer[at : at + 1]
+            while found := _NO_SPACE.search(buffer, at):
+                at, byte = found.start(), found.group()
                 if byte == b"{" and not self._need_comma:
                     self._depth, self._seen = 1, 1
                     return True
                 if byte == b"[" and not self._in_array:
+                    self._counted.take()
                     self._in_array = True
                 elif byte == b"]" and self._in_array:
                     self._in_array = self._need_comma = False
                 elif byte == b"," and self._need_comma:
                     self._need_comma = False
-                elif byte not in _SPACE:
+                else:
                     raise AnswerGarbled(f"the answer has {bytes(buffer[at : at + 20])!r} where an outcome should stand")
                 at += 1
+            at = len(buffer)
             return False
         finally:
             del buffer[:at]

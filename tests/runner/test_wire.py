@@ -30,9 +30,11 @@ from jqd.runner.wire import (
 LIMIT = 10_000
 
 
-def read(data: bytes, encoding: Encoding, *cuts: int, limit: int = LIMIT) -> tuple[list[Answer], str]:
+def read(
+    data: bytes, encoding: Encoding, *cuts: int, limit: int = LIMIT, most: int = 100_000
+) -> tuple[list[Answer], str]:
     """What a reader makes of `data` arriving in pieces, and why it stopped if it did."""
-    reader = AnswerReader(encoding, value_bytes_max=limit)
+    reader = AnswerReader(encoding, value_bytes_max=limit, values_max=most)
     answers: list[Answer] = []
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     try:
@@ -42,6 +44,32 @@ def read(data: bytes, encoding: Encoding, *cuts: int, limit: int = LIMIT) -> tup
     except AnswerGarbled as error:
         return answers, str(error)
     return answers, ""
+
+
+def counted(data: bytes, encoding: Encoding) -> tuple[int, str]:
+    answers, why = read(data, encoding, 7, most=10)
+    return len(answers), why
+
+
+@pytest.mark.parametrize(
+    ("encoding", "one", "empty"), [("msgpack", b"\x80", b"\x90"), ("json", b"{}", b"[]"), ("json", b" {}\n", b" [ ] ")]
+)
+def test_no_more_values_are_read_than_were_asked_for(encoding: Encoding, one: bytes, empty: bytes) -> None:
+    many = 1 << 20  # a byte each: 64 MiB of them stopped the loop for minutes
+    assert counted(one * 10, encoding) == (10, "")
+    read_, why = counted(one * many, encoding)
+    assert (read_, why[:33]) == (10, "the answer has more than 10 value")
+    read_, why = counted(empty * many, encoding)
+    assert (read_, why[:33]) == (0, "the answer has more than 10 value")
+
+
+def test_an_array_that_announces_too_many_is_not_begun() -> None:
+    assert counted(b"\xdd\xff\xff\xff\xff" + b"\x80" * 20, "msgpack")[0] == 0
+    assert counted(b"[" + b"{}," * 20, "json")[0] == 9, "JSON does not announce"
+
+
+def test_blanks_between_values_cost_little() -> None:
+    assert counted(b"{}" + b" " * (16 << 20) + b"{}", "json") == (2, "")
 
 
 plain = (
