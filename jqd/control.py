@@ -67,10 +67,13 @@ class Control:
         ]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
-        """A batch was acknowledged."""
+        """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.info("push.batch", count=len(jobs))
         if self._shared.joblog.enabled:
-            rows = ({"job_id": i, "jobtype": job.name} for i, job in zip(job_ids, jobs, strict=True))
+            rows = (
+                {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
+                for job_id, job in zip(job_ids, jobs, strict=True)
+            )
             self._shared.joblog.write("entered", rows)
 
     def settled(self, where: Collection[int]) -> bool:

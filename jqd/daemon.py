@@ -42,6 +42,7 @@ from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
+FLUSH_S = 2.0  # for the job log and the list of workers at the end: neither is a promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
 log = get_logger("daemon")
@@ -65,7 +66,9 @@ class Daemon:
         self.clock = clock
         self.endings = Endings()
         sysid = journal.journal_id[:10]
-        joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
+        self.joblog = joblog = JobLog(
+            Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock
+        )
         self.workers = Workers(config.data_dir / "workers.json", clock=clock)
         self.scheduler = Scheduler()
         connections = share_out(open_files_max(), partitions=len(stores)).workers
@@ -106,7 +109,8 @@ class Daemon:
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                await working.start(self.retention.run)
+                for loop in (self.retention.run, self.joblog.run, self.workers.run):
+                    await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
                 async with trio.open_nursery() as dispatching:
@@ -156,6 +160,9 @@ class Daemon:
         async with trio.open_nursery() as nursery:
             for partition in self.partitions:
                 nursery.start_soon(partition.shut_down, self.config.drain_s)
+        with trio.move_on_after(FLUSH_S):
+            await self.joblog.flush()
+            await self.workers.wait_saved()
         log.info("daemon.stopped", in_hand=self.runners.in_hand)
 
 

@@ -1,30 +1,59 @@
 """The job log: one JSON line per job and event, for analytics from files. Off unless a path is set.
 
 Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
-attempt ended, with its fate). Never an argument, a result or an error's text. The file is opened for each batch, so
-whoever rotates it just renames it.
+attempt ended, with its fate), `cancelled`. All of them name a job by the daemon's id; `entered` has the id that the
+pusher chose beside it. Never an argument, a result or an error's text. The file is opened for each write, so whoever
+rotates it just renames it.
+
+It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; what finds it full is
+dropped and counted, and the log itself says how much (`dropped`) as soon as it can be written again.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import trio
 
 from jqd.clock import Clock
 from jqd.job import Held, Outcome
 from jqd.log import get_logger
 
+QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
+WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little
+
 _encoder = msgspec.json.Encoder()
 
 
-class JobLog:
-    """Writes lines for batches of jobs; a job log that cannot be written never stops a job."""
+class _Lines(NamedTuple):
+    data: bytes
+    number: int
 
-    def __init__(self, path: Path | None, *, daemon: str, clock: Clock) -> None:
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file, which may have been renamed since. Raises OSError. Waits for the disk."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+class JobLog:
+    """Takes lines for batches of jobs; a job log that cannot be written never stops a job."""
+
+    def __init__(
+        self, path: Path | None, *, daemon: str, clock: Clock, append: Callable[[Path, bytes], None] = append
+    ) -> None:
         self._path = path
         self._daemon = daemon
         self._clock = clock
+        self._append = append
+        self._queue: deque[_Lines] = deque()
+        self._queued_bytes = 0  # what is being written included
+        self._dropped = 0  # lines, since the last that were written
+        self._bell, self._written = trio.Event(), trio.Event()
+        self._limiter = trio.CapacityLimiter(1)
         self._log = get_logger("joblog")
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
@@ -33,6 +62,20 @@ class JobLog:
     def enabled(self) -> bool:
         """Whether lines are wanted: callers skip building them otherwise."""
         return self._path is not None
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Write what is queued until cancelled."""
+        task_status.started()
+        while True:
+            while self._queue:
+                await self._write_some()
+            self._bell = trio.Event()
+            await self._bell.wait()
+
+    async def flush(self) -> None:
+        """Return when all that was queued is written or lost."""
+        while self._queued_bytes:
+            await self._written.wait()
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
         """Jobs were handed to a worker."""
@@ -45,21 +88,58 @@ class JobLog:
             self.write("ended", map(_ending, outcomes))
 
     def write(self, event: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Append one line per row, `event` and the common fields added."""
+        """Queue one line per row, `event` and the common fields added. Never waits."""
         if self._path is None:
             return
-        ts = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-        common = {"ts": ts, "event": event, "daemon": self._daemon}
-        lines = b"".join(_encoder.encode({**common, **row}) + b"\n" for row in rows)
+        common = self._common(event)
+        lines = [_line({**common, **row}) for row in rows]
+        data = b"".join(lines)
+        if not lines:
+            return
+        if self._queued_bytes + len(data) > QUEUE_BYTES_MAX:
+            self._lose(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")
+            return
+        self._queue.append(_Lines(data, len(lines)))
+        self._queued_bytes += len(data)
+        self._bell.set()
+
+    async def _write_some(self) -> None:
+        assert self._path is not None
+        taken: list[_Lines] = []
+        while self._queue and (not taken or sum(len(lines.data) for lines in taken) < WRITE_BYTES):
+            taken.append(self._queue.popleft())
+        dropped, data = self._dropped, b"".join(lines.data for lines in taken)
+        note = _line({**self._common("dropped"), "count": dropped}) if dropped else b""
         try:
-            with self._path.open("ab") as file:
-                file.write(lines)
+            # A disk that hangs for ever holds a thread, and nobody who wants to end.
+            await trio.to_thread.run_sync(
+                self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
+            )
         except OSError as error:
-            if self.failing is None:
-                self._log.error("joblog.failing", path=str(self._path), error=str(error))
-            self.failing = f"the job log {self._path} cannot be written: {error}"
+            self._lose(sum(lines.number for lines in taken), str(error))
         else:
-            self.failing = None
+            self._dropped -= dropped
+            if self.failing is not None and not self._dropped:
+                self._log.info("joblog.goes_on", path=str(self._path), dropped=dropped)
+                self.failing = None
+        self._queued_bytes -= len(data)
+        self._written.set()
+        self._written = trio.Event()
+
+    def _lose(self, lines: int, why: str) -> None:
+        self._dropped += lines
+        if self.failing is None:
+            self._log.error("joblog.failing", path=str(self._path), error=why)
+        lost = f"{self._dropped} lines were dropped; jobs are not touched"
+        self.failing = f"the job log {self._path} cannot be written: {why}. {lost}"
+
+    def _common(self, event: str) -> dict[str, object]:
+        ts = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        return {"ts": ts, "event": event, "daemon": self._daemon}
+
+
+def _line(row: Mapping[str, object]) -> bytes:
+    return _encoder.encode(row) + b"\n"
 
 
 def _attempt(job_id: str, jobtype: str, of: Held | Outcome) -> dict[str, object]:

@@ -119,6 +119,7 @@ async def register(parts: Parts, request: Request) -> Response:
     worker = parts.workers.register(
         name=card.name, url=card.url, jobs=card.jobs, max_jobs=card.max_jobs, protocol="lightjq"
     )
+    await parts.workers.wait_saved()
     return answer(201, {"worker_id": worker.id}, _language(request))
 
 
@@ -127,6 +128,7 @@ async def unregister(parts: Parts, request: Request) -> Response:
     worker_id = request.headers.get("worker-id", "")  # without it: 404, for its interface has no other answer
     if not parts.workers.unregister(worker_id):
         raise Problem(404, f"there is no worker {worker_id[:64]!r}")
+    await parts.workers.wait_saved()
     return Response(204)
 
 

@@ -165,7 +165,7 @@ async def take(
     names = job_ids.copy()
     for index, (job_id, *_) in (changes or {}).items():
         job_ids[index], names[index] = job_id, str(jobs[index].job_id)
-    parts.control.entered(names, jobs)
+    parts.control.entered(job_ids, jobs)
     if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas, parts.where(*job_ids)):
         return Accepted(names, FSYNC)
     return Accepted(names, wanted)

@@ -42,6 +42,7 @@ async def register(parts: Parts, request: Request) -> Response:
         protocol="native",
         worker_id=card.worker_id,
     )
+    await parts.workers.wait_saved()
     return answer(201, {"worker_id": worker.id}, request.answer_language())
 
 
@@ -55,6 +56,7 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
     """204; what the worker has in hand is still waited for."""
     if not parts.workers.unregister(worker_id):
         raise Problem(404, f"there is no worker {worker_id[:64]!r}")
+    await parts.workers.wait_saved()
     return Response(204)
 
 

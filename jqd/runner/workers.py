@@ -5,7 +5,6 @@ a restart of the daemon (a JSON file, replaced atomically), until it unregisters
 """
 
 import json
-import os
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -19,6 +18,7 @@ from jqd.clock import Clock
 from jqd.errors import ConfigError, WorkerRefused
 from jqd.job import NAME_LENGTH_MAX, PRIORITY_MAX, PRIORITY_MIN
 from jqd.log import get_logger
+from jqd.runner.kept import Kept, write_whole
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; whoever is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
@@ -70,18 +70,27 @@ class _File(msgspec.Struct):
 class Workers:
     """The registry. Expiry is by monotonic time and noticed when somebody looks."""
 
-    def __init__(self, path: Path | None, *, clock: Clock) -> None:
-        """`path`: where workers without ttl outlive the daemon, or None. Raises ConfigError on a newer file."""
+    def __init__(self, path: Path | None, *, clock: Clock, write: Callable[[Path, bytes], None] = write_whole) -> None:
+        """`path`: where workers without ttl outlive the daemon, or None. `write`: to the disk, all or nothing.
+
+        Raises ConfigError on a newer file.
+        """
         self._path = path
+        self._kept = Kept(path, "workers", self._content, write)
+        self.run = self._kept.run
+        self.wait_saved = self._kept.wait_saved
         self._clock = clock
         self._log = get_logger("workers")
         self._workers: dict[str, Worker] = {}
         self._seen_at_s: dict[str, float] = {}
         self._unreachable_since_s: dict[str, float] = {}
         self._watchers: list[Callable[[], None]] = []
-        self.failing: str | None = None
-        """Why registrations would not survive a restart now; None when they would."""
         self._load()
+
+    @property
+    def failing(self) -> str | None:
+        """Why registrations would not survive a restart now; None when they would."""
+        return self._kept.failing
 
     def register(
         self,
@@ -126,7 +135,7 @@ class Workers:
         if worker != known:
             self._log.info("workers.registered", worker=worker.id, name=name, url=url, max_jobs=max_jobs)
             if ttl_s is None or (known is not None and known.ttl_s is None):
-                self._save()
+                self._kept.touch()
         for watcher in self._watchers:
             watcher()
         return worker
@@ -184,7 +193,7 @@ class Workers:
         self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         if worker.ttl_s is None:
-            self._save()
+            self._kept.touch()
         return True
 
     def _load(self) -> None:
@@ -210,29 +219,9 @@ class Workers:
             self._workers[worker.id] = worker
             self._seen_at_s[worker.id] = now_s
 
-    def _save(self) -> None:
-        """A disk that refuses is weather: the registration holds for this life, and `failing` says so."""
-        if self._path is None:
-            return
+    def _content(self) -> bytes:
         kept = [worker for worker in self._workers.values() if worker.ttl_s is None]
-        data = json.dumps(msgspec.to_builtins(_File(FORMAT_VERSION, kept)), indent=1).encode()
-        draft = self._path.with_suffix(".new")
-        try:
-            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "wb") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(self._path)
-            directory = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(directory)
-            finally:
-                os.close(directory)
-        except OSError as error:
-            self.failing = f"workers cannot be written to {self._path}: {error}; free space or mend the directory"
-            self._log.error("workers.not_saved", path=str(self._path), error=str(error))
-        else:
-            self.failing = None
+        return json.dumps(msgspec.to_builtins(_File(FORMAT_VERSION, kept)), indent=1).encode()
 
 
 def check_url(url: str) -> None:

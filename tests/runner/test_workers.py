@@ -1,15 +1,22 @@
 """The registry: what it refuses, forgets and keeps."""
 
+import errno
+import itertools
 import json
+import os
 import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trio
 
 from jqd.clock import ManualClock
 from jqd.errors import ConfigError, JqdError, WorkerRefused
 from jqd.runner import Workers
+from jqd.runner.kept import RETRY_S
 from jqd.runner.workers import UNREACHABLE_S, check_url
 
 
@@ -155,24 +162,37 @@ def test_unreachable_for_long_is_forgotten() -> None:
     workers.unreachable(worker.id)  # late news of one that is gone
 
 
-def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
-    path = tmp_path / "workers.json"
-    workers = Workers(path, clock=ManualClock())
-    kept = workers.register(name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
-    workers.register(name="v", url="http://i/", ttl_s=5.0)
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert Workers(path, clock=ManualClock()).list() == [kept]
-    assert kept.jobs == ("mail", "bill")
-    workers.unregister(kept.id)
-    assert Workers(path, clock=ManualClock()).list() == []
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["workers.json"]
+@asynccontextmanager
+async def saving(path: Path, **named: Any) -> AsyncIterator[Workers]:
+    """A registry that writes."""
+    workers = Workers(path, clock=ManualClock(), **named)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(workers.run)
+        yield workers
+        nursery.cancel_scope.cancel()
 
 
-def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> None:
+async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
     path = tmp_path / "workers.json"
-    workers = Workers(path, clock=ManualClock())
-    workers.register(name="w", url="http://h/")
-    workers.register(name="w", url="http://h/", ttl_s=9.0)
+    async with saving(path) as workers:
+        kept = workers.register(name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
+        workers.register(name="v", url="http://i/", ttl_s=5.0)
+        await workers.wait_saved()
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert Workers(path, clock=ManualClock()).list() == [kept]
+        assert kept.jobs == ("mail", "bill")
+        workers.unregister(kept.id)
+        await workers.wait_saved()
+        assert Workers(path, clock=ManualClock()).list() == []
+    assert os.listdir(tmp_path) == ["workers.json"]
+
+
+async def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> None:
+    path = tmp_path / "workers.json"
+    async with saving(path) as workers:
+        workers.register(name="w", url="http://h/")
+        workers.register(name="w", url="http://h/", ttl_s=9.0)
+        await workers.wait_saved()
     assert Workers(path, clock=ManualClock()).list() == []
 
 
@@ -188,13 +208,14 @@ def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> No
         b'"batch":null,"priority_min":0,"priority_max":0,"ttl_s":null,"protocol":"native","registered_at_ms":0}]}',
     ],
 )
-def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> None:
+async def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "workers.json"
     path.write_bytes(content)
-    workers = Workers(path, clock=ManualClock())
-    assert workers.list() == []
-    assert (tmp_path / "workers.damaged").read_bytes() == content
-    workers.register(name="w")
+    async with saving(path) as workers:
+        assert workers.list() == []
+        assert (tmp_path / "workers.damaged").read_bytes() == content
+        workers.register(name="w")
+        await workers.wait_saved()
     assert len(Workers(path, clock=ManualClock()).list()) == 1
 
 
@@ -206,18 +227,40 @@ def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
     assert path.exists()
 
 
-def test_a_disk_that_refuses_is_told_and_survived(tmp_path: Path) -> None:
+async def test_a_disk_that_refuses_is_told_survived_and_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "workers.json"
-    workers = Workers(path, clock=ManualClock())
-    worker = workers.register(name="w")
-    assert workers.get(worker.id) is not None
-    failing = workers.failing
-    assert failing is not None
-    assert str(path) in failing
-    path.parent.mkdir()
-    workers.register(name="v")
-    assert workers.failing is None
+    async with saving(path) as workers:
+        worker = workers.register(name="w")
+        await workers.wait_saved()
+        assert workers.get(worker.id) is not None
+        assert str(path) in str(workers.failing)
+        path.parent.mkdir()
+        workers.register(name="v")
+        with trio.fail_after(5):
+            while workers.failing is not None:
+                await trio.sleep(0.001)
     assert len(Workers(path, clock=ManualClock()).list()) == 2
+
+
+async def test_a_disk_that_refused_is_tried_again_by_itself(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: None
+) -> None:
+    async def in_place(call: Any, *args: Any, **_: Any) -> None:
+        call(*args)
+
+    monkeypatch.setattr(trio.to_thread, "run_sync", in_place)
+    tries = []
+
+    def write(path: Path, data: bytes) -> None:
+        tries.append(trio.current_time())
+        if len(tries) < 3:
+            raise OSError(errno.EIO, "no")
+
+    async with saving(Path("/workers.json"), write=write) as workers:
+        workers.register(name="w")
+        await trio.sleep(3 * RETRY_S)
+        assert workers.failing is None
+        assert [round(later - sooner) for sooner, later in itertools.pairwise(tries)] == [RETRY_S, RETRY_S]
 
 
 def test_watchers_are_told() -> None:
