@@ -13,7 +13,7 @@ import trio
 
 from jqd.log import get_logger
 from jqd.runner.parcel import Desk, Parcel
-from jqd.runner.post import describe, hear_excerpt
+from jqd.runner.post import hear_excerpt, kind_of
 from jqd.runner.wire import cancel_headers
 
 TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
@@ -76,11 +76,12 @@ class Teller:
                 headers = cancel_headers(desk.daemon)
                 async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:
                     status = response.status
-                    why = await hear_excerpt(response, TELL_S)
+                    await hear_excerpt(response, TELL_S)  # read to its end, so that the connection can be kept
+                    why = f"the worker answered {status}"
             except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-                why = describe(error)
+                why = kind_of(error)
         if 200 <= status < 300:
             desk.counters.cancels_told += 1
             return True
-        log.info("runner.cancel_untold", job_id=job_id, worker=worker.id, status=status, why=why[:200])
+        log.info("runner.cancel_untold", job_id=job_id, worker=worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

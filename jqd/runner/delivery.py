@@ -98,21 +98,23 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
             parcel.give_back()
         case End.CROWDED:
             desk.counters.crowded += 1
-            log.warning("runner.crowded", count=len(parcel.missing), most=desk.connections.most, why=ending.message)
+            log.warning("runner.crowded", count=len(parcel.missing), most=desk.connections.most, why=ending.brief)
             desk.connections.pause()
             parcel.give_back()
         case End.UNREACHABLE:
             desk.counters.unreachable += 1
-            _back_off(desk, parcel, now_s, None, ending.message)
+            _back_off(desk, parcel, now_s, None, ending.brief)
             desk.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
             desk.counters.garbled += 1
-            return _blame(parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), alone)
+            return _blame(
+                parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), alone, ending.brief
+            )
         case End.LOST:
             desk.counters.lost += 1
             if ending.reused and not parcel.again and parcel.missing:
                 return parcel.split(again=True)
-            return _blame(parcel, Report(status=500, message=f"CONNECTION_LOST: {ending.message}"), alone)
+            return _blame(parcel, Report(status=500, message=f"CONNECTION_LOST: {ending.message}"), alone, ending.brief)
     return []
 
 
@@ -124,7 +126,7 @@ def _finish_status(desk: Desk, parcel: Parcel, ending: Ending, alone: bool) -> l
             return []  # reported by `done`, or timed out
         case Judgement.BACK_OFF:
             wait_s = parse_retry_after(ending.retry_after, desk.clock.wall_ms())
-            _back_off(desk, parcel, now_s, wait_s, ending.message)
+            _back_off(desk, parcel, now_s, wait_s, ending.brief)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
             desk.workers.unregister(worker.id)
@@ -138,7 +140,7 @@ def _finish_status(desk: Desk, parcel: Parcel, ending: Ending, alone: bool) -> l
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
                 gate.back_off(parcel.sent_at_s or now_s, now_s)
             status = ending.status if 400 <= ending.status <= 599 else 502
-            return _blame(parcel, Report(status=status, message=ending.message), alone)
+            return _blame(parcel, Report(status=status, message=ending.message), alone, ending.brief)
     return []
 
 
@@ -153,12 +155,12 @@ def _back_off(desk: Desk, parcel: Parcel, now_s: float, retry_after_s: float | N
             name=parcel.worker.name,
             wait_s=round(parcel.gate.open_until_s - now_s, 3),
             failures=parcel.gate.failures,
-            why=why[:200],
+            why=why,
         )
     parcel.give_back()
 
 
-def _blame(parcel: Parcel, report: Report, alone: bool) -> list[Parcel]:
+def _blame(parcel: Parcel, report: Report, alone: bool, why: str) -> list[Parcel]:
     """A request failed as a whole: its only job did it, or one of several."""
     if not parcel.missing:
         return []
@@ -170,6 +172,6 @@ def _blame(parcel: Parcel, report: Report, alone: bool) -> list[Parcel]:
         worker=parcel.worker.id,
         jobtype=parcel.jobtype,
         count=len(parcel.missing),
-        why=report.message[:200],
+        why=why,
     )
     return parcel.split()

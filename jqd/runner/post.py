@@ -93,6 +93,14 @@ class Ending(NamedTuple):
     """The header as it came."""
     reused: bool = False
     """LOST on a connection that had been kept, with nothing heard: the worker may have closed it as we wrote."""
+    broke: str = ""
+    """What broke the connection: see `kind_of`."""
+
+    @property
+    def brief(self) -> str:
+        """How it ended, for logs: `message` may hold what the worker wrote, which is its jobs' business alone."""
+        what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
+        return f"{what}: {self.broke}" if self.broke else what
 
 
 class _NotLetOutError(Exception):
@@ -144,10 +152,10 @@ async def post(
     except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
         if not progress.sent:
             if isinstance(error, httpcore2.PoolTimeout) or any(is_ours(cause) for cause in _causes(error)):
-                return Ending(End.CROWDED, message=describe(error))
-            return Ending(End.UNREACHABLE, message=describe(error))
+                return Ending(End.CROWDED, message=describe(error), broke=kind_of(error))
+            return Ending(End.UNREACHABLE, message=describe(error), broke=kind_of(error))
         reused = not progress.connected and not progress.answered
-        return Ending(End.LOST, message=describe(error), reused=reused)
+        return Ending(End.LOST, message=describe(error), reused=reused, broke=kind_of(error))
 
 
 def describe(error: BaseException) -> str:
@@ -158,6 +166,12 @@ def describe(error: BaseException) -> str:
         if isinstance(cause, OSError) and name:
             return f"{name}: {cause.strerror or text}"
     return text
+
+
+def kind_of(error: BaseException) -> str:
+    """The name of the errno where one is known, else of the error: nothing that came over the wire."""
+    name = describe(error).partition(":")[0]
+    return name if name in errno.errorcode.values() else type(error).__name__
 
 
 def is_ours(error: BaseException) -> bool:
