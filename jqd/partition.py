@@ -238,6 +238,13 @@ class Partition:
                 self._ingested,
                 (lambda job: mine(job.id)) if some else None,
             ),
+            Lane.CHANGES: LaneRules(
+                decode_jobs,
+                self.watch.guard(store.apply_changes),
+                lambda job: len(job.argument) + RECORD_BYTES,
+                self._ingested,
+                (lambda job: mine(job.id)) if some else None,
+            ),
             Lane.OUTCOMES: LaneRules(
                 decode_outcomes,
                 store.apply_outcomes,

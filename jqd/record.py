@@ -6,6 +6,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
     outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
+    changes   as jobs, all of them named in the head's `changes`
 """
 
 import enum
@@ -28,6 +29,9 @@ class Lane(enum.IntEnum):
     JOBS = 1
     OUTCOMES = 2
     CANCELS = 3
+    CHANGES = 4
+    """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
+    jobs, because of two contents the older must not start before the newer was told (docs/adr/0018)."""
 
 
 class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -127,10 +131,11 @@ def job_ids(body: bytes) -> list[str]:
     return _ids(read.head, len(read.jobs))
 
 
-def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]]:
-    """The jobs of a frame whose ids are in `keep`, as (records, body) of new frames, byte for byte as they were pushed.
+def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[Lane, int, bytes]]:
+    """The jobs of a frame whose ids are in `keep`, as (lane, records, body) of new frames, byte for byte as pushed.
 
-    One frame for each run of neighbours, because a frame names its first id only. Raises JournalDamaged.
+    One frame for each run of neighbours, because a frame names its first id only; and changes by themselves: they have
+    a lane of their own, which they had not always. Raises JournalDamaged.
     """
     read = _read_raw(body)
     head = read.head
@@ -138,14 +143,16 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[int, bytes]
     given = IdRange(head.first, len(read.jobs), head.homes).ids()
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
-    for _, run in itertools.groupby(enumerate(kept), key=lambda pair: pair[1] - pair[0]):
+    runs = itertools.groupby(enumerate(kept), key=lambda pair: (pair[1] - pair[0], pair[1] in head.changes))
+    for (_, changed), run in runs:
         indexes = [index for _, index in run]
         first = indexes[0]
         eligible = {index - first: head.eligible[index] for index in indexes if index in head.eligible}
         changes = {index - first: head.changes[index] for index in indexes if index in head.changes}
         jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
         homes = head.homes[first : indexes[-1] + 1]
-        yield len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes), jobs)
+        lane = Lane.CHANGES if changed else Lane.JOBS
+        yield lane, len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes), jobs)
 
 
 def generations(body: bytes) -> dict[str, int]:

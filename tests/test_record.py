@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged
 from jqd.jobid import IdSource
-from jqd.record import Head, carry_jobs, decode_jobs, encode_jobs, job_ids
+from jqd.record import Head, Lane, carry_jobs, decode_jobs, encode_jobs, job_ids
 
 SIZE = 12
 
@@ -25,9 +25,9 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     ids, body = frame()
     whole = decode_jobs(body)
     made = list(carry_jobs(body, {ids[n] for n in kept}))
-    carried = [job for records, part in made for job in decode_jobs(part)]
+    carried = [job for _, _, part in made for job in decode_jobs(part)]
     assert carried == [whole[n] for n in sorted(kept)]
-    assert [records for records, _ in made] == [len(decode_jobs(part)) for _, part in made]
+    assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)
     assert len(made) == runs, "neighbours share a frame"
 

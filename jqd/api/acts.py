@@ -83,8 +83,9 @@ async def _view(parts: Parts, given: str) -> JobView:
     job_id = await resolve(parts, given)
     named = job_id != given
     view = await find(parts, job_id, named=named)
+    lane = Lane.CHANGES if named else Lane.JOBS
     if isinstance(view, Coming) and await parts.control.wait_applied(
-        Lane.JOBS, parts.journal.end, parts.config.cancel_s, parts.where(job_id)
+        lane, parts.journal.end, parts.config.cancel_s, parts.where(job_id)
     ):
         view = await find(parts, job_id, named=named)
     if isinstance(view, Coming):

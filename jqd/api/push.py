@@ -4,7 +4,9 @@ from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from urllib.parse import quote
 
+import msgspec
 import trio
+from msgspec import Raw
 
 from jqd.api.batch import Batch, Refusal, parse_push
 from jqd.api.message import Request, Response, answer
@@ -18,6 +20,9 @@ from jqd.record import Head, Lane, PushedJob, encode_jobs
 
 ACKS = ("fsync", "memory", "store")
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
 
 
 async def push(parts: Parts, request: Request) -> Response:
@@ -147,6 +152,38 @@ async def take(
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
+    if changes and len(changes) < len(jobs):
+        written = _write_both(parts, array, jobs, changes)
+    else:
+        written = [_write(parts, array, jobs, changes or {})]
+    if wanted.level != "memory":
+        # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
+        with trio.CancelScope(shield=True):
+            for frame in written:
+                await parts.journal.wsync(frame.position)
+    job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
+    names = job_ids.copy()
+    for index in changes or ():
+        names[index] = str(jobs[index].job_id)
+    parts.control.entered(job_ids, jobs)
+    if wanted.level == "store" and not await _safe_in_store(parts, written, wanted.replicas, parts.where(*job_ids)):
+        return Accepted(names, FSYNC)
+    return Accepted(names, wanted)
+
+
+class _Written(NamedTuple):
+    """A frame."""
+
+    lane: Lane
+    position: int
+    """Behind it."""
+    job_ids: list[str]
+    places: Sequence[int] = ()
+    """Of its jobs in the request, where others are in another frame."""
+
+
+def _write(parts: Parts, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> _Written:
+    """One frame: of changes if that is what these are, all of them."""
     ids: IdRange = parts.journal.ids.take(len(jobs), homes_of([job.name for job in jobs]))
     now_ms = parts.clock.wall_ms()
     eligible = {
@@ -154,28 +191,39 @@ async def take(
         for index, job in enumerate(jobs)
         if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
     }
-    head = Head(ids.first, now_ms, eligible, changes or {}, ids.homes)
-    position = parts.journal.write(Lane.JOBS, len(jobs), encode_jobs(head, array))
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes)
+    lane = Lane.CHANGES if changes else Lane.JOBS
+    position = parts.journal.write(lane, len(jobs), encode_jobs(head, array))
+    if changes:
+        return _Written(lane, position, [changes[index][0] for index in range(len(jobs))])
     parts.taken.note(ids.first, parts.journal.ids.last_id, position)
-    if wanted.level != "memory":
-        # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
-        with trio.CancelScope(shield=True):
-            await parts.journal.wsync(position)
-    job_ids = ids.ids()
-    names = job_ids.copy()
-    for index, (job_id, *_) in (changes or {}).items():
-        job_ids[index], names[index] = job_id, str(jobs[index].job_id)
-    parts.control.entered(job_ids, jobs)
-    if wanted.level == "store" and not await _safe_in_store(parts, position, wanted.replicas, parts.where(*job_ids)):
-        return Accepted(names, FSYNC)
-    return Accepted(names, wanted)
+    return _Written(lane, position, ids.ids())
 
 
-async def _safe_in_store(parts: Parts, position: int, replicas: int, where: Collection[int]) -> bool:
-    """Whether the store has applied up to `position` and would survive a crash with it, in the time there is."""
+def _write_both(parts: Parts, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> list[_Written]:
+    """Jobs with ids of their own and jobs without, of one request: each kind has its lane."""
+    items = _items_decoder.decode(array)
+    written = []
+    for places in sorted(changes), [place for place in range(len(jobs)) if place not in changes]:
+        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
+        some = _encoder.encode([items[place] for place in places])
+        frame = _write(parts, some, [jobs[place] for place in places], its)
+        written.append(frame._replace(places=places))
+    return written
+
+
+def _in_order(written: Sequence[_Written]) -> list[str]:
+    """The ids of all, as the request has its jobs."""
+    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
+
+
+async def _safe_in_store(parts: Parts, written: Sequence[_Written], replicas: int, where: Collection[int]) -> bool:
+    """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
     deadline_s = trio.current_time() + parts.config.store_s
-    if not await parts.control.wait_applied(Lane.JOBS, position, parts.config.store_s, where):
-        return False
+    for frame in written:
+        left_s = max(0.0, deadline_s - trio.current_time())
+        if not await parts.control.wait_applied(frame.lane, frame.position, left_s, where):
+            return False
     try:
         return await parts.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
     except StoreError:

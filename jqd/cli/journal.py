@@ -34,10 +34,11 @@ from jqd.journal.repair import repair as mend
 from jqd.record import Lane
 from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
 
-LaneName = Literal["jobs", "outcomes", "cancels"]
+LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
+JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 
 
 @Parameter(name="*")
@@ -116,9 +117,9 @@ def cat(
     Parameters
     ----------
     lines
-        Print jobs only, as id|jobtype|payload.
+        Print jobs and changes only, as id|jobtype|payload.
     lane
-        jobs, outcomes or cancels; may be given several times.
+        jobs, outcomes, cancels or changes; may be given several times.
     type_
         Only jobs of this type and their outcomes; may be given several times.
     since
@@ -126,9 +127,9 @@ def cat(
     until
         Before this date.
     """
-    if lines and lane not in (None, ["jobs"]):
-        raise Usage("--lines prints jobs; the other lanes have no such form")
-    kinds = {Lane.JOBS} if lines else {Lane[name.upper()] for name in lane} if lane else set(Lane)
+    kinds = {Lane[name.upper()] for name in lane} if lane else JOBS if lines else frozenset(Lane)
+    if lines and not kinds <= JOBS:
+        raise Usage("--lines prints jobs and changes; the other lanes have no such form")
     begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
     files, damaged = OsFiles(), 0
     for seen in snapshot(files, (where or Where()).directory()):

@@ -23,6 +23,7 @@ DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.JOBS: decode_jobs,
     Lane.OUTCOMES: decode_outcomes,
     Lane.CANCELS: decode_cancels,
+    Lane.CHANGES: decode_jobs,
 }
 
 _encoder = msgspec.json.Encoder()  # several times as fast as json, which asks for its options anew each time

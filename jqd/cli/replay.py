@@ -1,8 +1,9 @@
 """Brings what a journal directory holds into a store: for a machine that is gone but for its disk, or a store that is.
 
-Cancels first, then outcomes, then jobs: an outcome or a cancel that comes before its job waits for it, so a job that
-ended does not run again. All goes through the store's own methods, under a journal id made up for it, so the read
-points of living daemons are not touched. What the store has is left as it is, by the ids of the jobs: twice is once.
+Cancels first, then outcomes, changes, jobs: an outcome or a cancel that comes before its job waits for it, so a job
+that ended does not run again, and a change comes before what it changed. All goes through the store's own methods,
+under a journal id made up for it, so the read points of living daemons are not touched. What the store has is left as
+it is, by the ids of the jobs: twice is once.
 
 An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
 counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.
@@ -34,7 +35,7 @@ RECORD_BYTES = 64  # of a record beside its values
 ASK_AT_ONCE = 8  # as many as a store has connections
 AWAY_TRIES = 8  # some 12 s: a server that is started anew comes back in less
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
-ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.JOBS)
+ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS)
 
 T = TypeVar("T")
 Told = Callable[[int], None]
@@ -113,7 +114,7 @@ async def count(
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
             tally.counts[lane] += len(batch.records)
-            if store is not None and lane is Lane.JOBS:
+            if store is not None and lane in (Lane.CHANGES, Lane.JOBS):
                 tally.unknown = (tally.unknown or 0) + await _unknown(store, [job.id for _, job in batch.records])
             told(batch.bytes)
     return tally
@@ -179,6 +180,8 @@ class _Target:
                 await self._apply(lane, self._store.apply_cancels, records)
             case Lane.JOBS:
                 await self._apply(lane, self._store.apply_jobs, records)
+            case Lane.CHANGES:
+                await self._apply(lane, self._store.apply_changes, records)
             case Lane.OUTCOMES:
                 await self._apply_retries(batch)
                 ending = [outcome for outcome in records if outcome.fate is not Fate.RETRY]

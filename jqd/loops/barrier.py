@@ -2,19 +2,21 @@
 
 Each life of the store is entered by one pass:
 
-    calm       the store is as everybody left it, only we are new: catch up with our endings → take a seat
+    calm       the store is as everybody left it, only we are new: catch up with our endings, then with our changes
+               → take a seat
     disturbed  it is another one, older, or empty, or our seat was taken from us: take a seat (claims of all daemons
                stop) → apply again what it forgot → let it arbitrate what we hold → through; claims begin when all
                members are (`membership`)
 
-Catching up means the lanes of cancels and outcomes: jobs that ended must not start again. Jobs not ingested yet meet
-what was noted of them when they come, so nobody waits for them; but none of ours comes before our seat stops the claims
-of all, or, in the calm, before our endings. Idea: the protocol model of the design; the variant
+Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, and that of changes, for
+an older content must not start when a newer one was acknowledged (docs/adr/0018). Jobs not ingested yet meet what was
+noted of them when they come, so nobody waits for them; but none of ours comes before our seat stops the claims of all,
+or, in the calm, before our endings and changes. Idea: the protocol model of the design; the variant
 without the wait for jobs, and with the note "settled" in the store, was walked in it first (docs/adr/0006).
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import trio
@@ -32,6 +34,7 @@ from jqd.runner import Runner
 from jqd.store import Look, Owner, Store
 
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+WORDS = (*ENDINGS, Lane.CHANGES)  # what must be in the store before anybody may claim a job they are about
 NOTICE_S = 1.0  # after which a catching up that has not ended asks whether it still is the same store
 
 
@@ -59,7 +62,6 @@ class Barrier:
         self._runner = runner
         self._reap = reap
         self._claims = claims
-        self._jobs = lanes[Lane.JOBS]
         for lane in lanes.values():
             lane.hold()  # nothing goes to a store that nobody looked at: it may not be ours
         self._through_in: str | None = None  # the life of the store we last came through in
@@ -81,9 +83,14 @@ class Barrier:
     def rolled_back(self) -> None:
         """A position went back although the store seems the same: it gets a new life, so that everybody notices."""
         if not self._expects_old:
-            self._jobs.hold()
+            self._hold()
             self._suspect = self._through_in
             self._membership.disturbed()
+
+    def _hold(self) -> None:
+        """Nothing that can be claimed goes to the store until it is known what it lacks."""
+        self._lanes[Lane.JOBS].hold()
+        self._lanes[Lane.CHANGES].hold()
 
     async def _come_through(self) -> None:
         while True:
@@ -99,7 +106,7 @@ class Barrier:
                 return
 
     async def _pass(self) -> None:
-        self._jobs.hold()
+        self._hold()
         if self._suspect is not None:
             await self._end_life(self._suspect)
             self._suspect = None
@@ -114,16 +121,19 @@ class Barrier:
         for lane in self._lanes.values():
             lane.recheck()
         if calm:
-            await self._catch_up(goal)
+            await self._catch_up(goal, ENDINGS)
+            self._lanes[Lane.CHANGES].let_go()
+            await self._catch_up(goal, WORDS)
             await self._take_seat(look, through=True)
-            self._jobs.let_go()
+            self._lanes[Lane.JOBS].let_go()
         else:
             note = self._log.info if self._through_in is None else self._log.warning
             note("barrier.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
-            self._jobs.let_go()
-            await self._catch_up(goal)
+            self._lanes[Lane.CHANGES].let_go()
+            self._lanes[Lane.JOBS].let_go()
+            await self._catch_up(goal, WORDS)
             await self._arbitrate()
         self._expects_old = False
         self._through_in = look.identity
@@ -164,12 +174,13 @@ class Barrier:
             return None
         return owner
 
-    async def _catch_up(self, goal: int) -> None:
+    async def _catch_up(self, goal: int, lanes: Collection[Lane]) -> None:
+        """Return once these lanes have all up to the goal in the store, and it has said where the others stand."""
         for lane, ingest in self._lanes.items():
             caught_up = False
             while not caught_up:
                 with trio.move_on_after(NOTICE_S):
-                    await ingest.wait_caught_up(goal if lane in ENDINGS else 0)
+                    await ingest.wait_caught_up(goal if lane in lanes else 0)
                     caught_up = True
                 if not caught_up:
                     # Lanes only wait when another store answers, and without a seat nobody renews: so it is asked here.

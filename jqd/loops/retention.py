@@ -10,7 +10,7 @@ again. Outcomes go with their segment: a store that is emptied after that runs t
 """
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ import trio
 from jqd.clock import Clock
 from jqd.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.jobid import partition_of
-from jqd.journal import Journal
+from jqd.journal import Journal, Slice
 from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
@@ -120,7 +120,7 @@ class Retention:
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         total = 0
-        async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
+        async with aclosing(self._read(start, end)) as pieces:
             async for slices in pieces:
                 for piece in slices:
                     ids = job_ids(piece.body)
@@ -135,6 +135,13 @@ class Retention:
         alive = await self._unfinished(list(sizes))
         found.update(alive)
         return found, total + sum(sizes[job_id] for job_id in alive)
+
+    async def _read(self, start: int, end: int) -> AsyncGenerator[list[Slice]]:
+        """All frames of jobs and of changes."""
+        for lane in (Lane.JOBS, Lane.CHANGES):
+            async with aclosing(self._journal.read_range(lane, start, end)) as pieces:
+                async for slices in pieces:
+                    yield slices
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
         alive = []
@@ -163,13 +170,13 @@ class Retention:
         before the copy, so it must be said again after it.
         """
         frames, changed = 0, dict[str, int]()
-        async with aclosing(self._journal.read_range(Lane.JOBS, start, end)) as pieces:
+        async with aclosing(self._read(start, end)) as pieces:
             async for slices in pieces:
                 for piece in slices:
                     for job_id, generation in generations(piece.body).items():
                         changed[job_id] = max(generation, changed.get(job_id, 0))
-                    for records, body in carry_jobs(piece.body, unfinished):
-                        self._journal.write(Lane.JOBS, records, body)
+                    for lane, records, body in carry_jobs(piece.body, unfinished):
+                        self._journal.write(lane, records, body)
                         frames += 1
                         if frames % COPY_FRAMES == 0:
                             await self._journal.wsync()

@@ -173,6 +173,10 @@ class Store(EdgeStore, Protocol):
         """
         ...
 
+    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """As `apply_jobs`, of the lane of changes. It says nothing of how far the ids of that journal came."""
+        ...
+
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         """Settle attempts, positions as in `apply_jobs`. Returns ids whose outcome came too late to change anything.
 

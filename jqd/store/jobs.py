@@ -68,6 +68,17 @@ class JobMethods:
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """See Store."""
         bound(jobs)
+        # The id of a change may be of another journal: it says nothing of how far this one came.
+        number = journal_number(journal_id)
+        newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
+        await self._apply(Lane.JOBS, journal_id, start, end, jobs, newest)
+
+    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """See Store."""
+        bound(jobs)
+        await self._apply(Lane.CHANGES, journal_id, start, end, jobs, "")
+
+    async def _apply(self, lane: Lane, journal_id: str, start: int, end: int, jobs: Sequence[Job], newest: str) -> None:
         groups: dict[tuple[str, int, int], list[object]] = {}
         flat: list[object] = []
         changes = 0
@@ -80,12 +91,9 @@ class JobMethods:
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
-        # The id of a change may be of another journal: it says nothing of how far this one came.
-        number = journal_number(journal_id)
-        newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
-        last = (last_field(number), newest)
-        lane = self._lane(journal_id, Lane.JOBS, start, end)
-        await self._caller.call_behind(Lane.JOBS, "apply_jobs", *lane, *last, changes, *flat)
+        place = self._lane(journal_id, lane, start, end)
+        last = last_field(journal_number(journal_id)), newest
+        await self._caller.call_behind(lane, "apply_jobs", *place, *last, changes, *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""

@@ -23,8 +23,14 @@ class FakeStore(FakeLooks):
     # ------------------------------------------------------------ journal → store
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self._apply(Lane.JOBS, journal_id, start, end, jobs)
+
+    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self._apply(Lane.CHANGES, journal_id, start, end, jobs)
+
+    async def _apply(self, lane: Lane, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         await self._answer()
-        if not self._advance(journal_id, Lane.JOBS, start, end, len(jobs)):
+        if not self._advance(journal_id, lane, start, end, len(jobs)):
             return
         for job in jobs:
             if job.change is None and job.id not in self._data.entries:
@@ -33,6 +39,8 @@ class FakeStore(FakeLooks):
             if job.change is not None:
                 self._apply_change(job, job.change)
         number = journal_number(journal_id)
+        if lane is not Lane.JOBS:
+            return
         ours = (job.id for job in jobs if job.change is None or codec.journal_of(job.id) == number)
         self._data.last[number] = max(self._data.last.get(number, ""), codec.newest_id(ours))
 

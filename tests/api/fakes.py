@@ -71,7 +71,7 @@ class FakeJournal:
 
     def jobs(self) -> list[Job]:
         """All that was journaled, as ingest would read it."""
-        return [job for lane, _, body in self.frames if lane is Lane.JOBS for job in decode_jobs(body)]
+        return [job for lane, _, body in self.frames if lane in (Lane.JOBS, Lane.CHANGES) for job in decode_jobs(body)]
 
     def cancels(self) -> list[str]:
         return [i for lane, _, body in self.frames if lane is Lane.CANCELS for i in decode_cancels(body)]

@@ -37,7 +37,7 @@ class Whole(Edge):
         control.wait_applied = self._wait_applied
         self.apply_fails = False
         self.cancels_first = False
-        """Whether the lane of jobs stands still."""
+        """Whether the lanes of jobs and changes stand still."""
         self._behind: list[tuple[Lane, int, bytes]] = []
 
     async def begin(self) -> "Whole":
@@ -64,17 +64,19 @@ class Whole(Edge):
         self._taken = len(self.journal.frames)
         self._behind = []
         for lane, count, body in waiting:
-            if lane is Lane.JOBS and self.cancels_first:
+            if lane is not Lane.CANCELS and self.cancels_first:
                 self._behind.append((lane, count, body))
                 continue
             start = self._positions[lane]
             end = self._positions[lane] = start + 1
             if lane is Lane.JOBS:
                 await self.whole.apply_jobs(JOURNAL_ID, start, end, decode_jobs(body))
+            elif lane is Lane.CHANGES:
+                await self.whole.apply_changes(JOURNAL_ID, start, end, decode_jobs(body))
             else:
                 await self.whole.apply_cancels(JOURNAL_ID, start, end, decode_cancels(body))
         for lane in Lane:
-            if lane is not Lane.JOBS or not self._behind:
+            if lane not in (Lane.JOBS, Lane.CHANGES) or not self._behind:
                 self.journal.read_points[lane] = self.journal.end
 
     async def claim(self, name: str = "mail", limit: int = 100) -> list[Held]:

@@ -55,8 +55,11 @@ class StoreBench:
         return Job(self.ids.take(1).first, jobtype, **fields)
 
     async def add(self, *jobs: Job) -> None:
-        """Apply jobs at the present position."""
-        await self.store.apply_jobs(JOURNAL, *self._range(Lane.JOBS, 100), jobs)
+        """Apply jobs at the present position; changes at that of their lane."""
+        if jobs and all(job.change is not None for job in jobs):
+            await self.store.apply_changes(JOURNAL, *self._range(Lane.CHANGES, 100), jobs)
+        else:
+            await self.store.apply_jobs(JOURNAL, *self._range(Lane.JOBS, 100), jobs)
 
     async def push(self, jobtype: str = "mail", **fields: Any) -> Job:
         """Make one job and add it."""

@@ -8,6 +8,7 @@ writes other bytes needs a new directory, and a new version of the format if an 
 |---|---|
 | 1 | |
 | 2 | an outcome ends with the generation of the content that ran; older jqds read over it |
+| 3 | changes: a kind of frame that older jqds refuse |
 
 `python -m tests.journal.test_golden` writes the next one.
 """
@@ -20,7 +21,7 @@ import pytest
 import trio
 
 from jqd.clock import ManualClock
-from jqd.job import Fate, Job, Outcome
+from jqd.job import Change, ChangeKind, Fate, Job, Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, TORN_KIND
 from jqd.journal.recover import recover
@@ -47,6 +48,7 @@ JOBS = encode_jobs(Head(FIRST, AT_MS, {1: AT_MS + 5}), PUSHED)
 ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True, generation=5)
 OUTCOMES = encode_outcomes([ENDED])
 CANCELS = encode_cancels([SECOND])
+CHANGES = encode_jobs(Head(FIRST, AT_MS, {}, {0: (SECOND, 9, 0, ChangeKind.EDIT)}), b"\x91\x81\xa4name\xa1b")
 
 
 async def build() -> dict[Path, bytes]:
@@ -69,6 +71,7 @@ async def build() -> dict[Path, bytes]:
             await journal.wsync(journal.write(Lane.JOBS, 2, JOBS))
             clock.advance(1)
             journal.write(Lane.OUTCOMES, 1, OUTCOMES)
+            journal.write(Lane.CHANGES, 1, CHANGES)
             journal.write(Lane.JOBS, 1, last)
             await journal.wsync(journal.write(Lane.CANCELS, 1, CANCELS))
         content = files.files[segments(files)[-1]].content
@@ -97,10 +100,13 @@ async def test_the_writer_still_makes_these_very_bytes() -> None:
 async def test_what_was_written_once_is_read_back_exactly(directory: Path) -> None:
     files = MemoryFiles.holding(golden(directory))
     async with open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files) as journal:
-        jobs, outcomes, cancels = [await read_lane(journal, lane) for lane in Lane]
+        jobs, outcomes, cancels, changes = [await read_lane(journal, lane) for lane in Lane]
         assert journal.stats().damaged == []
         assert journal.journal_id == b"second id of it.".hex()
     assert (jobs, cancels) == ([JOBS] * 2, [CANCELS])
+    assert changes == ([] if directory.name in ("1", "2") else [CHANGES] * 2)
+    changed = Job(SECOND, "b", created_at_ms=AT_MS, change=Change(9, 0, ChangeKind.EDIT))
+    assert [decode_jobs(body) for body in changes] == [[changed]] * len(changes)
     one, two = decode_jobs(jobs[0])
     assert one == Job(FIRST, "a", b"\x01", created_at_ms=AT_MS)
     assert two == Job(SECOND, "b", priority=-1, created_at_ms=AT_MS, eligible_at_ms=AT_MS + 5)

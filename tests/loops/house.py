@@ -147,6 +147,7 @@ class House:
                 lambda outcomes: self.runner.settled([(o.job_id, o.fence) for o in outcomes]),
             ),
             Lane.CANCELS: LaneRules(decode_cancels, store.apply_cancels, lambda _: 100, lambda _: None),
+            Lane.CHANGES: LaneRules(decode_jobs, store.apply_changes, lambda _: 100, lambda _: None),
         }
         self.lanes: dict[Lane, Ingest[Any]] = {
             lane: Ingest(

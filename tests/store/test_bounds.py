@@ -68,13 +68,22 @@ async def fill(bench: StoreBench, jobs: int, **fields: Any) -> None:
     "call",
     [
         lambda store, records: store.apply_jobs(JOURNAL, 0, 1, records),
+        lambda store, records: store.apply_changes(JOURNAL, 0, 1, records),
         lambda store, records: store.apply_outcomes(JOURNAL, 0, 1, records),
         lambda store, records: store.apply_cancels(JOURNAL, 0, 1, records),
         lambda store, records: store.unfinished(records),
         lambda store, records: store.delete_dead(records),
         lambda store, records: store.reserve_names(records),
     ],
-    ids=["apply_jobs", "apply_outcomes", "apply_cancels", "unfinished", "delete_dead", "reserve_names"],
+    ids=[
+        "apply_jobs",
+        "apply_changes",
+        "apply_outcomes",
+        "apply_cancels",
+        "unfinished",
+        "delete_dead",
+        "reserve_names",
+    ],
 )
 async def test_a_call_with_too_many_records_is_refused_before_it_is_sent(
     bench: StoreBench, count: Count, call: Callable[..., Awaitable[object]]

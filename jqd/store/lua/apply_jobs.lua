@@ -1,7 +1,7 @@
 #!lua
--- Adds jobs from a journal and moves its position, in one step.
+-- Adds jobs or changes from a journal and moves the position of their lane, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id, number of changes, per change: 1 when attempts
+-- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, per change: 1 when attempts
 --          are counted anew, revision, generation, name, digest, id, jobtype, priority, eligible_at_ms, row; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new

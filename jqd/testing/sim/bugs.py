@@ -62,7 +62,8 @@ def _pass_by(real: Real) -> Real:
         for lane in self._lanes.values():
             lane.recheck()
         await self._take_seat(look, through=True)
-        self._jobs.let_go()
+        self._lanes[Lane.JOBS].let_go()
+        self._lanes[Lane.CHANGES].let_go()
         self._through_in = look.identity
         self._membership.came_through()
 
