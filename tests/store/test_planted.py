@@ -115,6 +115,7 @@ CALLS: dict[str, Call] = {
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),
     "apply_jobs, a change": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [replaced(here)]),
+    "apply_changes": lambda here: here.bench.store.apply_changes(JOURNAL, *at(here, Lane.CHANGES), [replaced(here)]),
     "apply_outcomes": lambda here: here.bench.store.apply_outcomes(
         JOURNAL,
         *at(here, Lane.OUTCOMES),
