@@ -125,6 +125,16 @@ class Gate:
             self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
         return True
 
+    def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
+        """The worker handed a job back that it had no room for: what it still has is what it takes.
+
+        One that has nothing in hand and has no room, or that asks for time, is backed off.
+        """
+        if self.in_hand and retry_after_s is None:
+            self._cut = float(min(self.in_hand, self.window()))
+        else:
+            self.back_off(sent_at_s, now_s, retry_after_s)
+
     def not_taken(self, jobtype: str, now_s: float) -> None:
         """The worker does not know this jobtype."""
         self._not_taken = {name: until_s for name, until_s in self._not_taken.items() if until_s > now_s}

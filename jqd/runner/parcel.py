@@ -1,7 +1,7 @@
 """The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
 
 A job times out when neither its outcome nor any other of the same parcel came for its timeout and a margin: a worker
-may run the jobs of a batch one after another, and while it reports, it works.
+may run the jobs of a batch one after another, and while it reports, it works. That a job begins is such a report, once.
 """
 
 import random
@@ -19,7 +19,7 @@ from jqd.runner.limits import Gate
 from jqd.runner.pool import Connections
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Judgement, Report, end_attempt
-from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Said, Unclear
+from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Refused, Said, Started, Unclear
 from jqd.runner.workers import Worker, Workers
 
 
@@ -102,6 +102,8 @@ class Parcel:
         """Why a value of the answer was no outcome, if one was not."""
         self._desk = desk
         self._ids = frozenset(self.missing)
+        self._begun: set[str] = set()
+        """Jobs that the worker said have started."""
         self._heard_at_s = 0.0
         self._timeout_min_s = 0.0
         self._log = get_logger("runner")
@@ -146,12 +148,12 @@ class Parcel:
             case Said(job_id, report, chained):
                 if chained:
                     self._note_chain()
-                if not job_id and self.size == 1:
-                    (job_id,) = self._ids
-                if job_id:
+                if job_id := self._meant(job_id):
                     self.report(job_id, report)
-                else:
-                    self._note_unclear("an outcome without job_id")
+            case Refused(job_id, retry_after_s):
+                self._refused(self._meant(job_id), retry_after_s)
+            case Started(job_id):
+                self._started(self._meant(job_id))
             case ItemFailures(job_ids):
                 self._item_failures(job_ids)
             case Unclear(why):
@@ -161,12 +163,8 @@ class Parcel:
 
     def report(self, job_id: str, report: Report) -> bool:
         """An attempt ended. False when the job is not of this parcel, or an earlier verdict stands: the first wins."""
-        entry = self.missing.get(job_id)
+        entry = self._waited_for(job_id)
         if entry is None:
-            if job_id in self._ids:
-                self._desk.counters.repeated_ids += 1
-            else:
-                self._desk.counters.unknown_ids += 1
             return False
         self._heard_at_s = self._desk.clock.mono_s()
         self._end(entry, report)
@@ -293,6 +291,41 @@ class Parcel:
             del self._desk.open[self]
             # All is said; let the answer end in good order, so that the connection can be used again.
             self.scope.deadline = trio.current_time() + self._desk.linger_s
+
+    def _meant(self, job_id: str) -> str:
+        """The job an outcome speaks of: one that names none can only mean the one job of a request of one."""
+        if not job_id and self.size == 1:
+            (job_id,) = self._ids
+        if not job_id:
+            self._note_unclear("an outcome without job_id")
+        return job_id
+
+    def _waited_for(self, job_id: str) -> Entry | None:
+        entry = self.missing.get(job_id)
+        if entry is None:
+            if job_id in self._ids:
+                self._desk.counters.repeated_ids += 1
+            else:
+                self._desk.counters.unknown_ids += 1
+        return entry
+
+    def _refused(self, job_id: str, retry_after_s: float | None) -> None:
+        """The worker has not begun it, and says that it will not: back untried."""
+        entry = self._waited_for(job_id) if job_id else None
+        if entry is None:
+            return
+        now_s = self._heard_at_s = self._desk.clock.mono_s()
+        self._leave(entry)
+        self._desk.ledger.give_back(entry)
+        self._desk.counters.returned += 1
+        self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
+        self._after()
+
+    def _started(self, job_id: str) -> None:
+        """Its time runs from now: once, or a worker could hold a job for ever."""
+        if job_id in self.missing and job_id not in self._begun:
+            self._begun.add(job_id)
+            self._heard_at_s = self._desk.clock.mono_s()
 
     def _item_failures(self, job_ids: Iterable[str]) -> None:
         listed = frozenset(job_ids)

@@ -5,6 +5,8 @@
     outcome   {job_id, type: "success", result}
               {job_id, type: "failure", reason, should_retry, error, message, retry_after}
               {job_id, status: 1xx … 5xx, …}
+              {job_id, type: "refused", retry_after}                                       not begun: back untried
+              {job_id, type: "started"}                                                    its time runs from now
               {batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
 
 Arguments are copied as they stand, never decoded. Both ids of a job are the daemon's: the original LightJQ schema
@@ -76,7 +78,7 @@ class _Item(msgspec.Struct, rename="camel"):
 class _Outcome(msgspec.Struct, gc=False):
     job_id: str | None = None
     id: str | None = None
-    type: Literal["success", "failure"] | None = None
+    type: Literal["success", "failure", "refused", "started"] | None = None
     status: int | None = None
     result: Raw = Raw()
     reason: str | None = None
@@ -103,6 +105,20 @@ class Said(NamedTuple):
     """It brought new jobs along."""
 
 
+class Refused(NamedTuple):
+    """The worker has not begun this job, and hands it back."""
+
+    job_id: str
+    retry_after_s: float | None = None
+    """Seconds that it wants to be left alone; None: as long as it has other jobs to end."""
+
+
+class Started(NamedTuple):
+    """The job had to wait at the worker, and begins now."""
+
+    job_id: str
+
+
 class ItemFailures(NamedTuple):
     """These failed, all others of the batch succeeded. An id that is not of the batch spoils the whole."""
 
@@ -115,7 +131,7 @@ class Unclear(NamedTuple):
     why: str
 
 
-Answer = Said | ItemFailures | Unclear
+Answer = Said | Refused | Started | ItemFailures | Unclear
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encoder = msgspec.msgpack.Encoder()
@@ -212,7 +228,12 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
         outcome = _decode_outcome[encoding](data)
         if outcome.batchItemFailures is not msgspec.UNSET:
             return ItemFailures(tuple(item.item_identifier for item in outcome.batchItemFailures or ()))
-        return Said(outcome.job_id or outcome.id or "", _report(outcome, encoding), chained=_any_of(outcome.jobs))
+        job_id = outcome.job_id or outcome.id or ""
+        if outcome.type == "refused":
+            return Refused(job_id, outcome.retry_after)
+        if outcome.type == "started":
+            return Started(job_id)
+        return Said(job_id, _report(outcome, encoding), chained=_any_of(outcome.jobs))
     except _UNREADABLE as error:
         return _blame(data, encoding, str(error))
 

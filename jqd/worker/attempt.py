@@ -18,7 +18,9 @@ from jqd.worker.wire import (
     Codec,
     Failure,
     Reason,
+    Refused,
     Stamps,
+    Started,
     Success,
 )
 
@@ -76,11 +78,17 @@ class Attempts:
             item.batch.codec, item.job_id, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS
         )
 
-    def not_run(
-        self, codec: Codec, job_id: str, message: str, *, error: str, retry_after: float | None = None
-    ) -> bytes:
-        """The outcome of a job this worker did not run, but might later."""
-        return self._failure(codec, job_id, message, error=error, retry_after=retry_after)
+    def unknown(self, codec: Codec, job_id: str, message: str) -> bytes:
+        """The outcome of a job that this worker knows no function for. It costs an attempt: nobody may know it."""
+        return self._failure(codec, job_id, message, error="unknown job name")
+
+    def refused(self, codec: Codec, job_id: str, message: str, *, retry_after: float | None = None) -> bytes:
+        """The outcome of a job that was not begun and goes back, untried. `retry_after`: seconds to be left alone."""
+        return codec.encode(Refused(job_id, message, retry_after))
+
+    def started(self, item: Item) -> bytes:
+        """That a job begins which had to wait."""
+        return item.batch.codec.encode(Started(item.job_id))
 
     def _argument(self, item: Item) -> Any:
         raw = item.job.argument

@@ -29,18 +29,28 @@ class Item:
         self.scope: trio.CancelScope | None = None
         """Of an async function, while it runs."""
 
+    def begin(self) -> bool:
+        """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.
+
+        True for one caller only, in whatever threads they are: taking a key out of a dict is one step.
+        """
+        return self.batch.waiting.pop(self, 0) is None
+
 
 class Batch:
     """The jobs of one request. `gone` is set when nobody waits for the answer: what has not begun is skipped."""
 
-    def __init__(self, codec: Codec, jobs: int) -> None:
+    def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0) -> None:
+        """`arrived_s`: monotonic."""
         self.codec = codec
         self.left = jobs
+        self.arrived_s = arrived_s
+        self.waiting: dict[Item, None] = {}
+        """What has not begun, in order."""
         self.gone = False
         self.plain: Sequence[Item] = ()
         self.items: list[Item] = []
         """All jobs of the batch that a function is known for."""
-        self.timeout_min_s = float("inf")
         self._ready: list[bytes] = []
         self._sent_some = False
         self._some = trio.Event()
@@ -63,6 +73,12 @@ class Batch:
             self._some.set()
         else:
             self._finish()
+
+    def note(self, item: Item, told: bytes) -> None:
+        """Send along something of `item` that is not its outcome, unless it has that already."""
+        if not item.ended:
+            self._ready.append(told)
+            self._some.set()
 
     async def wait_some(self, timeout_s: float, linger_s: float) -> None:
         """Return when outcomes are ready and either all are or `linger_s` has passed, or after `timeout_s`."""

@@ -18,6 +18,8 @@ import trio
 from jqd.clock import Clock
 from jqd.worker.batch import Batch, Item
 
+NOTE_S = 0.25  # a wait that a daemon must be told of: half of the margin it gives every job
+
 
 class Slot:
     """One thread as the trio thread sees it."""
@@ -33,14 +35,24 @@ class Slot:
 class Pool:
     """`threads` threads for plain functions. All methods are for the trio thread that made it."""
 
-    def __init__(self, run: Callable[[Item], bytes], *, threads: int, abandoned_max: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        run: Callable[[Item], bytes],
+        *,
+        threads: int,
+        abandoned_max: int,
+        clock: Clock,
+        begun: Callable[[Item], bytes] | None = None,
+    ) -> None:
+        """`begun`: what is sent along when an item begins that has waited for longer than NOTE_S."""
         self._run = run
+        self._begun = begun
         self._threads = threads
         self._abandoned_max = abandoned_max
         self._clock = clock
         self._token = trio.lowlevel.current_trio_token()
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._outbox: deque[tuple[Item, bytes]] = deque()
+        self._outbox: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
         self._signalled = False
         self._slots: set[Slot] = set()
         self._started = 0
@@ -67,9 +79,11 @@ class Pool:
         for item in items:
             self._queue.put(item)
 
-    def runs(self, item: Item) -> bool:
-        """Whether a thread is at it now. One that takes it at this very moment is not seen yet."""
-        return any(slot.now is not None and slot.now[0] is item for slot in self._slots)
+    @property
+    def orphans(self) -> int:
+        """Threads at work for a batch that nobody waits for any more."""
+        nows = [slot.now for slot in self._slots if not slot.abandoned]
+        return sum(now is not None and now[0].batch.gone for now in nows)
 
     def overrun(self, batch: Batch) -> list[Item]:
         """Those items of `batch` that have just been given up: still running after their timeout."""
@@ -93,8 +107,11 @@ class Pool:
         self._signalled = False
         outbox = self._outbox
         while outbox:
-            item, outcome = outbox.popleft()
-            item.batch.put(item, outcome)
+            item, told, is_outcome = outbox.popleft()
+            if is_outcome:
+                item.batch.put(item, told)
+            else:
+                item.batch.note(item, told)
 
     def close(self) -> None:
         """Let every thread leave after what it is doing now. Nothing waits for them."""
@@ -112,27 +129,33 @@ class Pool:
             threading.Thread(target=self._loop, args=(slot,), name=f"jqd-job-{self._started}", daemon=True).start()
 
     def _loop(self, slot: Slot) -> None:
-        take, run, mono_s, outbox = self._queue.get, self._run, self._clock.mono_s, self._outbox
+        take, run, mono_s, begun = self._queue.get, self._run, self._clock.mono_s, self._begun
         try:
             while not slot.abandoned:
                 item = take()
                 if item is None:
                     break
-                if item.ended or item.batch.gone:
+                if item.batch.gone or not item.begin():
                     continue
-                slot.now = (item, mono_s())
+                now_s = mono_s()
+                slot.now = (item, now_s)
+                if begun is not None and now_s - item.batch.arrived_s > NOTE_S:
+                    self._tell(item, begun(item), False)
                 outcome = run(item)
                 slot.now = None
-                # Append first, look second; the drain clears the flag first and empties second. So an outcome is
-                # either seen by the drain under way or announces another.
-                outbox.append((item, outcome))
-                if not self._signalled:
-                    self._signalled = True
-                    self._token.run_sync_soon(self.drain)
+                self._tell(item, outcome, True)
                 del item, outcome  # held no longer than it takes: a result may be big
             self._token.run_sync_soon(self._left, slot)
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell
+
+    def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+        # Append first, look second; the drain clears the flag first and empties second. So an outcome is either seen
+        # by the drain under way or announces another.
+        self._outbox.append((item, told, is_outcome))
+        if not self._signalled:
+            self._signalled = True
+            self._token.run_sync_soon(self.drain)
 
     def _left(self, slot: Slot) -> None:
         self._slots.discard(slot)

@@ -5,9 +5,13 @@
       └──── back-off ───┘
 
 The daemon forgets a worker that does not repeat itself within `ttl_s`, so one that is killed disappears by itself.
+
+A worker has so many slots, whoever fills them: they are divided among the daemons that answer (`Slots`). One that does
+not has no share, and when that changes the others hear of their new one at once.
 """
 
 import random
+from collections.abc import Mapping
 from typing import Any
 
 import httpx2
@@ -24,13 +28,37 @@ BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes ba
 MSGPACK = "application/msgpack"
 
 
+class Slots:
+    """What one worker has to offer, divided among the daemons that answer."""
+
+    def __init__(self, max_jobs: int, batch: int) -> None:
+        self._max_jobs, self._batch = max_jobs, batch
+        self._places: list[Registration] = []
+
+    def join(self, place: "Registration") -> None:
+        """One more has a share."""
+        self._places.append(place)
+
+    def share(self, of: "Registration") -> dict[str, int]:
+        """Of a daemon that answers. Rounded up, so that all have some: what comes too much waits or is refused."""
+        places = sum(place is of or not place.is_away for place in self._places)
+        return {"max_jobs": -(-self._max_jobs // places), "batch": -(-self._batch // places)}
+
+    def changed(self, by: "Registration") -> None:
+        """A daemon answers again, or not any more: all others are told of their new share."""
+        for place in self._places:
+            if place is not by:
+                place.hurry()
+
+
 class Registration:
-    """One worker at one daemon. `card` is what `POST /v1/workers` takes, without `worker_id`."""
+    """One worker at one daemon. `card` is what `POST /v1/workers` takes, without `worker_id` and the share of slots."""
 
     def __init__(
         self,
         daemon: str,
-        card: dict[str, Any],
+        card: Mapping[str, Any],
+        slots: Slots,
         *,
         http: httpx2.AsyncClient,
         source: random.Random,
@@ -38,22 +66,36 @@ class Registration:
     ) -> None:
         self.daemon = daemon.rstrip("/")
         self.worker_id: str | None = None
+        self.is_away = False
+        """It did not answer when it was asked last; one that was not asked yet is thought to be there."""
         self._card = card
+        self._slots = slots
+        self._hurry = trio.Event()
         self._http = http
         self._source = source
         self._ttl_s = ttl_s
         self._told: str | None = None
         self._log = get_logger("worker")
+        slots.join(self)
+
+    def hurry(self) -> None:
+        """Repeat the registration now: the share has changed."""
+        self._hurry.set()
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
         failures = 0
         while True:
             had = self.worker_id
+            self._hurry = trio.Event()
             trouble = await self._register()
+            if self.is_away != (trouble is not None):
+                self.is_away = trouble is not None
+                self._slots.changed(self)
             if trouble is None:
                 failures = 0
-                await trio.sleep(self._ttl_s / 3)
+                with trio.move_on_after(self._ttl_s / 3):
+                    await self._hurry.wait()
                 continue
             self.worker_id = None
             if had is not None and trouble.startswith("answered"):
@@ -76,7 +118,7 @@ class Registration:
 
     async def _register(self) -> str | None:
         """None when registered, else what stood in the way. Logs only when that changed."""
-        card = self._card | ({"worker_id": self.worker_id} if self.worker_id else {})
+        card = {**self._card, **self._slots.share(self)} | ({"worker_id": self.worker_id} if self.worker_id else {})
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.

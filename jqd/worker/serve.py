@@ -25,7 +25,7 @@ from jqd.doors import DoorConfig, listen, serve_http, url_of
 from jqd.errors import ConfigError
 from jqd.log import get_logger
 from jqd.worker.app import App
-from jqd.worker.register import TTL_S_DEFAULT, Registration
+from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
@@ -61,16 +61,18 @@ async def serve(
 
     `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register; one that is away is tried until it is
     there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and
-    `priority_max`: take only jobs within, both included. `concurrency`: jobs at once. `signals`: handle SIGTERM and
-    SIGINT (main thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to
-    stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
+    `priority_max`: take only jobs within, both included. `concurrency`: jobs at once, divided among the daemons that
+    answer. `signals`: handle SIGTERM and SIGINT (main thread only) and own the process: leave it by force when a job
+    holds up the end. `stop`: set it to stop as the first signal does. Raises ConfigError for a setting that cannot
+    work, OSError when `bind` is taken.
     """
     _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
-    service = Service(app, ServiceConfig(concurrency=concurrency), clock=clock)
+    # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
+    service = Service(app, ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch), clock=clock)
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
-    card |= {"max_jobs": concurrency, "batch": batch, "ttl": ttl_s}
+    card["ttl"] = ttl_s
     card |= _given(priority_min=priority_min, priority_max=priority_max)
     chance = source or random.Random()
     headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
@@ -81,7 +83,8 @@ async def serve(
             async with trio.open_nursery() as nursery:
                 url = await nursery.start(_serve_http, service, listener, stopping.close.wait)
                 card["url"] = advertise or url
-                places = [Registration(daemon, card, http=http, source=chance, ttl_s=ttl_s) for daemon in daemons]
+                slots = Slots(concurrency, batch)
+                places = [Registration(url, card, slots, http=http, source=chance, ttl_s=ttl_s) for url in daemons]
                 log.info("worker.serving", url=card["url"], name=card["name"], jobs=card["jobs"])
                 task_status.started(str(card["url"]))
                 await _stay_registered(places, until=stopping.first.wait)

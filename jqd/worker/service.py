@@ -1,19 +1,20 @@
 """The worker over HTTP: a raw ASGI application, to be mounted under any path of any ASGI server that runs on trio.
 
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
-           400 not understood · 408 body too slow · 413 too large · 415 other encoding · 503 + Retry-After come later
+           400 not understood · 408 body too slow · 413 too large · 415 other encoding
+           503 + Retry-After come later: no room, stopping, or too many threads are stuck
     GET    200 {status: "ok", …}, or 503 when new batches are refused
     DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand
 
-Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. When the daemon hangs up,
+Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. What cannot begin at once
+waits, but neither without bound nor for long: past `queue_jobs` a batch, or the rest of one, is refused, and what has
+waited for PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon hangs up,
 async jobs of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome.
 A job told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended all the same.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -24,7 +25,8 @@ from jqd.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.pool import Pool
+from jqd.worker.pool import NOTE_S, Pool
+from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
 from jqd.worker.wire import BatchIn, Codec, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
@@ -33,12 +35,11 @@ BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
 SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
-RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
+PATIENCE_S = 2.0  # that a job waits here: quick jobs never do, and behind slow ones other workers may be sooner
+PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
+QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
+FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,8 @@ class ServiceConfig:
 
     concurrency: int = CONCURRENCY_DEFAULT
     """Plain functions at once, and as many async ones."""
+    queue_jobs: int = QUEUE_JOBS_DEFAULT
+    """Jobs that may wait here for a thread or their turn, over all batches."""
     abandoned_max: int | None = None
     """Threads that may be stuck in functions past their timeout; None: as many as `concurrency`."""
     body_bytes_max: int = BODY_BYTES_MAX
@@ -54,16 +57,10 @@ class ServiceConfig:
     linger_s: float = LINGER_S
 
     def __post_init__(self) -> None:
-        if self.concurrency < 1 or (self.abandoned_max is not None and self.abandoned_max < 1):
-            raise ValueError(f"a worker needs concurrency and abandoned_max of at least 1; got {self}")
-
-
-class Refusal(Exception):
-    """A request is answered with `status` instead of outcomes."""
-
-    def __init__(self, status: int, title: str, detail: str) -> None:
-        super().__init__(detail)
-        self.status, self.title = status, title
+        if self.concurrency < 1 or (self.abandoned_max is not None and self.abandoned_max < 1) or self.queue_jobs < 0:
+            raise ValueError(
+                f"a worker needs concurrency and abandoned_max of at least 1, and queue_jobs of at least 0; got {self}"
+            )
 
 
 class Service:
@@ -100,7 +97,7 @@ class Service:
             else:
                 raise Refusal(405, "Method not allowed", "POST a batch of jobs, DELETE one, or GET the worker's health")
         except Refusal as refusal:
-            await _refuse(refusal, headers, send)
+            await refuse(refusal, headers, send)
 
     def refuse(self, reason: str) -> None:
         """Take no new batches from now on; what is in hand goes on."""
@@ -110,6 +107,13 @@ class Service:
     def batches(self) -> int:
         """Batches in hand."""
         return len(self._in_hand)
+
+    @property
+    def room(self) -> int:
+        """Jobs that may come now: what may run and wait at once, without what does."""
+        orphans = self._pool.orphans if self._pool else 0
+        in_hand = sum(batch.left for batch in self._in_hand) + orphans
+        return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:
         """Return when no batch is in hand."""
@@ -138,17 +142,21 @@ class Service:
             raise Refusal(415, "Unsupported media type", "send application/msgpack or application/json")
         if reason := self.refusing():
             raise Refusal(503, "Not taking jobs", reason)
+        self._expect_room()  # before the body is read: what there is no room for need not be sent
         taken = _parse(codec, await self._body(headers, receive))
         if taken is None:
             return  # the daemon hung up before the body was complete
-        batch = Batch(codec, len(taken.jobs))
+        if taken.jobs:
+            self._expect_room()  # others may have filled it meanwhile
+        room = self.room
+        batch = Batch(codec, len(taken.jobs), self._clock.mono_s())
         self._in_hand.add(batch)
         if len(self._in_hand) == 1:
             self._idle = trio.Event()
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when_gone, receive, nursery.cancel_scope)
-                self._start(batch, taken, nursery)
+                self._start(batch, taken, room, nursery)
                 await self._answer(batch, send)
                 nursery.cancel_scope.cancel()
         finally:
@@ -156,6 +164,12 @@ class Service:
             self._in_hand.discard(batch)
             if not self._in_hand:
                 self._idle.set()
+
+    def _expect_room(self) -> None:
+        if not self.room:
+            config = self._config
+            detail = f"{config.concurrency} jobs may run here and {config.queue_jobs} wait, and so many do"
+            raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes | None:
         """The whole body; None when the client hung up while sending it."""
@@ -182,8 +196,9 @@ class Service:
         seconds = self._config.body_timeout_s
         raise Refusal(408, "Body too slow", f"the batch was not complete after {seconds:g} s; send it again")
 
-    def _start(self, batch: Batch, taken: BatchIn, nursery: trio.Nursery) -> None:
-        """Give every job of the batch to a thread or a task, or answer at once for those no function is known for."""
+    def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
+        """Give every job of the batch to a thread or a task, or answer at once for those no function is known for and
+        those there is no room for."""
         plain, tasks = [], deque[Item]()
         functions = self._app.jobs
         for job in taken.jobs:
@@ -192,11 +207,15 @@ class Service:
                 known = ", ".join(list(functions)[:NAMES_SHOWN_MAX]) or "none"
                 # Not final: while a new version is rolled out, some workers know a job and others do not yet.
                 message = f"this worker knows no job {job.name!r}; it knows: {known}"
-                outcome = self._attempts.not_run(batch.codec, job.job_id or job.id, message, error="unknown job name")
-                batch.put_bare(outcome)
+                batch.put_bare(self._attempts.unknown(batch.codec, job.job_id or job.id, message))
+                continue
+            if len(batch.items) == room:
+                message = f"not begun: of this batch the worker had room for {room} jobs"
+                batch.put_bare(self._attempts.refused(batch.codec, job.job_id or job.id, message))
                 continue
             item = Item(batch, job, function)
             batch.items.append(item)
+            batch.waiting[item] = None
             if function.is_async:
                 tasks.append(item)
             else:
@@ -212,15 +231,15 @@ class Service:
         limiter, yielded_s = self._limiter, self._clock.mono_s()
         while items:
             item = items.popleft()
-            if item.ended:
-                continue  # cancelled before it began
             try:
                 limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
             except trio.WouldBlock:
                 await limiter.acquire()
             try:
-                if item.cancelled:
-                    continue  # while it waited for its turn
+                if not item.begin():
+                    continue  # it was cancelled or handed back while it waited for its turn
+                if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
+                    item.batch.note(item, self._attempts.started(item))
                 outcome = await self._attempts.run_async(item)
             finally:
                 limiter.release()
@@ -233,21 +252,28 @@ class Service:
         if self._pool is None:
             concurrency = self._config.concurrency
             abandoned_max = self._config.abandoned_max or concurrency
-            self._pool = Pool(self._attempts.run, threads=concurrency, abandoned_max=abandoned_max, clock=self._clock)
+            self._pool = Pool(
+                self._attempts.run,
+                threads=concurrency,
+                abandoned_max=abandoned_max,
+                clock=self._clock,
+                begun=self._attempts.started,
+            )
         return self._pool
 
     async def _answer(self, batch: Batch, send: Send) -> None:
-        """Stream the outcomes as they come, watching over the plain functions meanwhile."""
-        shortest_s = min((item.timeout_s for item in batch.plain), default=WATCH_MAX_S / WATCH_SHARE)
+        """Stream the outcomes as they come, watching over plain functions and what waits meanwhile."""
+        shortest_s = min((item.timeout_s for item in batch.items), default=WATCH_MAX_S / WATCH_SHARE)
         watch_s = min(max(shortest_s * WATCH_SHARE, WATCH_MIN_S), WATCH_MAX_S)
         started = False
         while True:
             await batch.wait_some(watch_s, self._config.linger_s)
             self._give_up_late(batch)
+            self._hand_back(batch)
             body, last = batch.take()
             if not started:
                 # A batch that is done by now needs no chunked encoding.
-                await _start_response(send, 200, batch.codec.content_type, len(body) if last else None)
+                await start_response(send, 200, batch.codec.content_type, len(body) if last else None)
                 started = True
             if body or last:
                 await send({"type": "http.response.body", "body": body, "more_body": not last})
@@ -262,15 +288,19 @@ class Service:
         for item in pool.overrun(batch):
             self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=pool.abandoned)
             batch.put(item, self._attempts.timed_out(item))
-        if pool.live or not batch.left:
+
+    def _hand_back(self, batch: Batch) -> None:
+        """What has waited too long, or waits for a thread where none is left, goes back untried: others may be free."""
+        if not batch.waiting:
             return
-        for item in batch.plain:
-            if not item.ended:
-                message = f"not begun: {self.refusing()}"
-                told = self._attempts.not_run(
-                    batch.codec, item.job_id, message, error="no thread left", retry_after=RETRY_AFTER_S
-                )
-                batch.put(item, told)
+        waited_s = self._clock.mono_s() - batch.arrived_s
+        stuck = self._pool is not None and not self._pool.live
+        for item in list(batch.waiting):
+            too_long = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE)
+            if (too_long or (stuck and not item.function.is_async)) and item.begin():
+                why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
+                message, after_s = f"not begun: {why}", RETRY_AFTER_S if stuck else FULL_RETRY_AFTER_S
+                batch.put(item, self._attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
 
     # ------------------------------------------------------------ the rest
 
@@ -286,10 +316,10 @@ class Service:
             raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")
         for item in found:
             item.cancelled = True
-            if item.scope is not None:
-                item.scope.cancel()
-            elif item.function.is_async or not (self._pool and self._pool.runs(item)):
+            if item.begin():  # nobody else will
                 item.batch.put(item, self._attempts.cancelled(item))
+            elif item.scope is not None:
+                item.scope.cancel()
             self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -302,10 +332,11 @@ class Service:
             "jobs": list(self._app.jobs),
             "batches": len(self._in_hand),
             "concurrency": self._config.concurrency,
+            "room": self.room,
             "abandoned": self._pool.abandoned if self._pool else 0,
         }
         body = msgspec.json.encode(told)
-        await _start_response(send, 503 if reason else 200, b"application/json", len(body))
+        await start_response(send, 503 if reason else 200, b"application/json", len(body))
         await send({"type": "http.response.body", "body": body})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
@@ -335,26 +366,3 @@ async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:
     while (await receive())["type"] != "http.disconnect":
         continue  # a server may repeat the end of the body
     scope.cancel()
-
-
-async def _refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
-    """Problem details (RFC 9457) in the encoding the client speaks."""
-    told = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
-    accept = headers.get(b"accept", "")
-    as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
-    body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)
-    content_type = b"application/problem+json" if as_json else b"application/msgpack"
-    retry_after = RETRY_AFTER_S if refusal.status == 503 else None
-    await _start_response(send, refusal.status, content_type, len(body), retry_after)
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _start_response(
-    send: Send, status: int, content_type: bytes, length: int | None, retry_after: int | None = None
-) -> None:
-    headers = [(b"content-type", content_type)]
-    if length is not None:
-        headers.append((b"content-length", b"%d" % length))
-    if retry_after is not None:
-        headers.append((b"retry-after", b"%d" % retry_after))
-    await send({"type": "http.response.start", "status": status, "headers": headers})

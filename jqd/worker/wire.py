@@ -3,6 +3,8 @@
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, …}, …]}
     outcome   {type: "success", job_id, finished_at, result}
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?}
+              {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
+    note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
 Arguments stay undecoded until their job runs, so that one which cannot be decoded fails its own job only.
 In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
@@ -71,6 +73,20 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     message: str
     retry_after: float | None = None
     status: int | None = None
+
+
+class Refused(msgspec.Struct, tag_field="type", tag="refused", omit_defaults=True):
+    """The job was not begun."""
+
+    job_id: str
+    message: str
+    retry_after: float | None = None
+
+
+class Started(msgspec.Struct, tag_field="type", tag="started"):
+    """The job begins now."""
+
+    job_id: str
 
 
 @dataclass(frozen=True, slots=True)

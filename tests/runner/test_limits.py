@@ -231,3 +231,30 @@ def test_whatever_happens_the_slots_hold_and_open_again(
     if gate.in_hand:
         gate.back(gate.in_hand, now_s, ended=False)
     assert gate.free(now_s + 10_000) >= 1
+
+
+def test_a_crowded_worker_takes_what_it_has_and_grows_again() -> None:
+    gate = gate_of(8)
+    gate.put(8, 0)
+    for _ in range(3):
+        gate.back(1, 1, ended=False)
+        gate.crowded(0, 1)
+    assert (gate.window(), gate.free(1), gate.failures) == (5, 0, 0)
+    gate.back(1, 1, ended=True)
+    assert gate.free(1) == 1
+    for _ in range(8):
+        gate.answered(1)
+    assert gate.window() == 8
+
+
+def test_a_worker_without_room_and_without_jobs_is_left_alone() -> None:
+    gate = gate_of(8)
+    gate.put(1, 0)
+    gate.back(1, 1, ended=False)
+    gate.crowded(0, 1)
+    assert (gate.free(1), gate.failures) == (0, 1)
+    asked = gate_of(8)
+    asked.put(2, 0)
+    asked.back(1, 1, ended=False)
+    asked.crowded(0, 1, 3.0)
+    assert (asked.is_open(3.9), asked.is_open(4.1)) == (True, False)

@@ -167,6 +167,54 @@ async def test_batch_item_failures(open_house: OpenHouse) -> None:
         assert [o.fate for o in await house.run_to_end(hold(2))] == [Fate.SUCCEEDED] * 2
 
 
+async def test_what_a_worker_has_not_begun_goes_back_untried(open_house: OpenHouse) -> None:
+    go_on = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        first, second, third = request.job_ids()
+        await reply.begin()
+        await reply.outcome(job_id=second, type="refused")
+        await reply.outcome(job_id=third, type="refused", message="no room")
+        await reply.outcome(job_id=third, type="refused")
+        await go_on.wait()
+        await reply.outcome(job_id=first, type="success")
+        await reply.finish()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, max_jobs=3)
+        held = hold(3)
+        house.run(held)
+        await house.stopped(2)
+        assert house.returned == ids(held)[1:]
+        assert house.runner.offer("mail", 0) is None, "what it still has is what it takes"
+        go_on.set()
+        await house.stopped(3)
+        assert house.outcomes[held[0].job.id].fate is Fate.SUCCEEDED
+        offer = house.runner.offer("mail", 0)
+        assert offer is not None
+        assert (offer.jobs_max, house.runner.stats()["returned"], house.runner.stats()["repeated_ids"]) == (1, 2, 1)
+
+
+async def test_a_job_that_waited_at_the_worker_has_its_time_from_when_it_begins(
+    open_house: OpenHouse, eventually: Eventually
+) -> None:
+    quarter_s = 0.2
+
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.begin()
+        for part in ("started", "started", "success"):
+            await trio.sleep(3 * quarter_s)
+            await reply.outcome(job_id=request.job_ids()[0], type=part)
+        await reply.finish()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1, timeout_s=4 * quarter_s))
+        assert outcome.reason == "timeout", "it begins once"
+        began_to_end_s = (outcome.finished_at_ms - outcome.started_at_ms) / 1000
+        assert began_to_end_s > 6.5 * quarter_s, "and its time ran from then"
+
+
 async def test_taken_for_later_waits_for_done(open_house: OpenHouse, eventually: Eventually) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
         card = house.register(worker.url, max_jobs=2)

@@ -17,7 +17,9 @@ from jqd.runner.wire import (
     Answer,
     Encoding,
     ItemFailures,
+    Refused,
     Said,
+    Started,
     Unclear,
     decode_answer,
     encode_batch,
@@ -182,7 +184,7 @@ def test_garbage_is_refused_or_read_but_never_breaks_the_reader(
 
 @given(st.binary(max_size=80), st.sampled_from(["msgpack", "json"]))
 def test_a_value_is_always_judged(data: bytes, encoding: Encoding) -> None:
-    assert isinstance(decode_answer(data, encoding), Said | ItemFailures | Unclear)
+    assert isinstance(decode_answer(data, encoding), Said | Refused | Started | ItemFailures | Unclear)
 
 
 @pytest.mark.parametrize(
@@ -253,6 +255,16 @@ def test_what_names_a_job_is_blamed_on_it() -> None:
     assert said.report.message.startswith("INVALID_RESPONSE: Expected `bool | null`, got `str`")
     for nobody in ({"job_id": 5, "status": 200}, {"status": "x"}, [1], None):
         assert isinstance(decode_answer(msgpack.packb(nobody), "msgpack"), Unclear)
+
+
+def test_a_job_handed_back_and_one_that_begins() -> None:
+    for said, told in (
+        ({"job_id": "A", "type": "refused", "status": 200}, Refused("A")),
+        ({"id": "A", "type": "refused", "retry_after": 2}, Refused("A", 2.0)),
+        ({"type": "started"}, Started("")),
+    ):
+        assert decode_answer(msgpack.packb(said), "msgpack") == told
+        assert decode_answer(json.dumps(said).encode(), "json") == told
 
 
 def test_item_failures() -> None:

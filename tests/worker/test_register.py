@@ -1,21 +1,23 @@
 """A worker's place at a daemon: it repeats itself, is registered anew when forgotten, and says goodbye."""
 
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import httpx2
+import msgspec
 import pytest
 import structlog
 import trio
 
 from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
-from jqd.worker.register import Registration
+from jqd.worker.register import Registration, Slots
 
 PATIENCE_S = 20.0
 SOON_S = 0.03  # a ttl so short that a test sees many repetitions
 
-CARD: dict[str, Any] = {"name": "one", "url": "http://127.0.0.1:9/", "jobs": ["a"], "max_jobs": 4, "batch": 500}
+SHARE = {"max_jobs": 4, "batch": 500}
+CARD: dict[str, Any] = {"name": "one", "url": "http://127.0.0.1:9/", "jobs": ["a"]}
 
 
 @pytest.fixture
@@ -31,7 +33,7 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
 
 
 def place(url: str, http: httpx2.AsyncClient) -> Registration:
-    return Registration(url + "/", CARD, http=http, source=random.Random(1), ttl_s=SOON_S)
+    return Registration(url + "/", CARD, Slots(4, 500), http=http, source=random.Random(1), ttl_s=SOON_S)
 
 
 async def wait_registered(daemon: ScriptedDaemon, times: int) -> list[dict[str, Any]]:
@@ -48,8 +50,8 @@ async def test_it_repeats_itself_with_its_id(daemon: ScriptedDaemon, http: httpx
         nursery.start_soon(place(daemon.url, http).run)
         first, *later = await wait_registered(daemon, 4)
         nursery.cancel_scope.cancel()
-    assert first == CARD
-    assert later[:3] == [CARD | {"worker_id": "worker-1"}] * 3
+    assert first == CARD | SHARE
+    assert later[:3] == [CARD | SHARE | {"worker_id": "worker-1"}] * 3
     assert list(daemon.workers) == ["worker-1"]
 
 
@@ -123,3 +125,38 @@ async def test_leaving_a_daemon_that_is_away_does_no_harm() -> None:
         registration.worker_id = "w"
         await registration.leave()
         assert registration.worker_id is None
+
+
+async def test_slots_are_divided_among_the_daemons_that_answer() -> None:
+    told: dict[str, list[int]] = {"a": [], "b": [], "c": []}
+    away, changed = {"c"}, trio.Event()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        nonlocal changed
+        name = request.url.host
+        if name in away:
+            raise httpx2.ConnectError("refused")
+        body = msgspec.msgpack.decode(request.content)
+        assert body["batch"] == {4: 167, 5: 250}[body["max_jobs"]]
+        told[name].append(body["max_jobs"])
+        changed.set()
+        changed = trio.Event()
+        headers = {"content-type": "application/msgpack"}
+        return httpx2.Response(201, content=msgspec.msgpack.encode({"worker_id": name}), headers=headers)
+
+    async def wait(holds: Callable[[], bool]) -> None:
+        with trio.fail_after(PATIENCE_S):
+            while not holds():
+                await changed.wait()
+
+    slots = Slots(10, 500)
+    transport = httpx2.MockTransport(answer)
+    async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
+        for name in told:
+            # A ttl so long that nothing is repeated by itself: what is told anew is told because the share changed.
+            place = Registration(f"http://{name}", CARD, slots, http=http, source=random.Random(1), ttl_s=9_999)
+            nursery.start_soon(place.run)
+        await wait(lambda: told["a"][-1:] == told["b"][-1:] == [5])
+        away.clear()
+        await wait(lambda: [told[name][-1:] for name in "abc"] == [[4], [4], [4]])
+        nursery.cancel_scope.cancel()
