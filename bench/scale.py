@@ -16,7 +16,7 @@ import trio
 
 from bench.result import Result
 from jqd.clock import SystemClock
-from jqd.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Held, Job, Outcome
+from jqd.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Held, Job, Outcome, Wanted
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
 from jqd.store import Owner, RedisStore, StoreConfig, open_embedded, open_store
@@ -59,7 +59,7 @@ class Place:
     async def turn(self) -> None:
         """Look what waits, claim a batch of it, end it, and put as many back."""
         began_s = time.perf_counter()
-        waiting = await self._store.get_waiting_jobtypes(None, TYPES_LOOKED_AT)
+        waiting = await self._store.get_waiting_jobtypes([Wanted()], TYPES_LOOKED_AT)
         looked_s = time.perf_counter()
         held = await self._store.get_waiting_jobs(
             self._owner,

@@ -1,6 +1,7 @@
 """The job, its states, and how an attempt may end. The words every room shares."""
 
 import enum
+from typing import NamedTuple
 
 import msgspec
 
@@ -60,6 +61,16 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     change: Change | None = None
     """None: its content is the one it was pushed with, and its id was made here."""
+
+
+class Wanted(NamedTuple):
+    """Jobs that somebody can run now: of one jobtype, or of any, with a priority between two, both included."""
+
+    jobtype: str | None = None
+    """None: any, but those of `besides`."""
+    priority_min: int = PRIORITY_MIN
+    priority_max: int = PRIORITY_MAX
+    besides: frozenset[str] = frozenset()
 
 
 class State(enum.StrEnum):

@@ -1,7 +1,8 @@
 """Store → workers: choose a jobtype, lease a batch of it, give the batch to the runner.
 
-Asks the store only for jobtypes that some worker with room takes, so a full house costs nothing. Wakes by hint (jobs
-ingested here, a slot freed) and by time: jobs also come from other daemons and from dates that fall due.
+Asks the store only for jobtypes and priorities that some worker with room takes: a full house costs nothing, and what
+nobody can run now hides nothing that somebody can. Wakes by hint (jobs ingested here, a slot freed) and by time: jobs
+also come from other daemons and from dates that fall due.
 """
 
 import random
@@ -23,7 +24,7 @@ from jqd.scheduler import Scheduler
 from jqd.store import Owner, Store, Suspects, WaitingType
 
 IDLE_S = 0.05  # how late a job of another daemon, or one that falls due, may be noticed
-TYPES = 64  # jobtypes looked at in one round: the best by priority
+TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
 
@@ -134,10 +135,10 @@ class Dispatch:
 
     async def _round(self, owner: Owner) -> int:
         """One look at what waits; claims until nothing more can be placed. Returns the number of jobs claimed."""
-        wanted = self._runner.wanted_jobtypes()
-        if wanted is not None and not wanted:
+        wanted = self._runner.wanted()
+        if not wanted:
             return 0
-        waiting = await self._store.get_waiting_jobtypes(None if wanted is None else sorted(wanted), TYPES)
+        waiting = await self._store.get_waiting_jobtypes(wanted, TYPES)
         self._board.put(self._partition, waiting)
         left = list(waiting)
         while left:

@@ -144,6 +144,10 @@ class Gate:
         """False when it said lately that it does not know this jobtype."""
         return self._not_taken.get(jobtype, now_s) <= now_s
 
+    def not_taken_now(self, now_s: float) -> frozenset[str]:
+        """All jobtypes that it does not take."""
+        return frozenset(name for name, until_s in self._not_taken.items() if until_s > now_s)
+
     def _full_window(self) -> int:
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs

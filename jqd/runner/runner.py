@@ -15,7 +15,7 @@ import trio
 
 from jqd.backoff import Backoff
 from jqd.clock import Clock
-from jqd.job import Held, Outcome
+from jqd.job import Held, Outcome, Wanted
 from jqd.log import get_logger
 from jqd.runner.cancel import Asked, Teller
 from jqd.runner.config import RunnerConfig
@@ -26,6 +26,7 @@ from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report, succeed_late
+from jqd.runner.wishes import Wishes
 from jqd.runner.workers import Worker, Workers
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
@@ -142,19 +143,22 @@ class Runner:
 
     # ------------------------------------------------ for the loop that dispatches
 
-    def wanted_jobtypes(self) -> frozenset[str] | None:
-        """Jobtypes that some worker with a free slot takes; None: one of them takes any; empty: nobody is free."""
-        now_s = self._clock.mono_s()
-        wanted: set[str] = set()
+    def wanted(self) -> list[Wanted]:
+        """What workers with a free slot take; nothing when nobody is free."""
         if self._is_held_up():
-            return frozenset()
+            return []
+        now_s, wishes = self._clock.mono_s(), Wishes()
         for worker, gate in self._gates.posting():
             if not gate.free(now_s):
                 continue
+            span = worker.priority_min, worker.priority_max
             if worker.jobs is None:
-                return None
-            wanted.update(jobtype for jobtype in worker.jobs if gate.takes(jobtype, now_s))
-        return frozenset(wanted)
+                wishes.any_type(span, gate.not_taken_now(now_s))
+                continue
+            for jobtype in worker.jobs:
+                if gate.takes(jobtype, now_s):
+                    wishes.named(jobtype, span)
+        return wishes.wanted()
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
         """The freest worker for such a job, None when there is none now."""

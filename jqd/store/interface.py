@@ -9,7 +9,7 @@ answer.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from jqd.job import Held, Job, Outcome, State
+from jqd.job import Held, Job, Outcome, State, Wanted
 from jqd.record import Lane
 from jqd.store.shapes import (
     JobView,
@@ -205,8 +205,11 @@ class Store(EdgeStore, Protocol):
 
     # ------------------------------------------------------------ store → runner
 
-    async def get_waiting_jobtypes(self, jobtypes: Sequence[str] | None, limit: int) -> list[WaitingType]:
-        """Those of `jobtypes` that have jobs ready, best first, at most `limit`; None looks at the best of all."""
+    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
+        """Jobtypes with jobs ready that are wanted, each once with the best of those; best first, at most `limit`.
+
+        What is not wanted hides nothing that is, and costs nothing, however much of it waits.
+        """
         ...
 
     async def get_waiting_jobs(

@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome
+from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted
 from jqd.jobid import journal_number
 from jqd.log import get_logger
 from jqd.record import Lane
@@ -159,13 +159,14 @@ class JobMethods:
 
     # ------------------------------------------------------------ store → runner
 
-    async def get_waiting_jobtypes(self, jobtypes: Sequence[str] | None, limit: int) -> list[WaitingType]:
+    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
         """See Store."""
-        if limit < 1:
-            return []
-        found = []
-        for part in [()] if jobtypes is None else _pages(jobtypes, TYPES_PER_CALL):
-            answer = await self._caller.call("get_waiting_jobtypes", limit, *part)
+        found: list[WaitingType] = []
+        for part in _pages(wanted, TYPES_PER_CALL) if limit > 0 else ():
+            wishes: list[object] = []
+            for one in part:
+                wishes += (one.jobtype or "", one.priority_min, one.priority_max, len(one.besides), *one.besides)
+            answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
             flat = codec.list_of(self._keys, "types", answer)
             for jobtype, priority, head_id, waiting, alone in zip(*(flat[at::5] for at in range(5)), strict=True):
                 found.append(
@@ -178,7 +179,9 @@ class JobMethods:
                     )
                 )
         found.sort(key=lambda row: (row.priority, row.head_id))
-        return found[:limit]
+        # Wishes of several calls may have met in one jobtype: its best is what counts.
+        first = {row.jobtype: row for row in reversed(found)}
+        return [row for row in found if first[row.jobtype] is row][:limit]
 
     async def get_waiting_jobs(
         self,

@@ -36,6 +36,7 @@ KINDS = {
     "backlog": "zset",
     "page": "list",
     "paged": "hash",
+    "heads": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page"})

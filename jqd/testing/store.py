@@ -4,12 +4,13 @@ store = FakeStore(clock)
 store.away = "cable pulled"      # every method raises StoreAway until it is None again
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
 
 from jqd.errors import PositionMismatch
-from jqd.job import NIL, Fate, Held, Job, Outcome
+from jqd.job import NIL, Fate, Held, Job, Outcome, Wanted
 from jqd.jobid import journal_number
 from jqd.record import Lane, split_cancel
 from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, Suspects, WaitingType, codec
@@ -190,16 +191,16 @@ class FakeStore(FakeLooks):
 
     # ------------------------------------------------------------ store → runner
 
-    async def get_waiting_jobtypes(self, jobtypes: Sequence[str] | None, limit: int) -> list[WaitingType]:
+    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
         await self._answer()
         found: dict[str, list[tuple[int, str]]] = {}
+        waiting = Counter(entry.job.jobtype for entry in self._data.entries.values() if entry.place == "ready")
         for entry in self._data.entries.values():
-            if entry.place == "ready" and (jobtypes is None or entry.job.jobtype in jobtypes):
+            if entry.place == "ready" and any(_is_meant(wish, entry.job.jobtype, entry.score) for wish in wanted):
                 found.setdefault(entry.job.jobtype, []).append((entry.score, entry.job.id))
-        best = sorted((min(jobs), jobtype, len(jobs)) for jobtype, jobs in found.items())
+        best = sorted((min(jobs), jobtype, waiting[jobtype]) for jobtype, jobs in found.items())
         rows = [
-            WaitingType(jobtype, head[0], head[1], waiting, self._is_suspect(head[1]))
-            for head, jobtype, waiting in best
+            WaitingType(jobtype, head[0], head[1], count, self._is_suspect(head[1])) for head, jobtype, count in best
         ]
         return rows[: max(0, limit)]
 
@@ -336,6 +337,11 @@ class FakeStore(FakeLooks):
         self._expect_life()
         alive = ("ready", "later", "held")
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]
+
+
+def _is_meant(wish: Wanted, jobtype: str, priority: int) -> bool:
+    named = wish.jobtype == jobtype or (wish.jobtype is None and jobtype not in wish.besides)
+    return named and wish.priority_min <= priority <= wish.priority_max
 
 
 def _bound(records: int) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from jqd.errors import PositionMismatch, StaleOwner, StoreChanged
-from jqd.job import Fate, Held, Job, State
+from jqd.job import Fate, Held, Job, State, Wanted
 from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store
 from tests.contract.bench import JOURNAL, StoreBench, holds, ids, outcome
 
@@ -105,7 +105,7 @@ async def test_nothing_is_claimed_while_somebody_is_not_through(store_bench: Sto
     two = await reserve(other, "two", through=False)
     assert not (await store.look(fresh=False)).settled, "whoever comes with an old memory un-settles"
     assert await store_bench.claim(one) == []
-    assert (await store_bench.store.get_waiting_jobtypes(None, 9))[0].head_id == job.id
+    assert (await store_bench.store.get_waiting_jobtypes([Wanted()], 9))[0].head_id == job.id
     told = await store.renew_sysid(one, through=True, settle=True)
     assert not told.settled
     assert (told.members["one"].through, told.members["two"].through) == (True, False)
@@ -184,7 +184,7 @@ async def test_the_store_arbitrates_what_we_hold(store_bench: StoreBench) -> Non
     mine = {jobs[name].id: 1_000 + at for at, name in enumerate(("ready", "later", "ours"))}
     assert await store.get_held(one) == mine
     assert await store.get_held(two) == holds([held["theirs"]])
-    assert await store.get_waiting_jobtypes(None, 9) == [], "what is in hand again waits nowhere else"
+    assert await store.get_waiting_jobtypes([Wanted()], 9) == [], "what is in hand again waits nowhere else"
     assert (await store.promote(9)).next_due_ms is None
     ready = Held(jobs["ready"], mine[jobs["ready"].id], 1)
     assert await store_bench.settle(outcome(ready, Fate.SUCCEEDED)) == [], "under the fence that was said"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from jqd.errors import StoreChanged
-from jqd.job import Change, ChangeKind, Fate, Held, Job, State
+from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.record import cancel_of
 from jqd.store import NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
@@ -442,7 +442,7 @@ async def test_a_job_in_hand_at_two_deaths_runs_alone_and_its_neighbours_go_on(s
             friend = await store_bench.push()
             assert poison.id in ids(await store_bench.claim(owner, limit=1))
         await die(store_bench, f"dies-{number}")
-    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
     assert (row.head_id, row.alone) == (poison.id, True)
     busy = await store_bench.join("busy")
     first = await store_bench.claim(busy, limit=3)
@@ -547,7 +547,7 @@ async def test_a_daemon_that_comes_back_after_its_death_counts_as_dead_once(stor
     for _ in range(2):
         await store_bench.claim(await store_bench.join("one"))
     await store_bench.join("one")
-    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
     assert (row.head_id, row.alone) == (job.id, True)
 
 
@@ -557,7 +557,7 @@ async def test_an_orderly_leave_is_no_death(store_bench: StoreBench) -> None:
         owner = await store_bench.join("one")
         assert len(await store_bench.claim(owner)) == 1
         await store_bench.store.release_sysid(owner)
-    (row,) = await store_bench.store.get_waiting_jobtypes(None, 10)
+    (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
     assert not row.alone
 
 

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from jqd.errors import PositionMismatch
-from jqd.job import NIL, Fate, Held, Job, State
+from jqd.job import NIL, Fate, Held, Job, State, Wanted
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane, cancel_of
 from jqd.store import OnItsWay, Promoted, WaitingType
@@ -75,17 +75,53 @@ async def test_waiting_jobtypes_say_what_is_best(store_bench: StoreBench) -> Non
     await store_bench.add(a, b, c)
     both = [WaitingType("b", 1, b.id, 1), WaitingType("a", 2, c.id, 2)]
     store = store_bench.store
-    assert await store.get_waiting_jobtypes(None, 10) == both
-    assert await store.get_waiting_jobtypes(None, 1) == both[:1]
-    assert await store.get_waiting_jobtypes(["x", "a", "b"], 10) == both
-    assert await store.get_waiting_jobtypes(["a"], 10) == both[1:]
+    assert await store.get_waiting_jobtypes([Wanted()], 10) == both
+    assert await store.get_waiting_jobtypes([Wanted()], 1) == both[:1]
+    assert await store.get_waiting_jobtypes([Wanted("x"), Wanted("a"), Wanted("b")], 10) == both
+    assert await store.get_waiting_jobtypes([Wanted("a")], 10) == both[1:]
     assert await store.get_waiting_jobtypes([], 10) == []
-    assert await store.get_waiting_jobtypes(None, 0) == []
+    assert await store.get_waiting_jobtypes([Wanted()], 0) == []
     owner = await store_bench.join()
     await store_bench.claim(owner, "a", 1)
-    assert await store.get_waiting_jobtypes(None, 10) == [both[0], WaitingType("a", 5, a.id, 1)]
+    assert await store.get_waiting_jobtypes([Wanted()], 10) == [both[0], WaitingType("a", 5, a.id, 1)]
     await store_bench.claim(owner, "a", 1)
-    assert await store.get_waiting_jobtypes(None, 10) == both[:1]
+    assert await store.get_waiting_jobtypes([Wanted()], 10) == both[:1]
+
+
+async def test_what_is_not_wanted_hides_nothing_that_is(store_bench: StoreBench) -> None:
+    """A worker of 10 to 20 finds its job behind better ones, whatever their number, type by type and in any."""
+    store, push = store_bench.store, store_bench.push
+    for number in range(150):
+        await push(f"t{number}")
+    behind, other = await push("t149", priority=15), await push("z", priority=12)
+    await push("t149", priority=15)
+    await push("t7", priority=21)
+    rows = [WaitingType("z", 12, other.id, 1), WaitingType("t149", 15, behind.id, 3)]
+    assert await store.get_waiting_jobtypes([Wanted(None, 10, 20)], 64) == rows
+    assert await store.get_waiting_jobtypes([Wanted(None, 10, 12)], 64) == rows[:1]
+    assert await store.get_waiting_jobtypes([Wanted("t149", 10, 20), Wanted("t149", 22, 30), Wanted("z")], 64) == rows
+    assert await store.get_waiting_jobtypes([Wanted("t7", 10, 20)], 64) == []
+    everything = frozenset(f"t{number}" for number in range(150))
+    assert await store.get_waiting_jobtypes([Wanted(besides=everything)], 64) == rows[:1]
+    found = await store.get_waiting_jobtypes([Wanted(None, 10, 20), Wanted("t149")], 64)
+    assert [(row.jobtype, row.priority) for row in found] == [("t149", 0), ("z", 12)], "each once, with its best"
+    await store_bench.cancel(other.id)
+    owner = await store_bench.join()
+    assert len(await store_bench.claim(owner, "t149", 2, priority_min=10)) == 2
+    assert await store.get_waiting_jobtypes([Wanted(None, 10, 20)], 64) == []
+
+
+async def test_among_equals_the_oldest_is_found_however_many_jobtypes_there_are(store_bench: StoreBench) -> None:
+    for number in range(99, 0, -1):
+        await store_bench.push(f"t{number:02}")
+    found = await store_bench.store.get_waiting_jobtypes([Wanted()], 64)
+    assert [row.jobtype for row in found] == [f"t{number:02}" for number in range(99, 35, -1)]
+    owner = await store_bench.join()
+    (held,) = await store_bench.claim(owner, "t99")
+    await store_bench.push("t99")
+    assert (await store_bench.store.get_waiting_jobtypes([Wanted()], 1))[0].jobtype == "t98", "its next one is younger"
+    await store_bench.store.release_jobs(owner, {held.job.id: held.fence})
+    assert (await store_bench.store.get_waiting_jobtypes([Wanted()], 1))[0].head_id == held.job.id
 
 
 async def test_application_is_exactly_once(store_bench: StoreBench) -> None:
@@ -117,7 +153,7 @@ async def test_applying_again_revives_nothing(store_bench: StoreBench) -> None:
     await store_bench.settle(outcome(held, Fate.SUCCEEDED))
     await store_bench.add(job)
     assert await store_bench.state(job) is State.SUCCEEDED
-    assert await store_bench.store.get_waiting_jobtypes(None, 10) == []
+    assert await store_bench.store.get_waiting_jobtypes([Wanted()], 10) == []
 
 
 async def test_endings(store_bench: StoreBench) -> None:
@@ -165,7 +201,7 @@ async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench
     assert view.attempts == 5
     assert [one.message for one in view.history] == ["try 3", "try 4", "try 5"], "only the last few are kept"
     assert view.outcome == view.history[-1]
-    assert await store_bench.store.get_waiting_jobtypes(None, 9) == [WaitingType("mail", 4, job.id, 1)]
+    assert await store_bench.store.get_waiting_jobtypes([Wanted()], 9) == [WaitingType("mail", 4, job.id, 1)]
 
 
 async def test_a_retry_without_delay_is_ready_at_once(store_bench: StoreBench) -> None:
@@ -335,7 +371,9 @@ async def test_notes_of_unseen_jobs_merge(store_bench: StoreBench) -> None:
     states = [await store_bench.state(job) for job in (cancelled, finished, retried)]
     assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED]
     await store_bench.add(await store_bench.push())
-    assert await store_bench.store.get_waiting_jobtypes(["mail"], 9) != [], "notes are used up by the job they meet"
+    assert await store_bench.store.get_waiting_jobtypes([Wanted("mail")], 9) != [], (
+        "notes are used up by the job they meet"
+    )
 
 
 async def test_ids_on_their_way(store_bench: StoreBench) -> None:

@@ -17,7 +17,7 @@ from msgspec import structs
 
 from jqd.clock import ManualClock
 from jqd.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.job import Change, ChangeKind, Fate, Held, Job
+from jqd.job import Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane, cancel_of
 from jqd.store import (
@@ -278,7 +278,15 @@ class Walk:
         await self.look()
         for job in self.jobs:
             await self.both(partial(get_job, job.id))
-        await self.both(lambda store: store.get_waiting_jobtypes(None, 9))
+        await self.both(lambda store: store.get_waiting_jobtypes([Wanted()], 9))
+        low = self.random.randint(-2, 2)
+        wanted = [
+            Wanted(self.random.choice([None, *TYPES]), low, self.random.randint(low, 2)),
+            Wanted(None, besides=frozenset(self.random.sample(TYPES, 1))),
+            Wanted(self.random.choice(TYPES), 1, 1),
+        ]
+        for some in (wanted[:1], wanted[1:2], wanted):
+            await self.both(lambda store, some=some: store.get_waiting_jobtypes(some, 9))  # type: ignore[misc]
         await self.both(lambda store: store.list_types(9))
         await self.both(partial(listed, self.random.randint(1, 60)))
         await self.both(lambda store: store.applied(JOURNAL))

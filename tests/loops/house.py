@@ -9,7 +9,7 @@ from typing import Any
 import trio
 
 from jqd.clock import ManualClock
-from jqd.job import Held, Job
+from jqd.job import Held, Job, Wanted
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.lease import LeaseConfig
 from jqd.loops.alone import Alone
@@ -52,8 +52,8 @@ class HandRunner:
         self._in_hand: dict[str, int] = {}
         self._bell = trio.Event()
 
-    def wanted_jobtypes(self) -> frozenset[str] | None:
-        return frozenset(self.offers)
+    def wanted(self) -> list[Wanted]:
+        return [Wanted(jobtype, one.priority_min, one.priority_max) for jobtype, one in self.offers.items()]
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
         offer = self.offers.get(jobtype)

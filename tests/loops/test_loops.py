@@ -43,6 +43,19 @@ async def test_a_worker_gets_only_jobs_within_its_priorities(autojump_clock: Non
         nursery.cancel_scope.cancel()
 
 
+async def test_what_nobody_can_run_hides_nothing_that_somebody_can(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        here.runner.offers = {f"t{n}": offer(priority_min=10, priority_max=20) for n in range(100)}
+        await here.add(*(Job(f"{n:03}", f"t{n}") for n in range(100)), Job("a", "t7", priority=15))
+        await here.add(Job("b", "t99", priority=12), Job("c", "t99", priority=21))
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: len(here.started) == 2)
+        await trio.sleep(1)
+        assert here.started == ["b", "a"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_nothing_is_claimed_before_joining_nor_without_a_free_worker(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.add(Job("1", "a"))

@@ -148,7 +148,7 @@ async def test_no_more_is_claimed_than_there_are_connections_for(open_house: Ope
         house.run(hold(6))
         await worker.request(1)
         assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted_jobtypes() == frozenset()
+        assert house.runner.wanted() == []
         go_on.set()
         await house.stopped(6)
         await eventually(lambda: house.runner.offer("mail", 0) is not None)

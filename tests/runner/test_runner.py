@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.job import NIL, Fate
+from jqd.job import NIL, PRIORITY_MIN, Fate, Wanted
 from jqd.runner import DoneAnswer, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, claims, hold, ids
@@ -299,7 +299,7 @@ async def test_a_lightjq_worker_that_does_not_know_a_jobtype_is_not_asked_again(
         await house.stopped(1)
         assert len(house.returned) == 1
         assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted_jobtypes() is None, "it may take others"
+        assert house.runner.wanted() == [Wanted(besides=frozenset({"mail"}))], "it may take others"
         (outcome,) = await house.run_to_end(hold(1, jobtype="bill"))
         assert (outcome.fate, outcome.status) == (Fate.FAILED, 400)
 
@@ -307,13 +307,13 @@ async def test_a_lightjq_worker_that_does_not_know_a_jobtype_is_not_asked_again(
 async def test_offers(open_house: OpenHouse) -> None:
     async with open_house() as house:
         assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted_jobtypes() == frozenset()
+        assert house.runner.wanted() == []
         puller = house.workers.register(name="puller", max_jobs=9)
-        assert house.runner.wanted_jobtypes() == frozenset(), f"{puller.name} has no URL"
+        assert house.runner.wanted() == [], f"{puller.name} has no URL"
         few = house.register("http://127.0.0.1:1/a", jobs=["mail"], max_jobs=2, priority_max=5)
-        assert house.runner.wanted_jobtypes() == {"mail"}
+        assert house.runner.wanted() == [Wanted("mail", PRIORITY_MIN, 5)]
         many = house.register("http://127.0.0.1:1/b", max_jobs=10)
-        assert house.runner.wanted_jobtypes() is None
+        assert house.runner.wanted() == [Wanted()]
         assert house.runner.offer("mail", 0).worker_id == many.id
         assert house.runner.offer("mail", 9).worker_id == many.id
         assert house.workers.unregister(many.id)
@@ -321,6 +321,13 @@ async def test_offers(open_house: OpenHouse) -> None:
         assert (offer.worker_id, offer.jobs_max, offer.priority_max) == (few.id, 2, 5)
         assert house.runner.offer("mail", 6) is None
         assert house.runner.offer("bill", 0) is None
+        house.register("http://127.0.0.1:1/c", name="c", priority_min=6, priority_max=9)
+        house.register("http://127.0.0.1:1/d", name="d", jobs=["mail", "bill"], priority_max=7)
+        assert house.runner.wanted() == [
+            Wanted(None, 6, 9),
+            Wanted("bill", PRIORITY_MIN, 7),
+            Wanted("mail", PRIORITY_MIN, 7),
+        ]
 
 
 async def test_slots_are_not_overdrawn_and_free_again(open_house: OpenHouse) -> None:
@@ -334,7 +341,7 @@ async def test_slots_are_not_overdrawn_and_free_again(open_house: OpenHouse) -> 
         house.register(worker.url, max_jobs=3, batch=2)
         house.run(hold(3))
         assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted_jobtypes() == frozenset()
+        assert house.runner.wanted() == []
         sizes = [len((await worker.request(n)).jobs()) for n in range(2)]
         assert sorted(sizes) == [1, 2]
         async with trio.open_nursery() as nursery:
@@ -504,7 +511,7 @@ async def test_outcomes_nobody_takes_stop_new_work(open_house: OpenHouse, eventu
         house.run(hold(1, argument="x" * 600, keep_result=True))
         await eventually(lambda: house.runner.stats()["untaken"] == 2)
         assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted_jobtypes() == frozenset()
+        assert house.runner.wanted() == []
         async with trio.open_nursery() as nursery:
 
             async def free() -> None:
@@ -514,7 +521,7 @@ async def test_outcomes_nobody_takes_stop_new_work(open_house: OpenHouse, eventu
             nursery.start_soon(free)
             await trio.testing.wait_all_tasks_blocked()
             await house.stopped(2)
-        assert house.runner.wanted_jobtypes() is None
+        assert house.runner.wanted() == [Wanted()]
 
 
 def test_a_limit_of_nothing_is_refused() -> None:

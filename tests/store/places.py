@@ -52,7 +52,7 @@ def paged(client: Any, keys: Keys, jobtype: str) -> list[tuple[bytes, float]]:
 
 
 def check_places(client: Any, keys: Keys) -> None:
-    """Every job lies in exactly one place, nothing else lies anywhere, and `types` says what waits.
+    """Every job lies in exactly one place, nothing else lies anywhere, `types` says what waits, `heads` what is next.
 
     Nothing else, but what is noted as held before it came: that has no row, and lies in the hand that the note names.
     """
@@ -73,6 +73,12 @@ def check_places(client: Any, keys: Keys) -> None:
     assert all(client.zscore(keys.held(sysid.decode()), job_id) for job_id, sysid in early.items())
     best = {jobtype.encode(): min(priority for _, priority in jobs) for jobtype, jobs in ready.items()}
     assert dict(client.zrange(keys["types"], 0, -1, withscores=True)) == best
+    first: dict[tuple[str, float], bytes] = {}
+    for jobtype, jobs in ready.items():
+        for job_id, priority in jobs:
+            first[jobtype, priority] = min(job_id, first.get((jobtype, priority), job_id))
+    heads = {job_id + b":" + jobtype.encode(): priority for (jobtype, priority), job_id in first.items()}
+    assert dict(client.zrange(keys["heads"], 0, -1, withscores=True)) == heads
 
 
 def _ends(client: Any, keys: Keys, stem: str) -> list[str]:

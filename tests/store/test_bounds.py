@@ -10,10 +10,11 @@ import pytest
 import redis
 
 from jqd.clock import ManualClock
-from jqd.job import Fate, Held
+from jqd.job import Fate, Held, Wanted
 from jqd.jobid import IdSource
 from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS
+from jqd.store.keys import Keys
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.valkey import Valkey
 
@@ -114,7 +115,7 @@ async def test_what_a_call_costs_does_not_depend_on_how_many_wait(bench: StoreBe
         (lambda: bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held[:50])), 50),
         (lambda: bench.settle(outcome(held[50], Fate.RETRY, delay_ms=1)), 1),
         (lambda: bench.store.release_jobs(owner, holds(held[60:])), 40),
-        (lambda: bench.store.get_waiting_jobtypes(None, 64), 1),
+        (lambda: bench.store.get_waiting_jobtypes([Wanted()], 64), 1),
         (lambda: bench.store.promote(100), 1),
         (lambda: bench.cancel(held[99].job.id), 1),
         (lambda: bench.members(owner), 1),
@@ -126,7 +127,39 @@ async def test_what_a_call_costs_does_not_depend_on_how_many_wait(bench: StoreBe
         await step()
         count.look()
         assert count.scripts <= 2, f"step {number}"
-        assert count.inside <= 30 + touched * COMMANDS_PER_JOB, f"step {number}: {count.inside} commands"
+        assert count.inside <= 32 + touched * COMMANDS_PER_JOB, f"step {number}: {count.inside} commands"
+
+
+async def test_a_look_costs_the_same_however_much_waits_that_nobody_can_run(bench: StoreBench, count: Count) -> None:
+    """Jobs of 300 types that are not wanted, of as many priorities, and a long queue before the one that is."""
+    wanted = await bench.push("mine", priority=15)
+    looks = [[Wanted(None, 10, 20)], [Wanted("mine", 10, 20)], [Wanted(besides=frozenset({"mail"}))]]
+    costs: list[list[int]] = []
+    for _ in range(2):
+        costs.append([])
+        for wishes in looks:
+            count.look()
+            (*_, found) = await bench.store.get_waiting_jobtypes(wishes, 64)
+            costs[-1].append(count.look().inside)
+            assert len(costs) == 2 or (found.jobtype, found.head_id) == ("mine", wanted.id)
+        await fill(bench, MANY, jobtype="mine")
+        await bench.add(*(bench.make(f"t{number}", priority=number % 10) for number in range(300)))
+    assert max(later - before for before, later in zip(*(row[:2] for row in costs), strict=True)) <= 12, "of pages"
+    assert costs[1][2] <= 64 * COMMANDS_PER_JOB, "all of it can be run: as many as were asked for"
+
+
+async def test_heads_that_an_older_jqd_did_not_write_are_found(bench: StoreBench, client: "redis.Redis") -> None:
+    """It knows only `types`, and left rows behind of jobs that it took."""
+    keys = Keys("jqd")
+    jobs = [await bench.push(f"t{number}") for number in range(9)]
+    client.delete(keys["heads"])
+    client.zadd(keys["heads"], {"01GONE:t3": 0, "01GONE:gone": 0, "no row at all": 0})
+    for _ in range(1_000):
+        if len(await bench.store.get_waiting_jobtypes([Wanted()], 64)) == len(jobs):
+            break
+    rows = {f"{job.id}:{job.jobtype}".encode(): 0 for job in jobs}
+    found: Any = client.zrange(keys["heads"], 0, -1, withscores=True)
+    assert dict(found) == {**rows, b"no row at all": 0}
 
 
 async def test_whoever_asks_for_more_than_is_good_gets_a_part(bench: StoreBench, count: Count) -> None:

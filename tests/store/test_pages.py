@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from jqd.clock import ManualClock
-from jqd.job import Change, ChangeKind, Fate, Job, State
+from jqd.job import Change, ChangeKind, Fate, Job, State, Wanted
 from jqd.jobid import IdSource
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
@@ -58,15 +58,15 @@ async def test_what_comes_behind_many_lies_in_pages(bench: StoreBench, client: "
     jobs = await waiting(bench, 8)
     assert in_pages(client) == [job.id for job in jobs]
     assert client.zcard(f"{KEYS['backlog']}:mail") == 3
-    (found,) = await bench.store.get_waiting_jobtypes(None, 9)
+    (found,) = await bench.store.get_waiting_jobtypes([Wanted()], 9)
     assert (found.waiting, found.head_id) == (9, first.id)
     owner = await bench.join()
     assert ids(await bench.claim(owner, limit=3)) == [first.id, jobs[0].id, jobs[1].id]
     assert in_pages(client) == [job.id for job in jobs[2:]]
-    (found,) = await bench.store.get_waiting_jobtypes(None, 9)
+    (found,) = await bench.store.get_waiting_jobtypes([Wanted()], 9)
     assert (found.waiting, found.head_id) == (6, jobs[2].id)
     assert ids(await bench.claim(owner)) == [job.id for job in jobs[2:]]
-    assert await bench.store.get_waiting_jobtypes(None, 9) == []
+    assert await bench.store.get_waiting_jobtypes([Wanted()], 9) == []
     assert not client.exists(KEYS["paged"])
 
 
@@ -280,7 +280,7 @@ class Queue:
 
     async def look(self) -> None:
         """All that can be seen of the queue."""
-        found = await self.bench.store.get_waiting_jobtypes(None, 9)
+        found = await self.bench.store.get_waiting_jobtypes([Wanted()], 9)
         order = self.in_order(0, 1)
         assert [(one.head_id, one.waiting) for one in found] == ([(order[0], len(order))] if order else [])
         listed, cursor = [], ""

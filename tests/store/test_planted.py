@@ -9,7 +9,7 @@ import redis
 
 from jqd.clock import ManualClock
 from jqd.errors import StoreRefused
-from jqd.job import Change, ChangeKind, Fate, Held, Job
+from jqd.job import Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.record import Lane
 from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
@@ -129,7 +129,7 @@ CALLS: dict[str, Call] = {
     ),
     "applied": lambda here: here.bench.store.applied(JOURNAL),
     "skip": lambda here: here.bench.store.skip(JOURNAL, Lane.JOBS, at(here, Lane.JOBS)[0], 1_000_000),
-    "get_waiting_jobtypes": lambda here: here.bench.store.get_waiting_jobtypes(None, 9),
+    "get_waiting_jobtypes": lambda here: here.bench.store.get_waiting_jobtypes([Wanted()], 9),
     "get_waiting_jobs": lambda here: here.bench.claim(here.owner),
     "get_held": lambda here: here.bench.store.get_held(here.owner),
     "reassert": lambda here: here.bench.store.reassert(here.owner, {**holds(here.held), here.bench.make().id: 5}),

@@ -21,6 +21,7 @@ for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.late
 check('zrange', ready_key('x'), '0', '1')
 check('zadd', held_key('x'), '1', 'x')
 check('zcard', K.later)
+check('zrandmember', K.types, '1')
 check('zcount', K.later, '0', '1')
 for _, command in ipairs({'rpush', 'lpos', 'lindex'}) do check(command, K.page, '0') end
 for _, command in ipairs({'lrange', 'ltrim', 'lrem'}) do check(command, K.page, '0', '1') end

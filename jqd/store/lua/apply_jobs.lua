@@ -7,13 +7,13 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order pages position holder move early change
+--@include fail keys now order heads pages position holder move early change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
 local CHANGES, FIRST, CHANGE, GROUP, FIELDS = 7, 8, 10, 4, 2
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
 local change_count = number(ARGV[CHANGES], 'changes')
 if has_early or change_count > 0 then
   expect_held_keys()

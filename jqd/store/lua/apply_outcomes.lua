@@ -7,14 +7,14 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now order pages position holder move early tries forgotten change
+--@include fail keys now order heads pages position holder move early tries forgotten change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local FIRST, FIELDS = 7, 5
 local SUCCEEDED, DEAD, RETRY = 1, 3, 4
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}

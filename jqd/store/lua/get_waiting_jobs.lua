@@ -8,14 +8,14 @@
 -- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + limit · log waiting), and the bytes
---@include fail keys now order pages members life move deaths
+--@include fail keys now order heads pages members life move deaths
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11]
 
-expect('jobs', 'types', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
+expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 local held = held_key(sysid)
 expect_kind(held, 'held')
 expect_ready(jobtype)
@@ -24,7 +24,7 @@ own(sysid, epoch)
 if not is_life(identity) or not all_through(identity) or runs_alone(sysid, now_ms) then
   return {'0'}
 end
-local ids, where = first_of(jobtype, limit, priority_min, priority_max)
+local ids, where, heads = first_of(jobtype, limit, priority_min, priority_max)
 if #ids == 0 then
   mend_type(jobtype)
   return {'0'}
@@ -72,6 +72,6 @@ if #holds > 0 then
     alone_until(sysid, ids[1], now_ms + alone_ms)
   end
 end
-take(jobtype, taken, where)
+take(jobtype, taken, where, heads)
 mend_type(jobtype)
 return answer

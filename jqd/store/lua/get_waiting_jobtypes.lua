@@ -1,32 +1,105 @@
-#!lua flags=no-writes
--- Which jobtypes have jobs ready.
+#!lua flags=allow-oom
+-- Which jobtypes have jobs ready that somebody wants, and the best of those of each.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit, then the jobtypes to look at; without any, the best `limit` of all
--- Returns  flat: jobtype, best priority, id of its oldest job, number waiting, 1 when that job may only run alone; in no
---          order when jobtypes are given
--- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit) or O(jobtypes given)
---@include fail keys order pages deaths
+-- ARGV     now_ms, limit, then per wish: jobtype or nothing for any, priority_min, priority_max, number of jobtypes that are
+--          not meant by "any", those
+-- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
+--          in no order. Of "any" the best `limit`
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Cost     O(jobtypes named + limit + those not meant), whatever waits that is not wanted. A jobtype with jobs of many
+--          priorities costs up to HEADS rows
+--@include fail keys order heads pages deaths
 local limit = number(ARGV[2], 'limit')
-local FIRST = 3
+local FIRST, FIELDS = 3, 4
+local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one claim takes
+local SAMPLE = 2  -- jobtypes looked at whether they stand in `heads`: an older jqd writes nothing there
 
-expect('types', 'deaths')
-local jobtypes = {}
-if #ARGV >= FIRST then
-  jobtypes = {unpack(ARGV, FIRST)}
-else
-  jobtypes = redis.call('ZRANGE', K.types, 0, limit - 1)
+expect('types', 'heads', 'deaths')
+local jobtypes, best, wrong = {}, {}, {}
+
+local function note(jobtype, id, priority)
+  local known = best[jobtype]
+  if not known then
+    table.insert(jobtypes, jobtype)
+  end
+  if not known or precedes(tonumber(priority), id, tonumber(known.priority), known.id) then
+    best[jobtype] = {id = id, priority = priority}
+  end
 end
+
+local function look_at(jobtype, priority_min, priority_max)
+  expect_ready(jobtype)
+  local id, priority = first_between(jobtype, priority_min, priority_max)
+  if id then
+    note(jobtype, id, priority)
+  end
+end
+
+local function look_at_all(priority_min, priority_max)
+  local seen, number, offset = {}, 0, 0
+  while number < limit and offset < HEADS do
+    local rows = redis.call('ZRANGE', K.heads, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
+    for at = 1, #rows, 2 do
+      local id, jobtype = rows[at]:match('^([^:]*):(.*)$')
+      if jobtype and not seen[jobtype] and number < limit then
+        expect_ready(jobtype)
+        local first = head_of(jobtype, rows[at + 1])
+        if first ~= id then
+          table.insert(wrong, {jobtype, rows[at + 1], id})
+        end
+        if first then
+          seen[jobtype], number = true, number + 1
+          note(jobtype, first, rows[at + 1])
+        end
+      end
+    end
+    offset = #rows < 2 * CHUNK and HEADS or offset + CHUNK
+  end
+end
+
+-- One row for each jobtype, however many priorities those have that are not meant.
+local function look_at_others(priority_min, priority_max, besides, number)
+  for _, jobtype in ipairs(redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', 0, limit + number)) do
+    if not besides[jobtype] then
+      look_at(jobtype, priority_min, priority_max)
+    end
+  end
+end
+
+local at = FIRST
+while at <= #ARGV do
+  local jobtype, priority_min, priority_max = ARGV[at], number(ARGV[at + 1], 'min'), number(ARGV[at + 2], 'max')
+  local count, besides = number(ARGV[at + 3], 'besides'), {}
+  for place = at + FIELDS, at + FIELDS + count - 1 do
+    besides[ARGV[place]] = true
+  end
+  if jobtype ~= '' then
+    look_at(jobtype, priority_min, priority_max)
+  elseif count > 0 then
+    look_at_others(priority_min, priority_max, besides, count)
+  else
+    look_at_all(priority_min, priority_max)
+  end
+  at = at + FIELDS + count
+end
+if redis.call('EXISTS', K.types) == 1 then
+  for _, jobtype in ipairs(redis.call('ZRANDMEMBER', K.types, SAMPLE)) do
+    expect_ready(jobtype)
+    local id, priority = first_waiting(jobtype)
+    if id and not redis.call('ZSCORE', K.heads, head_row(id, jobtype)) then
+      table.insert(wrong, {jobtype, priority})
+    end
+  end
+end
+for _, row in ipairs(wrong) do
+  mend_head(unpack(row))
+end
+
 local found = {}
 for _, jobtype in ipairs(jobtypes) do
-  expect_ready(jobtype)
-  local id, priority = first_waiting(jobtype)
-  if id then
-    table.insert(found, jobtype)
-    table.insert(found, priority)
-    table.insert(found, id)
-    table.insert(found, waiting_of(jobtype))
-    table.insert(found, is_suspect(id) and 1 or 0)
+  local head = best[jobtype]
+  for _, value in ipairs({jobtype, head.priority, head.id, waiting_of(jobtype), is_suspect(head.id) and 1 or 0}) do
+    table.insert(found, value)
   end
 end
 return found

@@ -5,7 +5,7 @@
 -- Returns  flat: jobtype, number waiting, number running, id of the job that is next or nothing
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log types + members · jobs looked at)
---@include fail keys order pages holder move
+--@include fail keys order heads pages holder move
 local limit, hand_limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'hands'), number(ARGV[4], 'bytes_max')
 
 expect('jobs', 'types')

@@ -5,11 +5,11 @@
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now move
+--@include fail keys now order heads move
 local now_ms = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
-expect('jobs', 'types', 'later', 'ended', 'dead', 'outcome', 'tomb')
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb')
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)
 for position, row in ipairs(rows) do

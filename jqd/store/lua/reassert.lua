@@ -5,12 +5,12 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now order pages members life holder move
+--@include fail keys now order heads pages members life holder move
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
 local FIRST, FIELDS = 5, 2
 
-expect('jobs', 'types', 'later', 'ended', 'dead', 'tomb', 'early', 'life')
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'tomb', 'early', 'life')
 expect_held_keys()
 expect_life(identity)
 own(sysid, epoch)

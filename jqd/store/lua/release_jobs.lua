@@ -6,14 +6,14 @@
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now members move early
+--@include fail keys now order heads members move early
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked')
+expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then

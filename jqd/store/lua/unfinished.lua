@@ -5,7 +5,7 @@
 -- Returns  those ids
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended)
---@include fail keys life move
+--@include fail keys order heads life move
 local FIRST = 3
 
 expect('jobs', 'ended', 'dead', 'life')

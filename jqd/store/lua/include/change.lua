@@ -188,6 +188,7 @@ local function place_again(one, row, now_ms)
     end
   elseif not holder(id) then
     local jobtype, priority = header(row)
+    local known = jobtype and head_of(jobtype, priority)
     local place = place_change(one, now_ms)
     if place ~= 'later' then
       redis.call('ZREM', K.later, id)
@@ -196,6 +197,9 @@ local function place_again(one, row, now_ms)
       drop_waiting(jobtype, priority, id)
     else
       drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
+      if known == id then
+        mend_head(jobtype, priority, known)
+      end
       mend_type(one.jobtype)
     end
     return place ~= 'ended'

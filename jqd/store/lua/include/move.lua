@@ -1,5 +1,5 @@
 -- Moving jobs between the sets. Each function only adds, or says that it removes: add first, then remove.
--- Needs keys, fail.
+-- Needs keys, fail, heads.
 -- A note in `tomb` is one letter and the id: c cancel asked, s outcome that ends the job, d outcome that kills it,
 -- r outcome that retries it.
 local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
@@ -43,7 +43,11 @@ local function rows_within(ids, bytes_max)
 end
 
 local function add_ready(jobtype, priority, id)
+  local leads, known = may_lead(jobtype, priority, id)
   redis.call('ZADD', ready_key(jobtype), priority, id)
+  if leads then
+    add_head(jobtype, priority, known, id)
+  end
   redis.call('ZADD', K.types, 'LT', priority, jobtype)
 end
 

@@ -1,5 +1,5 @@
 -- Where ready jobs wait. Few of one jobtype and priority lie in `ready:` and nowhere else. What is pushed behind many of
--- them lies in pages of few ids each, which the server keeps packed: a third of the memory. Needs keys, fail, order.
+-- them lies in pages of few ids each, which the server keeps packed: a third of the memory. Needs keys, fail, order, heads.
 --
 --     ready:<jobtype>       zset  id → priority: any of them, in any number
 --     backlog:<jobtype>     zset  first id of a page → priority of all that are in it. A page has nothing before that id,
@@ -10,32 +10,12 @@
 -- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: what comes back, or
 -- finds no good page, goes there.
 -- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
--- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are; take(jobtype, ids, where): removes
--- some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
+-- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; take(jobtype, ids, where, heads):
+-- removes some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
 -- first_waiting(jobtype) → id, priority or nil; waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
 local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
 local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
-local has_pages = redis.call('EXISTS', K.paged) == 1
-if has_pages then
-  expect('paged')
-end
-
-local function backlog_key(jobtype) return K.backlog .. jobtype end
-local function page_key(first, jobtype) return K.page .. first .. ':' .. jobtype end
-local function is_kind(key, kind) return redis.call('TYPE', key)['ok'] == kind end
-
-local known_paged = {}
-local function paged_of(jobtype)
-  if not has_pages then
-    return 0
-  elseif not known_paged[jobtype] then
-    local row = redis.call('HGET', K.paged, jobtype)
-    known_paged[jobtype] = row and math.max(1, tonumber(row) or 1) or 0
-  end
-  return known_paged[jobtype]
-end
-
 local function add_paged(jobtype, number)
   local sum = 0
   if redis.call('EXISTS', backlog_key(jobtype)) == 1 then
@@ -67,6 +47,7 @@ local function expect_ready(jobtype)
   expect_kind(ready_key(jobtype), 'ready')
   if paged_of(jobtype) > 0 then
     expect_kind(backlog_key(jobtype), 'backlog')
+    checked[jobtype] = true
     local first = redis.call('ZRANGE', backlog_key(jobtype), 0, 0)[1]
     if first then
       expect_kind(page_key(first, jobtype), 'page')
@@ -148,8 +129,9 @@ end
 
 local function add_waiting(jobtype, priority, ids)
   local number = tonumber(priority)
-  local few = #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX
-  if few and (paged_of(jobtype) == 0 or redis.call('ZCOUNT', backlog_key(jobtype), priority, priority) == 0) then
+  local leads, known, here = may_lead(jobtype, priority, ids[1])
+  local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
+  if few and (not known or paged_of(jobtype) == 0 or redis.call('ZCOUNT', backlog_key(jobtype), priority, priority) == 0) then
     add_here(jobtype, priority, ids, 1, #ids)
   else
     local at, paged = 1, 0
@@ -159,25 +141,38 @@ local function add_waiting(jobtype, priority, ids)
     end
     add_paged(jobtype, paged)
   end
+  if leads then
+    add_head(jobtype, priority, known, ids[1])
+  end
   redis.call('ZADD', K.types, 'LT', priority, jobtype)
 end
 
--- Those that lie in `ready` and those in pages, as one queue. `where` says of an id in which page it is.
+-- Those that lie in `ready` and those in pages, as one queue. `where` says of an id in which page it is; `heads` of each
+-- priority met which of them is the first, flat.
 local function first_of(jobtype, limit, priority_min, priority_max)
   local ready, backlog = ready_key(jobtype), backlog_key(jobtype)
-  if paged_of(jobtype) == 0 then
-    return redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit), {}
-  end
   local here = redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
-  local ids, filled, where, at, offset = {}, 0, {}, 1, 0
+  local ids, filled, where, heads, at, offset, last = {}, 0, {}, {}, 1, 0, nil
+  local function put(id, priority)
+    filled = filled + 1
+    ids[filled] = id
+    if priority ~= last then
+      heads[#heads + 1], heads[#heads + 2], last = priority, id, priority
+    end
+  end
+  local function put_here()
+    put(here[at], here[at + 1])
+    at = at + 2
+  end
   local function comes_first(priority, id)
     return precedes(tonumber(here[at + 1]), here[at], priority, id)
   end
+  local has_backlog = paged_of(jobtype) > 0
   while filled < limit do
-    local row = redis.call('ZRANGE', backlog, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES')
+    local row = has_backlog and redis.call('ZRANGE', backlog, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, 1, 'WITHSCORES') or {}
     local first, priority = row[1], tonumber(row[2])
     while filled < limit and here[at] and (not first or comes_first(priority, first)) do
-      filled, ids[filled + 1], at = filled + 1, here[at], at + 2
+      put_here()
     end
     if not first or filled == limit then
       break
@@ -186,21 +181,23 @@ local function first_of(jobtype, limit, priority_min, priority_max)
     local page = {first = first, ids = redis.call('LRANGE', page_key(first, jobtype), 0, limit - filled - 1)}
     for _, id in ipairs(page.ids) do
       while here[at] and filled < limit and comes_first(priority, id) do
-        filled, ids[filled + 1], at = filled + 1, here[at], at + 2
+        put_here()
       end
       if filled < limit then
-        filled, ids[filled + 1], where[id] = filled + 1, id, page
+        put(id, row[2])
+        where[id] = page
       end
     end
     offset = offset + 1
   end
-  return ids, where
+  return ids, where, heads
 end
 
 -- Removes some of what `first_of` gave, in that order.
-local function take(jobtype, ids, where)
-  local here, pages, taken = {}, {}, 0
+local function take(jobtype, ids, where, heads)
+  local here, pages, taken, gone_ids = {}, {}, 0, {}
   for _, id in ipairs(ids) do
+    gone_ids[id] = true
     local page = where[id]
     local from = here
     if page then
@@ -228,6 +225,11 @@ local function take(jobtype, ids, where)
   if taken > 0 then
     add_paged(jobtype, -taken)
   end
+  for first = 1, #heads, 2 do
+    if gone_ids[heads[first + 1]] then
+      mend_head(jobtype, heads[first], heads[first + 1])
+    end
+  end
 end
 
 local function drop_paged(jobtype, priority, id)
@@ -245,16 +247,7 @@ local function drop_paged(jobtype, priority, id)
 end
 
 local function first_waiting(jobtype)
-  local id, priority = unpack(redis.call('ZRANGE', ready_key(jobtype), 0, 0, 'WITHSCORES'))
-  if paged_of(jobtype) > 0 and is_kind(backlog_key(jobtype), 'zset') then
-    local first, score = unpack(redis.call('ZRANGE', backlog_key(jobtype), 0, 0, 'WITHSCORES'))
-    local page = page_key(first, jobtype)
-    local head = is_kind(page, 'list') and redis.call('LINDEX', page, 0)
-    if head and (not id or precedes(tonumber(score), head, tonumber(priority), id)) then
-      return head, score
-    end
-  end
-  return id, priority
+  return first_between(jobtype, '-inf', '+inf')
 end
 
 local function waiting_of(jobtype)
@@ -271,11 +264,13 @@ local function place_of(jobtype, priority, id)
   return score
 end
 
--- After jobs left: `types` says the best priority that still waits, or nothing.
+-- After jobs left: `types` says the best priority that still waits, or nothing. So does `heads`, where an older jqd left
+-- jobs without telling it.
 local function mend_type(jobtype)
-  local _, priority = first_waiting(jobtype)
+  local id, priority = first_waiting(jobtype)
   if priority then
     redis.call('ZADD', K.types, priority, jobtype)
+    redis.call('ZADD', K.heads, priority, head_row(id, jobtype))
   else
     redis.call('ZREM', K.types, jobtype)
   end
@@ -286,8 +281,13 @@ local function drop_waiting(jobtype, priority, id)
   local kind = redis.call('TYPE', ready_key(jobtype))['ok']
   if kind ~= 'zset' and kind ~= 'none' then
     return
-  elseif redis.call('ZREM', ready_key(jobtype), id) == 0 then
+  end
+  local known = head_of(jobtype, priority)
+  if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     drop_paged(jobtype, priority, id)
+  end
+  if known == id then
+    mend_head(jobtype, priority, known)
   end
   mend_type(jobtype)
 end
