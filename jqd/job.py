@@ -61,6 +61,9 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     tags: tuple[str, ...] = ()
     change: Change | None = None
     """None: its content is the one it was pushed with, and its id was made here."""
+    copied: tuple[int, int] | None = None
+    """This is a copy that retention made: where in its journal the job stood first, and where it was copied from.
+    A store that ever had it there has it still, or has deleted it: then the copy is no new job."""
 
 
 class Wanted(NamedTuple):

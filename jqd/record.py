@@ -65,6 +65,9 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     not the one of the sequence."""
     homes: str = ""
     """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
+    copied: tuple[int, int] | None = None
+    """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
+    from. The others follow it by one, in both."""
 
 
 class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -105,7 +108,7 @@ def decode_jobs(body: bytes) -> list[Job]:
         raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
     head = read.head
     ids = _ids(head, len(read.jobs))
-    eligible, changes = head.eligible, head.changes
+    eligible, changes, copied = head.eligible, head.changes, head.copied
     return [
         Job(
             job_id,
@@ -120,6 +123,7 @@ def decode_jobs(body: bytes) -> list[Job]:
             job.job_id or "",
             job.tags,
             _change(head, index, job) if changes else None,
+            (copied[0] + index, copied[1] + index) if copied else None,
         )
         for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
     ]
@@ -131,14 +135,16 @@ def job_ids(body: bytes) -> list[str]:
     return _ids(read.head, len(read.jobs))
 
 
-def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[Lane, int, bytes]]:
+def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tuple[Lane, int, bytes]]:
     """The jobs of a frame whose ids are in `keep`, as (lane, records, body) of new frames, byte for byte as pushed.
 
     One frame for each run of neighbours, because a frame names its first id only; and changes by themselves: they have
-    a lane of their own, which they had not always. Raises JournalDamaged.
+    a lane of their own, which they had not always. `position`: of the frame; a copy says where it comes from. Raises
+    JournalDamaged.
     """
     read = _read_raw(body)
     head = read.head
+    first_at = head.copied[0] if head.copied else position
     ids = _ids(head, len(read.jobs))
     given = IdRange(head.first, len(read.jobs), head.homes).ids()
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
@@ -152,7 +158,8 @@ def carry_jobs(body: bytes, keep: Collection[str]) -> Iterator[tuple[Lane, int, 
         jobs = _encoder.encode(read.jobs[first : indexes[-1] + 1])
         homes = head.homes[first : indexes[-1] + 1]
         lane = Lane.CHANGES if changed else Lane.JOBS
-        yield lane, len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes), jobs)
+        copied = first_at + first, position + first
+        yield lane, len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes, copied), jobs)
 
 
 def generations(body: bytes) -> dict[str, int]:

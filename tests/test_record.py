@@ -4,6 +4,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged
@@ -24,12 +25,20 @@ def frame(size: int = SIZE) -> tuple[list[str], bytes]:
 def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     ids, body = frame()
     whole = decode_jobs(body)
-    made = list(carry_jobs(body, {ids[n] for n in kept}))
+    made = list(carry_jobs(body, {ids[n] for n in kept}, 700))
     carried = [job for _, _, part in made for job in decode_jobs(part)]
-    assert carried == [whole[n] for n in sorted(kept)]
+    assert carried == [structs.replace(whole[n], copied=(700 + n, 700 + n)) for n in sorted(kept)]
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)
     assert len(made) == runs, "neighbours share a frame"
+
+
+def test_a_copy_of_a_copy_says_where_the_job_stood_first_and_last() -> None:
+    ids, body = frame()
+    ((*_, once),) = carry_jobs(body, set(ids[2:9]), 700)
+    ((*_, twice),) = carry_jobs(once, set(ids[4:6]), 9_000)
+    assert [job.copied for job in decode_jobs(once)] == [(700 + n, 700 + n) for n in range(2, 9)]
+    assert [job.copied for job in decode_jobs(twice)] == [(700 + n, 9_000 + n - 2) for n in (4, 5)]
 
 
 def test_ids_of_a_frame_are_known_without_its_arguments() -> None:
@@ -42,4 +51,4 @@ def test_a_frame_that_is_none_is_damage(body: bytes) -> None:
     with pytest.raises(JournalDamaged):
         job_ids(body)
     with pytest.raises(JournalDamaged):
-        list(carry_jobs(body, set()))
+        list(carry_jobs(body, set(), 0))

@@ -83,7 +83,7 @@ def test_a_frame_keeps_the_homes_of_its_jobs(names: list[str]) -> None:
     body = encode_jobs(Head(ids.first, 1, homes=ids.homes), msgspec.msgpack.encode([{"name": name} for name in names]))
     assert [job.id for job in decode_jobs(body)] == ids.ids()
     kept = set(ids.ids()[::2])
-    carried = [job for _, _, part in carry_jobs(body, kept) for job in decode_jobs(part)]
+    carried = [job for _, _, part in carry_jobs(body, kept, 0) for job in decode_jobs(part)]
     assert {job.id: job.jobtype for job in carried} == {
         job_id: name for job_id, name in zip(ids.ids(), names, strict=True) if job_id in kept
     }

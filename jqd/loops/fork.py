@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jqd.journal import Journal
-from jqd.loops.ingest import Ingest
+from jqd.loops.ingest import CARRIED, Ingest
 from jqd.record import Lane
 from jqd.store import Store
 
@@ -18,4 +18,5 @@ async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[
         if position is None:
             position = min(stored[lane], journal.opened_at)
         if position:
-            await store.skip(journal_id, lane, 0, position)
+            # What the store lacked of the old id it lacks of the new one. Said of all: a copy must not be lost by it.
+            await store.skip(journal_id, lane, 0, position, gone=lane in CARRIED)

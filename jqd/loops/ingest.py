@@ -35,6 +35,8 @@ IDLE_TURNS = 20  # a few without progress are ordinary, after a store that chang
 IDLE_S = 0.5  # more of them each waits: whatever brings them about takes no whole core, and `progress` tells of it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
 
+CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # what retention copies to the journal's end
+
 Record = TypeVar("Record")
 
 
@@ -53,6 +55,8 @@ class Flight(Generic[Record]):
     end: int
     records: list[Record]
     """None: all up to `end` belongs to other lanes."""
+    gone: bool = False
+    """What stood there was deleted from the journal."""
     error: StoreError | None = None
 
 
@@ -237,6 +241,8 @@ class Ingest(Generic[Record]):
                 self._stretches.clear()  # it took longer than a reservation lasts, so all was given back: begin anew
                 return False
             durable = token.end
+            if not await self._pass_what_is_gone(nursery):
+                return False
             slices = await self._journal.read(token)
             if self.pace.stuck:
                 self.pace.went_well()
@@ -266,13 +272,20 @@ class Ingest(Generic[Record]):
         assert self._position is not None
         return self._flights[-1].end if self._flights else self._position
 
-    async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record]) -> bool:
+    async def _pass_what_is_gone(self, nursery: trio.Nursery) -> bool:
+        """A store that remembers a position before our oldest lacks what stood between, and is to know: of that there
+        are copies, which are new jobs to it. Whether all was sent."""
+        if self.lane not in CARRIED or self._end >= self._journal.start:
+            return True
+        return await self._send_behind(nursery, Chunk(self._journal.start, []), gone=True)
+
+    async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
         """Send it when there is room; whether it was sent."""
         while len(self._flights) >= FLIGHTS_MAX:
             await self._moved.wait()
         if self._stopped:
             return False
-        self._flights.append(flight := Flight(self._end, chunk.end, chunk.records))
+        self._flights.append(flight := Flight(self._end, chunk.end, chunk.records, gone))
         await self._send(nursery, flight)
         return True
 
@@ -301,7 +314,7 @@ class Ingest(Generic[Record]):
         if flight.records:
             await self._rules.apply(journal_id, flight.start, flight.end, flight.records)
         else:
-            await self._store.skip(journal_id, self.lane, flight.start, flight.end)
+            await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
 
     def _settle(self, position: int) -> None:
         """The store has applied all up to there, whatever became of the answers."""

@@ -175,7 +175,7 @@ class Retention:
                 for piece in slices:
                     for job_id, generation in generations(piece.body).items():
                         changed[job_id] = max(generation, changed.get(job_id, 0))
-                    for lane, records, body in carry_jobs(piece.body, unfinished):
+                    for lane, records, body in carry_jobs(piece.body, unfinished, piece.start):
                         self._journal.write(lane, records, body)
                         frames += 1
                         if frames % COPY_FRAMES == 0:

@@ -168,7 +168,8 @@ class Store(EdgeStore, Protocol):
         """Add jobs and move this lane's position from `start` to `end`, in one step.
 
         At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is, unless
-        `job.change` has a later revision: then its content is exchanged, as `ChangeKind` says. Nothing happens
+        `job.change` has a later revision: then its content is exchanged, as `ChangeKind` says. A copy (`job.copied`) is
+        only ever new where its original was gone before the store came to it (`skip`). Nothing happens
         when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
         """
         ...
@@ -199,8 +200,11 @@ class Store(EdgeStore, Protocol):
         """
         ...
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
-        """Move a lane's position over a range that holds none of its records. Raises PositionMismatch."""
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
+        """Move a lane's position over a range that holds none of its records. Raises PositionMismatch.
+
+        `gone`: it held some, which its journal has no more. Jobs copied from there count as new.
+        """
         ...
 
     # ------------------------------------------------------------ store → runner

@@ -81,19 +81,26 @@ class JobMethods:
     async def _apply(self, lane: Lane, journal_id: str, start: int, end: int, jobs: Sequence[Job], newest: str) -> None:
         groups: dict[tuple[str, int, int], list[object]] = {}
         flat: list[object] = []
-        changes = 0
+        copies: list[object] = []
+        changes, before = 0, ""
         for job in sorted(jobs, key=_id):  # as the script wants them; they nearly always are
             if job.change is not None:
                 changes += 1
                 flat += _change(job, job.change)
                 continue
+            if job.id == before:
+                continue  # a copy right behind what it was copied from
+            before = job.id
+            if job.copied is not None:
+                copies += (job.id, *job.copied)
             common = job.jobtype, job.priority, job.eligible_at_ms
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
+        flat += copies
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
         place = self._lane(journal_id, lane, start, end)
         last = last_field(journal_number(journal_id)), newest
-        await self._caller.call_behind(lane, "apply_jobs", *place, *last, changes, *flat)
+        await self._caller.call_behind(lane, "apply_jobs", *place, *last, changes, len(copies) // 3, *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""
@@ -153,9 +160,9 @@ class JobMethods:
             for lane, position in zip(Lane, positions, strict=True)
         }
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
         """See Store."""
-        await self._caller.call_behind(lane, "skip", *self._lane(journal_id, lane, start, end))
+        await self._caller.call_behind(lane, "skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     # ------------------------------------------------------------ store → runner
 
@@ -287,6 +294,7 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
     numbers = int(change.kind is ChangeKind.RETRY), change.revision, change.generation
     return (
         *numbers,
+        *(job.copied or ("", "")),
         job.name,
         change.digest,
         job.id,

@@ -91,7 +91,7 @@ class FakeChanges(FakeMembers):
             waits = self._place_again(entry, job, change)
         else:
             entry = self._place_unseen(job, change)
-        entry.job = msgspec.structs.replace(job, change=None)
+        entry.job = msgspec.structs.replace(job, change=None, copied=None)
         self._data.entries[job.id] = entry
         self._data.generations[job.id] = change.revision, max(generation, change.generation), not waits
 

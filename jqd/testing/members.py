@@ -71,6 +71,8 @@ class Data:
     early: dict[str, tuple[str, int]] = field(default_factory=dict)
     """Held before it came: id → sysid, fence."""
     positions: dict[tuple[str, Lane], int] = field(default_factory=dict)
+    gone: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
+    """Journal id → ranges of positions that were deleted there before they came here."""
     last: dict[int, str] = field(default_factory=dict)
     members: dict[str, Seat] = field(default_factory=dict)
     names: dict[str, Name] = field(default_factory=dict)

@@ -34,10 +34,10 @@ class FakeStore(FakeLooks):
         if not self._advance(journal_id, lane, start, end, len(jobs)):
             return
         for job in jobs:
-            if job.change is None and job.id not in self._data.entries:
-                self._data.entries[job.id] = self._placed(job)
+            if job.change is None and job.id not in self._data.entries and not self._was_here(journal_id, job):
+                self._data.entries[job.id] = self._placed(msgspec.structs.replace(job, copied=None))
         for job in jobs:
-            if job.change is not None:
+            if job.change is not None and (job.id in self._data.entries or not self._was_here(journal_id, job)):
                 self._apply_change(job, job.change)
         number = journal_number(journal_id)
         if lane is not Lane.JOBS:
@@ -175,9 +175,15 @@ class FakeStore(FakeLooks):
         self._data.last.setdefault(journal_number(journal_id), "")
         return {lane: self._data.positions.get((journal_id, lane), 0) for lane in Lane}
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
         await self._answer()
-        self._advance(journal_id, lane, start, end, 0)
+        if self._advance(journal_id, lane, start, end, 0) and gone:
+            self._data.gone.setdefault(journal_id, []).append((start, end))
+
+    def _was_here(self, journal_id: str, job: Job) -> bool:
+        """Whether this life had the job where it was copied from: then a missing one has ended and was deleted."""
+        ranges = self._data.gone.get(journal_id, [])
+        return any(not any(low <= at < high for low, high in ranges) for at in job.copied or ())
 
     def _advance(self, journal_id: str, lane: Lane, start: int, end: int, records: int) -> bool:
         assert 0 <= start <= end, f"positions {start} to {end} run backwards"

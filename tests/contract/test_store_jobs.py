@@ -4,9 +4,10 @@ from itertools import permutations
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from jqd.errors import PositionMismatch
-from jqd.job import NIL, Fate, Held, Job, State, Wanted
+from jqd.job import NIL, Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane, cancel_of
 from jqd.store import OnItsWay, Promoted, WaitingType
@@ -154,6 +155,43 @@ async def test_applying_again_revives_nothing(store_bench: StoreBench) -> None:
     await store_bench.add(job)
     assert await store_bench.state(job) is State.SUCCEEDED
     assert await store_bench.store.get_waiting_jobtypes([Wanted()], 10) == []
+
+
+async def test_a_copy_is_new_only_where_its_original_was_gone(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    gone, had, half = (store_bench.make() for _ in range(3))
+    await store.skip(JOURNAL, Lane.JOBS, 0, 100)
+    await store.skip(JOURNAL, Lane.JOBS, 100, 200, gone=True)
+    await store.skip(JOURNAL, Lane.JOBS, 100, 200, gone=True)  # its answer was lost
+    copies = [
+        replace(gone, copied=(100, 199)),
+        replace(had, copied=(99, 99)),  # it was here, ended, and was deleted
+        replace(half, copied=(50, 150)),  # copied before, from where it was here
+    ]
+    await store.apply_jobs(JOURNAL, 200, 300, copies)
+    assert await store.unfinished([one.id for one in copies]) == [gone.id]
+    await store.apply_jobs(JOURNAL, 300, 400, [replace(had, copied=(200, 200)), half, replace(half, copied=(320, 320))])
+    assert await store.unfinished([one.id for one in copies]) == [gone.id, half.id], "an original and its copy are one"
+    assert (await store.stats()).waiting == 2
+    named = replace(had, name="n", change=Change(7, 7, ChangeKind.NEW))
+    await store.apply_jobs(JOURNAL, 400, 500, [replace(named, copied=(99, 99))])
+    assert await store.unfinished([had.id]) == []
+    await store.apply_jobs(JOURNAL, 500, 600, [replace(named, copied=(150, 150))])
+    assert await store.unfinished([had.id]) == [had.id]
+    newer = replace(named, argument=b"\x01", change=Change(8, 8, ChangeKind.EDIT), copied=(99, 99))
+    await store.apply_jobs(JOURNAL, 600, 700, [newer])
+    (held,) = [one for one in await store_bench.claim(await store_bench.join()) if one.job.id == had.id]
+    assert held.job.argument == b"\x01", "of a job that is here the copy of a later content counts"
+
+
+async def test_of_many_losses_the_nearest_become_one(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    for start in range(0, 2_000, 100):
+        await store.skip(JOURNAL, Lane.JOBS, start, start + 50, gone=True)
+        await store.skip(JOURNAL, Lane.JOBS, start + 50, start + 100)
+    copies = [store_bench.make(copied=(start, start)) for start in range(0, 2_000, 100)]
+    await store.apply_jobs(JOURNAL, 2_000, 2_100, copies)
+    assert len(await store.unfinished([one.id for one in copies])) == 20, "what was gone stays gone"
 
 
 async def test_endings(store_bench: StoreBench) -> None:

@@ -39,6 +39,8 @@ from tests.contract.bench import ALL, JOURNAL, holds, outcome
 from tests.store.places import check_places, short_pages
 from tests.valkey import Valkey
 
+GONE_MAX = 8  # as include/gone.lua has it
+
 SYSIDS, TYPES = ("one", "two"), ("mail", "thumb")
 STEPS = 120
 
@@ -58,6 +60,7 @@ class Walk:
         self.names: tuple[dict[str, int], dict[str, int]] = ({}, {})
         self.revisions: list[int] = []
         self.shut = False
+        self.passed = 0
         self.wipe = wipe
 
     async def both(self, call: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -85,6 +88,7 @@ class Walk:
             [
                 *verbs,
                 self.promote,
+                self.pass_over,
                 self.reassert,
                 self.unfinished,
                 self.join,
@@ -108,9 +112,17 @@ class Walk:
 
     async def push(self) -> None:
         known = self.random.sample(self.jobs, min(len(self.jobs), 1))
+        if self.random.random() < 0.5:
+            first, last = sorted(self.random.choices(range(self.at[Lane.JOBS] + 1), k=2))
+            known = [structs.replace(job, copied=(first, last)) for job in known]
         fresh = [self.make() for _ in range(self.random.randint(1, 3))]
         applied = [job for job in fresh if self.random.random() < 0.7]
         await self.lane(Lane.JOBS, lambda store, at: store.apply_jobs(JOURNAL, *at, [*known, *applied]))
+
+    async def pass_over(self) -> None:
+        self.passed += 1
+        gone = self.passed < GONE_MAX  # of more the store remembers less exactly
+        await self.lane(Lane.JOBS, lambda store, at: store.skip(JOURNAL, Lane.JOBS, *at, gone=gone))
 
     def make(self) -> Job:
         date_ms = self.random.choice([0, 0, self.clock.wall_ms() + self.random.randint(-1000, 3000)])

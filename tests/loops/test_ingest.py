@@ -35,9 +35,9 @@ class LossyStore(FakeStore):
         if self.trouble and (error := self.trouble.pop(0)):
             raise error
 
-    async def skip(self, journal_id: str, lane: Lane, start: int, end: int) -> None:
+    async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
         self.skips += 1
-        await super().skip(journal_id, lane, start, end)
+        await super().skip(journal_id, lane, start, end, gone=gone)
 
 
 class Bench:

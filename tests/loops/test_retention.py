@@ -15,7 +15,7 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Keeper, Retention
 from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
-from jqd.store import JobView, Owner
+from jqd.store import JobView, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from tests.loops.house import House, TrioClock, until
@@ -24,15 +24,17 @@ SEGMENT_BYTES = 4_000
 
 
 @asynccontextmanager
-async def small(unsafe: Callable[[], bool] = lambda: False) -> AsyncIterator[tuple[House, Retention]]:
+async def small(
+    unsafe: Callable[[], bool] = lambda: False, ended_keep_jobs: int = 100_000
+) -> AsyncIterator[tuple[House, Retention]]:
     """A daemon whose journal has short segments and keeps nothing it need not."""
     clock = TrioClock()
     config = JournalConfig(
         directory=Path("/j"), segment_bytes=SEGMENT_BYTES, retention_s=0, retention_bytes=0, commit_bytes_max=1_000
     )
     async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
-        here = House(journal, FakeStore(clock), clock, alone=True)
-
+        store = FakeStore(clock, StoreConfig(url="redis://fake", ended_keep_jobs=ended_keep_jobs))
+        here = House(journal, store, clock, alone=True)
         yield (
             here,
             Retention(
@@ -171,6 +173,42 @@ async def test_a_job_that_ended_while_it_was_copied_is_cancelled_behind_its_copy
         view = await here.store.get_job(ids[3])
         assert isinstance(view, JobView)
         assert view.state is State.SUCCEEDED, "in a store that remembers it changes nothing"
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("emptied", [False, True])
+async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_clock: None, emptied: bool) -> None:
+    """The lane of jobs is behind; what retention copied to its end is over and gone when the lane comes to it."""
+    async with small(ended_keep_jobs=0) as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        jobs = here.lanes[Lane.JOBS]
+        jobs.hold()
+        await retention._free()
+        assert here.journal.start > 0
+        if emptied:  # that life lacks what was deleted: to it the copy is the job
+            jobs.let_go()
+            here.store.wipe()
+            await trio.sleep(10)
+            assert await here.store.unfinished(ids) == [ids[3]]
+            await push(here, 30)
+            owner = await here.membership.wait_claimable()
+            await finish(here, owner, {ids[3]})
+            jobs.hold()
+            await retention._free()
+            assert len(await jobs_in(here.journal)) == 1
+        held = await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        assert [h.job.id for h in held] == [ids[3]]
+        done = [Outcome(h.job.id, h.fence, Fate.SUCCEEDED, "a", 0, 1) for h in held]
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes(done)))
+        await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
+        while await here.store.purge(100):
+            pass
+        jobs.let_go()
+        await jobs.wait_caught_up(here.journal.end)
+        assert await here.store.get_job(ids[3]) is None
         nursery.cancel_scope.cancel()
 
 

@@ -1,20 +1,22 @@
 #!lua
 -- Adds jobs or changes from a journal and moves the position of their lane, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, per change: 1 when attempts
---          are counted anew, revision, generation, name, digest, id, jobtype, priority, eligible_at_ms, row; then per group of jobs that have them in common:
+-- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies;
+--          per change: 1 when attempts are counted anew, revision, generation, two positions as of a copy or nothing,
+--          name, digest, id, jobtype, priority, eligible_at_ms, row; per copy: id, position where it stood first,
+--          position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order heads pages position holder move early change
+--@include fail keys now order heads pages position holder move early gone change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, FIRST, CHANGE, GROUP, FIELDS = 7, 8, 10, 4, 2
+local CHANGES, COPIES, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 12, 3, 4, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
-local change_count = number(ARGV[CHANGES], 'changes')
+local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
 if has_early or change_count > 0 then
   expect_held_keys()
 end
@@ -25,13 +27,18 @@ local changes, groups, at, arguments = {}, {}, FIRST, #ARGV
 for position = 1, change_count do
   local one = {
     anew = ARGV[at] == '1', revision = number(ARGV[at + 1], 'revision'), generation = number(ARGV[at + 2], 'generation'),
-    name = ARGV[at + 3], digest = ARGV[at + 4], id = ARGV[at + 5], jobtype = ARGV[at + 6], priority = ARGV[at + 7],
-    eligible_at_ms = number(ARGV[at + 8], 'eligible_at_ms'), row = ARGV[at + 9],
+    was_here = was_here(field, ARGV[at + 3], ARGV[at + 4]), name = ARGV[at + 5], digest = ARGV[at + 6], id = ARGV[at + 7],
+    jobtype = ARGV[at + 8], priority = ARGV[at + 9], eligible_at_ms = number(ARGV[at + 10], 'eligible_at_ms'), row = ARGV[at + 11],
   }
   number(one.priority, 'priority')
   expect_ready(one.jobtype)
   changes[position] = one
   at = at + CHANGE
+end
+local known_copies = {}
+for _ = 1, copy_count do
+  known_copies[ARGV[at]] = was_here(field, ARGV[at + 1], ARGV[at + 2])
+  at = at + COPY
 end
 while at <= arguments do
   local group = {
@@ -110,7 +117,7 @@ for _, group in ipairs(groups) do
   end
   local known = redis.call('HMGET', K.jobs, unpack(ids))
   for position, id in ipairs(ids) do
-    if not known[position] then
+    if not known[position] and not known_copies[id] then
       place(group, id, ready, later)
       rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
       filled = filled + 2

@@ -238,7 +238,7 @@ local function apply_change(one, now_ms)
   local id = one.id
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
-  if row and revision >= one.revision then
+  if row and revision >= one.revision or not row and one.was_here then
     return 0
   end
   local waits = true
