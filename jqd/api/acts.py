@@ -46,15 +46,19 @@ async def edit(parts: Parts, request: Request, job_id: str) -> Response:
 
 
 def _read(request: Request) -> Edit:
-    """The body; an argument stays as it came. Raises Problem 400, 415, 422."""
-    value = read_value(request)
-    if not isinstance(value, dict) or not value:
-        raise Problem(422, f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
-    body = request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(value)
+    """The body; an argument stays as it came, and is not looked into. Raises Problem 400, 415, 422."""
     try:
-        return msgspec.msgpack.decode(body, type=Edit)
-    except DECODE_ERRORS as error:
+        packed = request.body
+        if request.media_type() not in MSGPACK_TYPES:
+            packed = msgspec.msgpack.encode(read_value(request))
+        wanted = msgspec.msgpack.decode(packed, type=Edit)
+    except (msgspec.ValidationError, OverflowError) as error:
         raise field_problem(*explain(str(error), Edit.__struct_fields__)) from error
+    except DECODE_ERRORS as error:
+        raise Problem(400, f"the body is no MessagePack: {error}") from error
+    if wanted == Edit():
+        raise Problem(422, f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
+    return wanted
 
 
 def _fields(parts: Parts, wanted: Edit) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 import msgspec
 from msgspec import Raw
 
+from jqd import tagged
 from jqd.api.config import ApiConfig
 from jqd.api.items import json_items, json_lines, msgpack_items
 from jqd.api.message import DECODE_ERRORS, JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES, Request, unsupported
@@ -24,7 +25,6 @@ TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was tak
 _jobs_decoder = msgspec.msgpack.Decoder(list[PushedJob])
 _job_decoder = msgspec.msgpack.Decoder(PushedJob)
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
-_json_decoder = msgspec.json.Decoder()
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -152,7 +152,7 @@ def _parse_json(kind: str, body: bytes, config: ApiConfig) -> Batch:
             refused.append(Refusal(index, "", f"one job has at most {config.job_bytes_max} bytes, this {len(item)}"))
             continue
         try:
-            converted.append(Raw(_encoder.encode(_json_decoder.decode(item))))
+            converted.append(Raw(_encoder.encode(tagged.read(item))))
         except DECODE_ERRORS as error:
             if single:
                 raise _no_json(error) from error

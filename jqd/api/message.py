@@ -1,12 +1,9 @@
 """Requests and answers as plain data, and the two languages they are spoken in.
 
-MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written in words: bytes
-`{"$bytes": base64}`, extension values `{"$ext": [code, base64]}`, numbers that are none `{"$float": "nan"}`, map keys
-that are no strings as their JSON. Integers are exact, whatever their size.
+MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/tagged.py has it. Integers are
+exact, whatever their size.
 """
 
-import base64
-import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -14,9 +11,9 @@ from functools import lru_cache
 from typing import Any, Literal
 from urllib.parse import parse_qsl
 
-import msgpack
 import msgspec
 
+from jqd import tagged
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
 
@@ -30,7 +27,6 @@ DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError
 QUERY_FIELDS_MAX = 32
 QUOTE_LENGTH_MAX = 32  # of what a client sent, when it is repeated to him
 FLAGS = {"true": True, "false": False, "1": True, "0": False}
-TIMESTAMP = -1  # its extension code
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 _msgpack_encoder = msgspec.msgpack.Encoder()
@@ -131,7 +127,7 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
     """Render `value`. MessagePack values inside are `msgspec.Raw`."""
     if language == "msgpack":
         return Response(status, _msgpack_encoder.encode(value), "application/msgpack", headers or {})
-    return Response(status, _json_encoder.encode(plain(value)), "application/json", headers or {})
+    return Response(status, _json_encoder.encode(tagged.show(value)), "application/json", headers or {})
 
 
 def problem_answer(problem: Problem, language: Language) -> Response:
@@ -154,7 +150,7 @@ def read_value(request: Request, *, default: Language | None = None) -> Any:
         if kind in JSON_TYPES:
             if has_values(request.body, VALUES_MAX):
                 raise Problem(413, f"the body has more than {VALUES_MAX} values")
-            return msgspec.json.decode(request.body)
+            return tagged.read(request.body)
     except DECODE_ERRORS as error:
         raise Problem(400, f"the body is no {kind.partition('/')[2]}: {error}") from error
     raise unsupported(kind)
@@ -164,39 +160,3 @@ def unsupported(kind: str) -> Problem:
     """415: what can be sent."""
     named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
     return Problem(415, f"{named}; send application/msgpack or application/json")
-
-
-def plain(value: Any) -> Any:
-    """Python values that JSON can say, from values that hold MessagePack."""
-    match value:
-        case msgspec.Raw():
-            return _plain_raw(bytes(value))
-        case dict():
-            return {key if isinstance(key, str) else _key(key): plain(item) for key, item in value.items()}
-        case msgpack.ExtType(code, data):
-            return _extension(code, data)
-        case msgpack.Timestamp():
-            return _extension(TIMESTAMP, value.to_bytes())
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case bytes():
-            return {"$bytes": base64.b64encode(value).decode("ascii")}
-        case float() if not math.isfinite(value):
-            return {"$float": repr(value)}
-    return value
-
-
-def _plain_raw(raw: bytes) -> Any:
-    try:
-        return plain(msgpack.unpackb(raw, strict_map_key=False, raw=False, unicode_errors="replace"))
-    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
-        # What a worker gave may be well-formed and yet more than Python can hold (a map as a key, a thousand levels).
-        return plain(raw)
-
-
-def _extension(code: int, data: bytes) -> Any:
-    return {"$ext": [code, base64.b64encode(data).decode("ascii")]}
-
-
-def _key(key: Any) -> str:
-    return _json_encoder.encode(plain(key)).decode()

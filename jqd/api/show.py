@@ -1,13 +1,14 @@
 """How jobs are told: one in full, many in brief. Pure."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import timedelta
 from typing import Any
 
 from msgspec import Raw
 
 from jqd.api.parts import Parts
-from jqd.job import NIL, Outcome, State
+from jqd.api.schema import EPOCH
+from jqd.job import INSTANT_MS_MAX, NIL, Outcome, State
 from jqd.store import JobView
 
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
@@ -61,7 +62,9 @@ def iso(at_ms: int) -> str | None:
     """An instant as clients read it, ISO 8601 in UTC; None for 0."""
     if not at_ms:
         return None
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    # A store may hold dates that a daemon of before took and none would take now: shown as the last there is.
+    date = EPOCH + timedelta(milliseconds=min(max(at_ms, 0), INSTANT_MS_MAX))
+    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def _common(parts: Parts, view: JobView) -> dict[str, Any]:

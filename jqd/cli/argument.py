@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from jqd import tagged
 from jqd.cli.exits import Usage
 
 STDIN = "-"
@@ -37,7 +38,9 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
     Raises Usage for what begins like JSON and is none, and when MessagePack cannot carry it.
     """
     try:
-        meant: Any = text if as_text else msgspec.json.decode(text)
+        meant: Any = text if as_text else tagged.read(text.encode())
+    except tagged.FormError as error:
+        raise Usage(f"{where}: {error}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         if text.lstrip().startswith(JSON_BEGINS):
             raise Usage(f"{where} begins like JSON and is none ({error}); with --text it is taken as text") from error

@@ -4,7 +4,6 @@ What JSON cannot say is written as `render.plain` has it; a value that is no Mes
 `{"$msgpack": base64}`, whole.
 """
 
-import base64
 import json
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -14,10 +13,10 @@ import msgspec
 
 from jqd.cli.argument import value as meant
 from jqd.cli.exits import Usage
-from jqd.cli.render import plain
 from jqd.job import Job, Outcome
 from jqd.journal.inspect import Good
 from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
+from jqd.tagged import show_packed
 
 DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.JOBS: decode_jobs,
@@ -65,7 +64,7 @@ def line(job: Job) -> str:
 
 def payload(argument: bytes) -> str:
     """An argument on one line: text as it is, unless it would be taken for something else; all else as JSON."""
-    told = _value(argument)
+    told = show_packed(argument)
     if isinstance(told, str) and told.isprintable() and told.strip() and _means_itself(told):
         return told
     text = json.dumps(told, ensure_ascii=False)
@@ -89,7 +88,7 @@ def _fields(what: Job | Outcome | str) -> dict[str, Any]:
             return {
                 "job_id": what.id,
                 "name": what.jobtype,
-                "argument": _value(what.argument),
+                "argument": show_packed(what.argument),
                 "priority": what.priority,
                 "max_retry": what.max_retry,
                 "timeout": what.timeout_s,
@@ -110,20 +109,12 @@ def _fields(what: Job | Outcome | str) -> dict[str, Any]:
         "finished_at": _date(what.finished_at_ms),
         "worker": what.worker,
         "reason": what.reason,
-        "error": _value(what.error),
+        "error": show_packed(what.error),
         "message": what.message,
-        "result": _value(what.result),
+        "result": show_packed(what.result),
         "keep_result": what.keep_result,
         "fence": what.fence,
     }
-
-
-def _value(raw: bytes) -> Any:
-    """A MessagePack value as JSON can say it."""
-    try:
-        return plain(msgspec.msgpack.decode(raw))
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, TypeError):
-        return {"$msgpack": base64.b64encode(raw).decode("ascii")}
 
 
 def _date(at_ms: int) -> str | None:

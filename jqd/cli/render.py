@@ -1,12 +1,9 @@
 """How answers look: aligned lines for people, JSON or JSON lines for programs.
 
-What JSON cannot say is written in words, as the daemon's own JSON has it: bytes `{"$bytes": base64}`, extension values
-`{"$ext": [code, base64]}`, numbers that are none `{"$float": "nan"}`.
+What JSON cannot say is written as the daemon's own JSON has it (jqd/tagged.py).
 """
 
-import base64
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
@@ -15,6 +12,8 @@ from typing import Any, Literal
 import msgspec
 from rich.console import Console
 from rich.text import Text
+
+from jqd import tagged
 
 Output = Literal["table", "json", "jsonl"]
 
@@ -41,22 +40,12 @@ def plain(value: Any) -> Any:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
         case Mapping():
-            return {_key(key): plain(item) for key, item in value.items()}
+            return tagged.join([(plain(key), plain(item)) for key, item in value.items()])
         case list() | tuple():
             return [plain(item) for item in value]
         case datetime():
             return value.isoformat(timespec="milliseconds")
-        case bytes():
-            return {"$bytes": base64.b64encode(value).decode("ascii")}
-        case msgspec.msgpack.Ext():
-            return {"$ext": [value.code, base64.b64encode(value.data).decode("ascii")]}
-        case float() if not math.isfinite(value):
-            return {"$float": repr(value)}
-    return value
-
-
-def _key(key: Any) -> str:
-    return key if isinstance(key, str) else json.dumps(plain(key))
+    return tagged.show(value)
 
 
 def _line(text: str) -> None:

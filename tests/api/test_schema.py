@@ -13,7 +13,7 @@ from jqd.api.schema import (
     faults,
     longest_if_good,
 )
-from jqd.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
+from jqd.job import INSTANT_MS_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX
 from jqd.record import PushedJob
 
 MIB = 1 << 20
@@ -68,6 +68,11 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"run_at": math.nan}, "/run_at"),
     ({"run_at": math.inf}, "/run_at"),
     ({"run_at": 1e18}, "/run_at"),
+    ({"run_at": 2**64 - 1}, "/run_at"),
+    ({"run_at": 253_402_300_800}, "/run_at"),
+    ({"run_at": "9999-12-31T23:59:59-23:59"}, "/run_at"),
+    ({"run_at": "0001-01-01T00:00:00+14:00"}, "/run_at"),
+    ({"run_at": "1969-12-31T23:59:59.999Z"}, "/run_at"),
     ({"run_at": "tomorrow"}, "/run_at"),
     ({"run_at": "2030-01-31T08:00:00"}, "/run_at"),
     ({"tags": ("a",) * 33}, "/tags"),
@@ -112,7 +117,8 @@ def test_what_is_told_of_one_job_is_bounded():
         ({"run_at": 1_900_000_000.25}, 1_900_000_000_250),
         ({"run_at": "2030-03-17T17:46:40Z"}, 1_900_000_000_000),
         ({"run_at": "2030-03-18T02:46:40.250+09:00"}, 1_900_000_000_250),
-        ({"run_at": "0001-01-01T00:00:00+14:00"}, 0),
+        ({"run_at": "9999-12-31T23:59:59.9999Z"}, INSTANT_MS_MAX),
+        ({"run_at": "1970-01-01T14:00:00+14:00"}, 0),
         ({"run_at": 0}, 0),
     ],
     ids=str,

@@ -32,14 +32,14 @@ def test_json_says_in_words_what_it_cannot_hold(capsys: pytest.CaptureFixture[st
         "bytes": b"\xff",
         "nan": math.nan,
         "ext": msgspec.msgpack.Ext(5, b"\x01"),
-        7: (1, {b"k": math.inf}),
+        "odd": (1, {b"k": math.inf, 7: datetime(2030, 1, 31, tzinfo=UTC)}),
     }
     assert json.loads(shown(given_, "json", capsys), parse_constant=pytest.fail) == {
         "at": "2030-01-31T00:00:00.000+00:00",
         "bytes": {"$bytes": "/w=="},
         "nan": {"$float": "nan"},
         "ext": {"$ext": [5, "AQ=="]},
-        "7": [1, {'{"$bytes": "aw=="}': {"$float": "inf"}}],
+        "odd": [1, {"$map": [[{"$bytes": "aw=="}, {"$float": "inf"}], [7, "2030-01-31T00:00:00.000+00:00"]]}],
     }
 
 

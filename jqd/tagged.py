@@ -1,0 +1,183 @@
+"""Values in JSON that only MessagePack can say: written in maps of one key that begins with `$`, and read back.
+
+    {"$bytes": base64}            bytes
+    {"$ext": [code, base64]}      an extension value; a timestamp has the code -1
+    {"$float": "nan"}             nan, inf, -inf
+    {"$map": [[key, value], …]}   a map with keys that are no texts, or one that would itself look like one of these
+    {"$msgpack": base64}          any other value as its MessagePack: text that is no UTF-8, a thousand levels
+
+What is written is read back as what it was: every map whose only key begins with `$` is written as `$map`.
+"""
+
+import base64
+import binascii
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgpack
+import msgspec
+from msgspec import Raw
+
+MARK = "$"
+TIMESTAMP = -1  # its extension code
+FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+_encode = msgspec.msgpack.Encoder().encode
+_skim = msgspec.msgpack.Decoder(Raw).decode  # checks the structure and builds nothing
+_decode = msgspec.json.Decoder().decode
+
+
+class FormError(ValueError):
+    """A map looks like one of the forms above and is none."""
+
+
+class _Pairs(list[tuple[Any, Any]]):
+    """A map as it came: Python takes 1, 1.0 and True for one key, and lists for none."""
+
+
+# ------------------------------------------------------------ written
+
+
+def show(value: Any) -> Any:
+    """A value as JSON can say it. `msgspec.Raw` in it is MessagePack."""
+    match value:
+        case str():
+            return value if value.isascii() or _is_text(value) else _packed(_pack_text(value))
+        case Raw():
+            return show_packed(bytes(value))
+        case _Pairs():
+            return _show_map(value)
+        case dict():
+            return _show_map(value.items())
+        case bytes() | bytearray() | memoryview():
+            return {"$bytes": _base64(bytes(value))}
+        case msgpack.ExtType() | msgspec.msgpack.Ext():
+            return {"$ext": [value.code, _base64(bytes(value.data))]}
+        case msgpack.Timestamp():
+            return {"$ext": [TIMESTAMP, _base64(value.to_bytes())]}
+        case list() | tuple():
+            return [show(item) for item in value]
+        case float() if not math.isfinite(value):
+            return {"$float": repr(value)}
+    return value
+
+
+def show_packed(packed: bytes) -> Any:
+    """The same of a value in MessagePack, or of bytes that should be one."""
+    try:
+        return show(
+            msgpack.unpackb(
+                packed, strict_map_key=False, object_pairs_hook=_Pairs, raw=False, unicode_errors="surrogateescape"
+            )
+        )
+    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
+        # What a worker gave may be well-formed and yet more than Python can hold.
+        return _packed(packed)
+
+
+def join(rows: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
+    """A map of keys and values that JSON can say already."""
+    told = {key: value for key, value in rows if isinstance(key, str)}
+    if len(told) < len(rows) or (len(rows) == 1 and rows[0][0].startswith(MARK)):
+        return {"$map": [list(row) for row in rows]}
+    return told
+
+
+def _show_map(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
+    return join([(show(key), show(value)) for key, value in pairs])
+
+
+def _packed(packed: bytes) -> dict[str, Any]:
+    return {"$msgpack": _base64(packed)}
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
+def _is_text(value: str) -> bool:
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pack_text(value: str) -> bytes:
+    packed: bytes = msgpack.packb(value, unicode_errors="surrogateescape")
+    return packed
+
+
+# ------------------------------------------------------------ read
+
+
+def read(text: bytes | Raw) -> Any:
+    """JSON as values that MessagePack can say; those of `$map` and `$msgpack` are `msgspec.Raw`.
+
+    Raises FormError; msgspec.DecodeError and RecursionError as its decoder.
+    """
+    value = _decode(text)
+    # Nearly no JSON has such a thing, and to walk through costs more than to decode.
+    return meant(value) if b'"$' in bytes(text) or b"\\u0024" in bytes(text) else value
+
+
+def meant(value: Any) -> Any:
+    """What decoded JSON means. Raises FormError."""
+    if isinstance(value, list):
+        return [meant(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1:
+        ((form, told),) = value.items()
+        if form in _FORMS:
+            try:
+                return _FORMS[form](told)
+            except (ValueError, TypeError, binascii.Error, msgspec.MsgspecError, OverflowError) as error:
+                if isinstance(error, FormError):
+                    raise
+                detail = f'a map of "{form}" alone means {_MEANING[form]}; as a map it is {{"$map": [["{form}", …]]}}'
+                raise FormError(detail) from error
+    return {key: meant(item) for key, item in value.items()}
+
+
+def _bytes_of(told: Any) -> bytes:
+    if not isinstance(told, str):
+        raise TypeError(f"a text is needed, not {type(told).__name__}")
+    return base64.b64decode(told, validate=True)
+
+
+def _ext_of(told: Any) -> msgspec.msgpack.Ext:
+    code, data = told
+    if type(code) is not int or not -128 <= code <= 127:
+        raise ValueError(f"{code!r} is no code of an extension")
+    return msgspec.msgpack.Ext(code, _bytes_of(data))
+
+
+def _float_of(told: Any) -> float:
+    if not isinstance(told, str) or told not in FLOATS:
+        raise ValueError(f"{told!r} is not {', '.join(FLOATS)}")
+    return FLOATS[told]
+
+
+def _map_of(told: Any) -> Raw:
+    if not isinstance(told, list) or not all(isinstance(row, list) and len(row) == 2 for row in told):
+        raise TypeError("a list of pairs is needed")
+    packed: bytes = msgpack.Packer(autoreset=True).pack_map_header(len(told))
+    return Raw(packed + b"".join(_encode(meant(part)) for row in told for part in row))
+
+
+def _raw_of(told: Any) -> Raw:
+    packed = _bytes_of(told)
+    _skim(packed)
+    return Raw(packed)
+
+
+_FORMS = {"$bytes": _bytes_of, "$ext": _ext_of, "$float": _float_of, "$map": _map_of, "$msgpack": _raw_of}
+_MEANING = {
+    "$bytes": "bytes, in base64",
+    "$ext": "an extension value, [code, base64]",
+    "$float": "nan, inf or -inf",
+    "$map": "a map, [[key, value], …]",
+    "$msgpack": "a value in MessagePack, in base64",
+}

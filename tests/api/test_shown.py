@@ -1,0 +1,204 @@
+"""Whatever is accepted can be shown, listed, changed, tried again and cancelled, in both languages, as what it was."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import msgspec
+import trio
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from jqd import tagged
+from jqd.api.schema import DELAY_S_MAX, EPOCH
+from jqd.job import INSTANT_MS_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
+from tests.api.fakes import JSON, MSGPACK, Answer, Edge
+from tests.api.whole import Whole
+from tests.test_tagged import pack, packable, same
+
+thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+texts = st.text(st.characters(codec="utf-8", exclude_categories=["C", "Z"]), min_size=1, max_size=6)
+# Names that are part of a path, or look like one of ours.
+ids = texts | st.sampled_from(
+    [
+        "cancel",
+        "retry",
+        "clean",
+        "run-now",
+        "result",
+        "polling",
+        "a/b",
+        "/",
+        "//",
+        "%2F",
+        "%",
+        "?",
+        "#x",
+        "a b",
+        "..a",
+        "-",
+    ]
+)
+numbers = st.integers(-(2**63), 2**64 - 1) | st.floats()
+dates = (
+    st.datetimes(timezones=st.timezones() | st.just(UTC)).map(lambda date: date.isoformat())
+    | st.sampled_from(["9999-12-31T23:59:59-23:59", "9999-12-31T23:59:59.9999Z", "0001-01-01T00:00:00+14:00"])
+    | st.floats(0, INSTANT_MS_MAX / 1000)
+    | st.integers(0, INSTANT_MS_MAX // 1000)
+    | numbers
+)
+delays = st.floats(0, DELAY_S_MAX) | numbers
+priorities = st.integers(PRIORITY_MIN, PRIORITY_MAX) | st.sampled_from([PRIORITY_MIN, PRIORITY_MAX, 2**31, 2**64 - 1])
+jobs = st.fixed_dictionaries(
+    {"name": texts, "argument": packable},
+    optional={
+        "priority": priorities,
+        "max_retry": st.integers(0, MAX_RETRY_MAX) | numbers,
+        "timeout": st.floats(0.001, TIMEOUT_S_MAX) | numbers,
+        "keep_result": st.booleans(),
+        "job_id": ids,
+        "replace": st.booleans(),
+        "tags": st.lists(texts, max_size=3),
+    },
+)
+when = st.fixed_dictionaries({}, optional={"run_at": dates, "delay": delays})
+edits = st.fixed_dictionaries(
+    {}, optional={"priority": priorities | numbers, "run_at": dates | st.none(), "delay": delays, "argument": packable}
+)
+JOB = {"name": "a", "argument": None}
+
+
+class Asker:
+    """Asks in both languages, and takes no error of ours for an answer."""
+
+    def __init__(self, edge: Whole) -> None:
+        self.edge = edge
+
+    async def ask(self, method: str, path: str, value: Any = None, kind: str = MSGPACK) -> Any:
+        """The same question twice if it changes nothing; the answers say the same."""
+        body = None if value is None else written(value, kind)
+        told = [await self._one(method, path, body, kind, MSGPACK)]
+        if method == "GET":
+            told.append(await self._one(method, path, body, kind, JSON))
+            assert told[0].status == told[1].status
+            assert same(told[0].raw, msgspec.msgpack.encode(tagged.read(told[1].raw)))
+        return told[0]
+
+    async def _one(self, method: str, path: str, body: bytes | None, kind: str, accept: str) -> Answer:
+        told = await self.edge.call(method, path, body, kind=kind, accept=accept)
+        assert 200 <= told.status < 500, (method, path, told.body)
+        assert told.status in (200, 201, 202, 204, 207, 409, 422), (method, path, told.body)
+        return told
+
+
+def written(value: Any, kind: str) -> bytes:
+    """A body whose arguments are any MessagePack; in JSON with what JSON cannot say in forms."""
+    return pack(value) if kind == MSGPACK else json.dumps(_in_json(value)).encode()
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_in_json(job) for job in value]
+    return {
+        name: tagged.show_packed(pack(field)) if name == "argument" else tagged.show(field)
+        for name, field in value.items()
+    }
+
+
+def date_of(shown: str | None) -> int:
+    return 0 if shown is None else round((datetime.fromisoformat(shown) - EPOCH).total_seconds() * 1000)
+
+
+async def _follow(pushed: list[dict[str, Any]], edit: dict[str, Any], kind: str) -> None:
+    edge = await Whole().begin()
+    asker = Asker(edge)
+    told = await asker.ask("POST", "/v1/jobs", pushed, kind)
+    await edge.apply()
+    if told.status not in (201, 207):
+        assert edge.journal.frames == []
+        return
+    for job_id, sent in zip(told.body["job_ids"], pushed, strict=True):
+        if job_id is not None:
+            await _look(asker, job_id, sent)
+    await _list(asker, [job_id for job_id in told.body["job_ids"] if job_id is not None])
+    for job_id, sent in zip(told.body["job_ids"], pushed, strict=True):
+        if job_id is not None:
+            await _change(asker, job_id, sent, edit, kind)
+
+
+async def _look(asker: Asker, job_id: str, sent: dict[str, Any]) -> None:
+    edge = asker.edge
+    told = (await asker.ask("GET", f"/v1/jobs/{quote(job_id, safe='')}")).body
+    assert told["job_id"] == job_id == sent.get("job_id", job_id)
+    assert (told["name"], told["priority"], told["max_retry"]) == (
+        sent["name"],
+        sent.get("priority", 0),
+        sent.get("max_retry", 5),
+    )
+    assert told["tags"] == list(sent.get("tags", ()))
+    (job,) = [job for job in edge.journal.jobs() if job_id in (job.name, job.id)]
+    assert date_of(told["eligible_at"]) == job.eligible_at_ms
+    assert same(job.argument, pack(sent["argument"]))
+    assert (await asker.ask("GET", f"/job/{told.get('id', job_id)}")).body["status"] == "queued", "in LightJQ's words"
+
+
+async def _list(asker: Asker, job_ids: list[str]) -> None:
+    told = (await asker.ask("GET", "/v1/jobs")).body
+    assert sorted(job["job_id"] for job in told["jobs"]) == sorted(job_ids)
+    for job in told["jobs"]:
+        for query in ({"name": job["name"]}, {"state": job["state"]}, *({"tag": tag} for tag in job["tags"])):
+            rows = (await asker.ask("GET", f"/v1/jobs?{urlencode(query)}")).body["jobs"]
+            assert job["job_id"] in [row["job_id"] for row in rows], query
+    await asker.ask("GET", "/v1/types")
+
+
+async def _change(asker: Asker, job_id: str, sent: dict[str, Any], edit: dict[str, Any], kind: str) -> None:
+    edge, path = asker.edge, f"/v1/jobs/{quote(job_id, safe='')}"
+    changed = await asker.ask("PATCH", path, edit, kind)
+    argument = edit.get("argument", sent["argument"]) if changed.status == 200 else sent["argument"]
+    shown = (await asker.ask("GET", path)).body
+    if changed.status == 200 and "priority" in edit:
+        assert shown["priority"] == edit["priority"]
+    assert (await asker.ask("POST", f"{path}/run-now")).status == 200
+    held = [each for each in await edge.claim(sent["name"]) if job_id in (each.job.name, each.job.id)]
+    # A worker gets what was pushed last, and says the same again as its result and as its error.
+    for each in held:
+        assert same(each.job.argument, pack(argument))
+        packed = each.job.argument
+        await edge.end(each, Fate.FAILED, error=packed, message="no", result=packed, keep_result=True)
+        told = await asker.ask("GET", path)
+        assert same(msgpack_of(told, "error"), packed)
+        assert (await asker.ask("POST", f"{path}/retry")).status == 200
+    assert (await asker.ask("DELETE", path)).status in (202, 204)
+    assert (await asker.ask("GET", path)).body["state"] in ("cancelled", "running")
+    await asker.ask("GET", f"{path}/result")
+    await asker.ask("DELETE", f"{path}?purge=1")
+
+
+def msgpack_of(told: Answer, name: str) -> bytes:
+    """One member of an answer, undecoded."""
+    return bytes(msgspec.msgpack.decode(told.raw, type=dict[str, msgspec.Raw])[name])
+
+
+@thorough
+@given(st.lists(st.tuples(jobs, when), min_size=1, max_size=4), edits, st.sampled_from([MSGPACK, JSON]))
+@example([(JOB, {"run_at": "9999-12-31T23:59:59-23:59"})], {}, JSON)
+@example([(JOB, {"run_at": 253402300799.9999})], {"run_at": 2**64}, MSGPACK)
+@example([(JOB, {})], {"priority": 2**64}, JSON)
+@example([(JOB, {})], {"run_at": 2**64}, JSON)
+@example([({"name": "a", "argument": {"$bytes": "eA=="}}, {})], {"argument": {"$map": [[1, 2]]}}, JSON)
+@example([({**JOB, "job_id": "cancel"}, {}), ({**JOB, "job_id": "a/../b"}, {})], {}, MSGPACK)
+def test_what_is_accepted_can_be_shown(pushed, edit, kind):
+    # Each of a type of its own, so that a claim is a claim of one.
+    told = [{**job, **date, "name": f"{job['name']}{number}"} for number, (job, date) in enumerate(pushed)]
+    trio.run(_follow, told, edit, kind)
+
+
+async def test_a_date_that_a_daemon_of_before_took_breaks_no_list():
+    edge = Edge()
+    job_id = edge.add(State.SCHEDULED, eligible_at_ms=INSTANT_MS_MAX + 86_400_000)
+    for told in (await edge.call("GET", "/v1/jobs"), await edge.call("GET", f"/v1/jobs/{job_id}")):
+        assert told.status == 200
+        assert b"9999-12-31T23:59:59.999Z" in told.raw
