@@ -1,7 +1,6 @@
 """Records of a journal in words: a JSON line each, or the seed's `id|jobtype|payload`.
 
-What JSON cannot say is written as `render.plain` has it; a value that is no MessagePack one can decode is
-`{"$msgpack": base64}`, whole.
+What JSON cannot say is written as jqd/tagged.py has it.
 """
 
 import json
@@ -58,7 +57,7 @@ def records(good: Good) -> Iterator[Record]:
 
 
 def line(job: Job) -> str:
-    """The seed's form. `jqd push --lines` takes the payload for the same argument again, bytes and the like apart."""
+    """The seed's form. `jqd push --lines` takes the payload for the same argument again."""
     return f"{job.id}|{job.jobtype}|{payload(job.argument)}"
 
 
