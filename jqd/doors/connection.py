@@ -165,7 +165,7 @@ class Connection:
             self._bye = problem(exchange.refusal.status, exchange.refusal.detail, date)
         elif exchange.cut:
             self._bye = problem(400, "the body ended before it was whole; nothing was taken", date)
-        elif not exchange.gone:
+        elif not exchange.gone and not exchange.left:
             if failed is None:
                 fault = say_fault(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
             self._bye = problem(500, f"a mistake of ours; the log tells more under the id {fault}", date, fault=fault)

@@ -62,6 +62,7 @@ class Exchange:
         "complete",
         "cut",
         "gone",
+        "left",
         "refusal",
         "sent",
     )
@@ -84,7 +85,9 @@ class Exchange:
         """Whether the client may have seen something of the answer."""
         self.complete = False
         self.gone = False
-        """Whether nobody is left to listen, or what came cannot be understood."""
+        """Whether nobody is there to listen."""
+        self.left = False
+        """Whether the client will send no more: most have gone then, some listen on."""
         self.cut = False
         """The client sent less than it had said."""
         self.refusal: Refused | None = None
@@ -99,7 +102,7 @@ class Exchange:
             return {"type": "http.disconnect"}
         piece = b"" if self.body.done else await self._read()
         if piece is None:
-            self._end_told = self.gone = True
+            self._end_told = self.left = True
             return {"type": "http.disconnect"}
         self._end_told = self.body.done
         return {"type": "http.request", "body": piece, "more_body": not self.body.done}
@@ -114,6 +117,7 @@ class Exchange:
             while True:
                 if wire.buffer:
                     piece = body.take(wire.buffer)
+                    self._received += len(piece)
                     if piece or body.done:
                         return piece
                 wire.read_due_s = self._due_s()
@@ -122,7 +126,6 @@ class Exchange:
                 if not data:
                     self.cut = True
                     return None
-                self._received += len(data)
                 wire.buffer += data
         except Refused as refusal:
             self.refusal = refusal
@@ -139,15 +142,16 @@ class Exchange:
     async def _wait_gone(self) -> None:
         """Return when the client has gone. Requests that come meanwhile are kept for later."""
         wire = self._wire
-        while not self.gone and not self.complete:
+        while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
                 await trio.sleep_forever()  # the application gives up by itself when it has answered
             try:
                 data = await wire.pipe.receive_some(READ_BYTES)
             except trio.BrokenResourceError:
-                data = b""
+                self.gone = True
+                return
             wire.buffer += data
-            self.gone = not data
+            self.left = not data
 
     # ------------------------------------------------------------ out
 

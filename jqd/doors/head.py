@@ -18,6 +18,7 @@ METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OP
 _TOKEN = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
 _VALUE = rb"[^\x00-\x08\x0a-\x1f\x7f]*"
 _HEAD = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/1\.([01])\r\n(?:" + _TOKEN + rb":" + _VALUE + rb"\r\n)*\r\n")
+_START = re.compile(rb"[A-Z]+ [!-~]+ HTTP/1\.[01]\r\n")
 _LINE = re.compile(rb"([A-Z]+) ([!-~]+) HTTP/([0-9])\.([0-9])\r\n")
 _FIELD = re.compile(_TOKEN + rb":" + _VALUE)
 _TARGET = re.compile(rb"/(?!/)[!\"$->@-~]*(?:\?[!\"$-~]*)?")
@@ -96,7 +97,7 @@ def check_start(data: bytes | bytearray) -> None:
     if not 0x41 <= data[0] <= 0x5A:
         raise Refused(400, "a request begins with its method in capitals")
     at = data.find(b"\n")
-    if at >= 0 and _LINE.match(data) is None:
+    if at >= 0 and _START.match(data) is None:
         raise _refusal(bytes(data))
     while at >= 0:
         if data[at - 1] != 0x0D:

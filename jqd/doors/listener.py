@@ -112,19 +112,22 @@ class Door:
             await trio.sleep(PAUSE_S)
 
     def _admit(self, nursery: trio.Nursery, sock: socket.socket, client: tuple[str, int]) -> None:
+        crowd, connection = self._house.crowd, None
         try:
             sock.setblocking(False)
             connection = Connection(self._house, SocketPipe(sock), client)
-            if self._house.crowd.join(connection):
+            if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return
-            self._say("door.full", connections=len(self._house.crowd.present), peer=client[0])
+            self._say("door.full", connections=len(crowd.present), peer=client[0])
             if self._turned_away < TURNED_AWAY_MAX:
                 self._turned_away += 1
                 nursery.start_soon(self._turn_away, connection)
                 return
         except Exception as error:  # noqa: BLE001 - a connection that cannot be begun must not end the listener
             say_fault(self._log, "door.not_admitted", error, peer=client[0])
+            if connection is not None:
+                crowd.leave(connection)
         sock.close()
 
     async def _run(self, connection: Connection) -> None:

@@ -72,7 +72,10 @@ class Watch:
     async def look(self) -> None:
         """Look now. Raises StoreAway."""
         self._known = False
-        findings = await self._examine()
+        try:
+            findings = await self._examine()
+        except OSError as error:  # no descriptor, no memory: it is ours, and may be over at the next look
+            raise StoreAway(f"the store cannot be looked at now: {error}") from error
         self._known = True
         before, self._findings = self._findings, findings
         for finding in findings:

@@ -1,5 +1,7 @@
 """Settings that change while we run: health red, new jobs kept in the journal, and all is well again by itself."""
 
+import errno
+
 import pytest
 import trio
 from structlog.testing import capture_logs
@@ -153,4 +155,29 @@ async def test_what_has_no_server_is_always_well() -> None:
     await watch.start()
     await watch.guard(store.apply)("j", 0, 1, [])
     assert watch.reason is None
+    assert len(store.applied) == 1
+
+
+async def test_a_look_that_the_system_does_not_allow_ends_nothing(server: Server, autojump_clock: None) -> None:
+    """1,100 silent connections took the last descriptor, and the next look ended the daemon."""
+    store = Store()
+
+    async def examine() -> list[Finding]:
+        if server.away:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await server.examine()
+
+    watch = Watch(examine, accept_loss=False)
+    apply: Apply[object] = watch.guard(store.apply)
+    server.away = True
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch.run)
+        await trio.sleep(2.5 * LOOK_S)
+        with pytest.raises(StoreAway, match="Too many open files"):
+            await apply("j", 0, 1, ["job"])
+        server.away = False
+        await trio.sleep(LOOK_S)
+        assert server.looks
+        nursery.cancel_scope.cancel()
+    await apply("j", 0, 1, ["job"])
     assert len(store.applied) == 1

@@ -1,0 +1,460 @@
+"""One connection with a clock that jumps: order, ends, deadlines, and what an application may do wrong."""
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.doors.config import DoorConfig
+from tests.doors.pipes import PATIENCE_S, MemoryPipe, Talk, echo, talking
+
+GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+LAST = b"GET /z HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+CONFIG = DoorConfig()
+
+
+def post(length: int, *more: bytes) -> bytes:
+    return b"POST /p HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n" % length + b"".join(more) + b"\r\n"
+
+
+def answers(sent: bytes) -> list[tuple[int, bytes]]:
+    """Status and body of each answer with a length."""
+    found = []
+    while sent:
+        head, _, sent = sent.partition(b"\r\n\r\n")
+        lines = head.lower().split(b"\r\n")
+        length = next((int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length:")), 0)
+        found.append((int(lines[0].split()[1]), sent[:length]))
+        sent = sent[length:]
+    return found
+
+
+async def answered(talk: Talk) -> list[tuple[int, bytes]]:
+    return answers(await talk.wait_over())
+
+
+async def refused(talk: Talk, status: int) -> dict[str, Any]:
+    """The one answer is this problem, and the connection is over."""
+    sent = await talk.wait_over()
+    assert b"content-type: application/problem+json\r\n" in sent
+    assert b"connection: close\r\n" in sent
+    ((told, body),) = answers(sent)
+    problem: dict[str, Any] = json.loads(body)
+    assert (told, problem["status"]) == (status, status), problem
+    return problem
+
+
+# ---------------------------------------------------------------- order and ends
+
+
+async def test_requests_that_come_at_once_are_answered_in_order(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.feed(GET + post(5) + b"hello" + b"\r\n" + post(0) + LAST)
+        assert await answered(talk) == [(200, b"/a "), (200, b"/p hello"), (200, b"/p "), (200, b"/z ")]
+        assert talk.pipe.finished
+
+
+async def test_requests_that_come_byte_by_byte_too(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        chunks = b"POST /c HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1\r\n!\r\n0\r\n\r\n"
+        for byte in chunks + GET + post(2) + b"ok":
+            talk.pipe.feed(bytes([byte]))
+            await wait_all_tasks_blocked()
+        talk.pipe.feed_eof()
+        assert await answered(talk) == [(200, b"/c hi!"), (200, b"/a "), (200, b"/p ok")]
+
+
+@pytest.mark.parametrize(
+    ("request_", "says"),
+    [
+        (LAST, b"connection: close"),
+        (b"GET / HTTP/1.0\r\n\r\n", b"connection: close"),
+        (b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", b"connection: keep-alive"),
+        (GET, None),
+    ],
+)
+async def test_who_does_not_keep_it_sees_it_closed_at_once(
+    autojump_clock: None, request_: bytes, says: bytes | None
+) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.feed(request_)
+        sent = await talk.pipe.wait_sent(b"\r\n\r\n")
+        assert (says or b"connection:") in sent if says else b"connection:" not in sent
+        await wait_all_tasks_blocked()
+        assert talk.pipe.finished is (says == b"connection: close")
+
+
+@pytest.mark.parametrize("stray", [b"\r\n", b"\r\nGET / HTTP/1.1\r\n", b"\0" * 200_000])
+async def test_what_comes_behind_the_last_request_takes_no_answer_back(autojump_clock: None, stray: bytes) -> None:
+    """The kernel drops what it has not delivered when a socket is closed with something unread."""
+    async with talking(echo) as talk:
+        talk.pipe.feed(post(2, b"Connection: close\r\n") + b"ok" + stray)
+        await wait_all_tasks_blocked()
+        talk.pipe.feed(stray)
+        await wait_all_tasks_blocked()
+        assert talk.pipe.closed != "abort"
+        assert not talk.over.is_set(), "it listens on"
+        talk.pipe.feed_eof()
+        assert await answered(talk) == [(200, b"/p ok")]
+        assert talk.pipe.closed == "close"
+
+
+async def test_it_does_not_listen_for_ever(autojump_clock: None) -> None:
+    async with talking(echo, DoorConfig(linger_bytes=1_000)) as talk:
+        talk.pipe.feed(LAST)
+        await talk.pipe.wait_sent(b"/z ")
+        began_s = trio.current_time()
+        await talk.wait_over()
+        assert trio.current_time() - began_s == pytest.approx(CONFIG.linger_s)
+    async with talking(echo, DoorConfig(linger_bytes=1_000)) as talk:
+        talk.pipe.feed(LAST + b"x" * 70_000)
+        began_s = trio.current_time()
+        await talk.wait_over()
+        assert trio.current_time() == began_s
+
+
+async def test_a_head_has_no_body_and_nothing_has_none(autojump_clock: None) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        status = int(scope["path"][1:])
+        await send({"type": "http.response.start", "status": status, "headers": [(b"Content-Length", b"5")]})
+        await send({"type": "http.response.body", "body": b"hello" if status == 200 else b""})
+
+    async with talking(app) as talk:
+        talk.pipe.feed(b"HEAD /200 HTTP/1.1\r\nHost: a\r\n\r\n")
+        sent = await talk.pipe.wait_sent(b"\r\n\r\n")
+        assert sent.endswith(b"content-length: 5\r\n\r\n")
+        talk.pipe.sent.clear()
+        talk.pipe.feed(b"GET /204 HTTP/1.1\r\nHost: a\r\n\r\n")
+        sent = await talk.pipe.wait_sent(b"\r\n\r\n")
+        assert sent.startswith(b"HTTP/1.1 204 No Content\r\ndate: ")
+        assert b"content-length" not in sent
+
+
+async def streams(scope: Any, receive: Any, send: Any) -> None:
+    """Three pieces, of a length nobody knows."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for piece in (b"one", b"", b"two"):
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+async def test_a_stream_ends_with_its_last_chunk_or_with_the_connection(autojump_clock: None) -> None:
+    async with talking(streams) as talk:
+        talk.pipe.feed(GET)
+        sent = await talk.pipe.wait_sent(b"0\r\n\r\n")
+        assert sent.endswith(b"transfer-encoding: chunked\r\n\r\n3\r\none\r\n3\r\ntwo\r\n0\r\n\r\n")
+        talk.pipe.sent.clear()
+        talk.pipe.feed(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+        sent = await talk.pipe.wait_sent(b"\r\n\r\n")
+        assert sent.endswith(b"transfer-encoding: chunked\r\n\r\n")
+        talk.pipe.sent.clear()
+        talk.pipe.feed(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n")
+        talk.pipe.feed_eof()
+        sent = await talk.wait_over()
+        assert sent.endswith(b"connection: close\r\n\r\nonetwo")
+
+
+# ---------------------------------------------------------------- expectations, what is not read
+
+
+async def test_a_body_is_asked_for_when_somebody_reads_it(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.feed(post(2, b"Expect: 100-continue\r\n"))
+        assert await talk.pipe.wait_sent(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        talk.pipe.feed(b"ok" + post(2, b"Expect: 100-continue\r\n") + b"no")
+        await talk.pipe.wait_sent(b"/p no")
+        assert talk.pipe.sent.count(b"100 Continue") == 1, "who did not wait needs no word"
+
+
+async def refuses(scope: Any, receive: Any, send: Any) -> None:
+    """Answers by the head alone."""
+    await send({"type": "http.response.start", "status": 413, "headers": []})
+    await send({"type": "http.response.body", "body": b"too large"})
+
+
+async def test_a_body_that_nobody_wants_is_not_asked_for(autojump_clock: None) -> None:
+    async with talking(refuses) as talk:
+        talk.pipe.feed(post(1 << 20, b"Expect: 100-continue\r\n"))
+        talk.pipe.feed_eof()
+        sent = await talk.wait_over()
+        assert answers(sent) == [(413, b"too large")]
+        assert b"connection: close" in sent
+
+
+async def test_a_refusal_can_be_read_while_the_body_still_comes(autojump_clock: None) -> None:
+    async with talking(refuses) as talk:
+        talk.pipe.feed(post(20 << 20) + b"x" * 100_000)
+        await talk.pipe.wait_sent(b"too large")
+        for _ in range(200):
+            talk.pipe.feed(b"x" * 100_000)
+            await wait_all_tasks_blocked()
+        assert not talk.over.is_set()
+        talk.pipe.feed_eof()
+        await talk.wait_over()
+        assert talk.pipe.closed == "close"
+
+
+async def test_what_is_no_request_is_told_so(autojump_clock: None) -> None:
+    for data, status in (
+        (b"GET / HTTP/9.9\r\n\r\n", 505),
+        (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505),
+        (b"\x16\x03", 400),
+    ):
+        async with talking(echo) as talk:
+            talk.pipe.feed(data)
+            await refused(talk, status)
+    async with talking(echo) as talk:
+        talk.pipe.feed(b"GET /" + b"a" * 30_000)
+        await refused(talk, 414)
+    async with talking(echo) as talk:
+        talk.pipe.feed(b"GET / HTTP/1.1\r\n" + b"A: b\r\n" * 5_000)
+        await refused(talk, 431)
+    async with talking(echo) as talk:
+        talk.pipe.feed(GET + b"nonsense\r\n\r\n" + GET)
+        assert [status for status, _ in await answered(talk)] == [200, 400]
+
+
+async def test_a_body_that_is_none(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.feed(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nab")
+        await refused(talk, 400)
+    async with talking(echo) as talk:
+        talk.pipe.feed(post(5) + b"hi")
+        talk.pipe.feed_eof()
+        assert "before it was whole" in (await refused(talk, 400))["detail"]
+    async with talking(echo) as talk:
+        talk.pipe.feed(b"GET / HT")
+        talk.pipe.feed_eof()
+        await refused(talk, 400)
+
+
+# ---------------------------------------------------------------- deadlines
+
+
+@pytest.mark.parametrize(
+    ("data", "after_s"),
+    [
+        (b"GET / HTTP/1.1\r\nHost", CONFIG.head_s),
+        (post(5), CONFIG.body_grace_s),
+        (post(5) + b"hi", CONFIG.body_grace_s),
+        (post(1 << 20) + b"x" * 10_240, CONFIG.body_grace_s + 10.0),
+        (post(1 << 20) + b"x" * 1_000_000, CONFIG.request_s),
+        (GET + b"GET", CONFIG.head_s),
+    ],
+)
+async def test_what_comes_too_slowly_is_told_so(autojump_clock: None, data: bytes, after_s: float) -> None:
+    async with talking(echo) as talk:
+        began_s = trio.current_time()
+        talk.pipe.feed(data)
+        sent = await talk.pipe.wait_sent(b" 408 ")
+        assert after_s <= trio.current_time() - began_s <= after_s + 1.0
+        assert answers(sent)[-1][0] == 408
+        talk.pipe.feed_eof()
+        await talk.wait_over()
+
+
+async def test_a_body_that_drips_is_too_slow(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.feed(post(1_000))
+        for _ in range(12):
+            talk.pipe.feed(b"x")
+            await trio.sleep(1)
+        talk.pipe.feed_eof()
+        await refused(talk, 408)
+
+
+@pytest.mark.parametrize("first", [b"", GET])
+async def test_who_says_nothing_is_let_go_without_a_word(autojump_clock: None, first: bytes) -> None:
+    async with talking(echo) as talk:
+        began_s = trio.current_time()
+        talk.pipe.feed(first)
+        sent = await talk.wait_over()
+        idle_s = trio.current_time() - began_s
+        assert CONFIG.idle_s <= idle_s <= CONFIG.idle_s + CONFIG.linger_s + 1.0
+        assert len(answers(sent)) == (1 if first else 0)
+
+
+async def test_who_does_not_read_is_cut_off(autojump_clock: None) -> None:
+    async def big(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(1 << 20)})
+
+    async with talking(big) as talk:
+        talk.pipe.reads = False
+        began_s = trio.current_time()
+        talk.pipe.feed(GET)
+        await talk.wait_over()
+        due_s = CONFIG.send_s + (1 << 20) / CONFIG.send_rate
+        assert due_s <= trio.current_time() - began_s <= due_s + 2.0
+        assert talk.pipe.closed == "abort"
+    assert talk.log.lines == []
+
+
+async def test_an_application_that_thinks_has_all_the_time(autojump_clock: None) -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await trio.sleep(10 * CONFIG.idle_s)
+        await echo(scope, receive, send)
+
+    async with talking(slow) as talk:
+        talk.pipe.feed(LAST)
+        talk.pipe.feed_eof()
+        assert await answered(talk) == [(200, b"/z ")]
+
+
+# ---------------------------------------------------------------- who leaves
+
+
+@pytest.mark.parametrize("how", ["feed_eof", "reset"])
+async def test_an_application_hears_that_its_client_has_gone(autojump_clock: None, how: str) -> None:
+    heard = trio.Event()
+
+    async def poll(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["type"] == "http.request"
+        assert (await receive())["type"] == "http.disconnect"
+        heard.set()
+
+    async with talking(poll) as talk:
+        talk.pipe.feed(GET)
+        await wait_all_tasks_blocked()
+        getattr(talk.pipe, how)()
+        with trio.fail_after(PATIENCE_S):
+            await heard.wait()
+        assert await talk.wait_over() == b""
+    assert talk.log.lines == []
+
+
+async def test_a_request_that_comes_meanwhile_waits(autojump_clock: None) -> None:
+    async def both(scope: Any, receive: Any, send: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            await receive()
+            nursery.start_soon(receive)
+            await trio.sleep(1)
+            nursery.cancel_scope.cancel()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": scope["path"].encode()})
+
+    async with talking(both) as talk:
+        talk.pipe.feed(GET)
+        await wait_all_tasks_blocked()
+        talk.pipe.feed(LAST)
+        talk.pipe.feed_eof()
+        assert await answered(talk) == [(200, b"/a"), (200, b"/z")]
+
+
+async def test_who_leaves_in_the_middle_of_an_answer_is_no_mistake(autojump_clock: None) -> None:
+    async with talking(echo) as talk:
+        talk.pipe.reads = False
+        talk.pipe.feed(GET)
+        await wait_all_tasks_blocked()
+        talk.pipe.reset()
+        await talk.wait_over()
+    assert talk.log.lines == []
+
+
+# ---------------------------------------------------------------- mistakes of an application
+
+
+SECRET = "a-secret-of-the-request"
+
+
+def failing(*messages: dict[str, Any]) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in messages:
+            await send(message)
+        raise ValueError(SECRET)
+
+    return app
+
+
+START = {"type": "http.response.start", "status": 200, "headers": [(b"x", b"y")]}
+PIECE = {"type": "http.response.body", "body": b"half", "more_body": True}
+BODY = {"type": "http.response.body", "body": b"whole"}
+
+
+@pytest.mark.parametrize("messages", [(), (START,)])
+async def test_a_mistake_before_the_answer_is_a_500_with_the_id_of_its_line(
+    autojump_clock: None, messages: tuple[dict[str, Any], ...]
+) -> None:
+    async with talking(failing(*messages)) as talk:
+        talk.pipe.feed(GET.replace(b"\r\n\r\n", b"\r\nAuthorization: " + SECRET.encode() + b"\r\n\r\n") + GET)
+        talk.pipe.feed_eof()
+        told = await refused(talk, 500)
+    (line,) = talk.log.lines
+    assert (line["event"], line["error"], line["id"]) == ("door.app_failed", "ValueError", told["id"])
+    assert "test_connection.py" in str(line["place"])
+    assert SECRET not in str(line)
+    assert SECRET not in str(told)
+
+
+@pytest.mark.parametrize("request_", [GET, b"GET / HTTP/1.0\r\n\r\n"])
+async def test_a_mistake_within_the_answer_cuts_it(autojump_clock: None, request_: bytes) -> None:
+    async with talking(failing(START, PIECE)) as talk:
+        talk.pipe.feed(request_)
+        sent = await talk.wait_over()
+        assert b"half" in sent
+        assert b"0\r\n\r\n" not in sent
+        assert (talk.pipe.finished, talk.pipe.closed) == (False, "abort")
+
+
+async def test_a_mistake_behind_the_answer_leaves_it_whole(autojump_clock: None) -> None:
+    async with talking(failing(START, BODY)) as talk:
+        talk.pipe.feed(GET)
+        talk.pipe.feed_eof()
+        assert await answered(talk) == [(200, b"whole")]
+        assert talk.pipe.closed == "close"
+
+
+WRONG: dict[str, list[dict[str, Any]]] = {
+    "nothing": [],
+    "start only": [START],
+    "no start": [BODY],
+    "header injection": [{**START, "headers": [(b"location", b"/\r\nset-cookie: a=b")]}, BODY],
+    "header injection by name": [{**START, "headers": [(b"a: b\r\nc", b"d")]}, BODY],
+    "header with a bare LF": [{**START, "headers": [(b"a", b"b\nc: d")]}, BODY],
+    "too long": [{**START, "headers": [(b"content-length", b"3")]}, BODY],
+    "too short": [{**START, "headers": [(b"content-length", b"30")]}, BODY],
+    "no length": [{**START, "headers": [(b"content-length", b"x")]}, BODY],
+    "no bytes": [START, {**BODY, "body": "text"}],
+    "no message": [{"type": "websocket.accept"}],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+async def test_an_answer_that_is_none(autojump_clock: None, name: str) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        for message in WRONG[name]:
+            await send(message)
+
+    async with talking(app) as talk:
+        talk.pipe.feed(GET)
+        talk.pipe.feed_eof()
+        told = await refused(talk, 500)
+        assert b"set-cookie" not in talk.pipe.sent
+    (line,) = talk.log.lines
+    assert line["id"] == told["id"]
+
+
+async def test_an_answer_is_given_once(autojump_clock: None) -> None:
+    for extra in (START, BODY):
+        async with talking(failing(START, BODY, extra)) as talk:
+            talk.pipe.feed(GET)
+            talk.pipe.feed_eof()
+            assert await answered(talk) == [(200, b"whole")]
+
+
+async def test_exceptions_of_several_tasks_are_a_mistake_like_any_other(autojump_clock: None) -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        async def fail() -> None:
+            raise KeyError(SECRET)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail)
+            nursery.start_soon(trio.sleep_forever)
+
+    async with talking(app, pipe=MemoryPipe()) as talk:
+        talk.pipe.feed(GET)
+        talk.pipe.feed_eof()
+        await refused(talk, 500)
+    assert [line["error"] for line in talk.log.lines] == ["KeyError"]
