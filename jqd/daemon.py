@@ -113,6 +113,7 @@ class Daemon:
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
+                    await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
                     for partition in self.partitions:
                         await partition.start(dispatching, (partition.dispatch.run, partition.dispatch.run_hints))

@@ -7,12 +7,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
+import trio
 from quart import Response as QuartResponse
 from quart import request as quart_request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException
 
-from jqd.api import acts, bulk, jobs, lightjq, listing, status, workers
+from jqd.api import acts, bulk, jobs, lightjq, listing, polls, status, workers
 from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
@@ -87,6 +88,10 @@ class Api:
             return
         with self._room.part() as take:
             await self._serve(scope, receive, send, take)
+
+    async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
+        await polls.watch(self._parts, partition, task_status=task_status)
 
     async def _serve(self, scope: Any, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
         config, guard = self._parts.config, self._parts.guard

@@ -1,7 +1,5 @@
 """Finding a job by its id, the daemon's or its pusher's own, wherever it is on its way."""
 
-import trio
-
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.show import Coming
@@ -60,25 +58,6 @@ async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | C
     if awaited or named or (unknown and not never_given(parts, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
-
-
-async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
-    """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away."""
-    deadline_s = trio.current_time() + wait_s
-    while True:
-        # Listen first, look then: an ending between the two rings.
-        with parts.control.ended(job_id) as bell:
-            left_s = deadline_s - trio.current_time()
-            try:
-                view = await find(parts, job_id, named=named)
-            except StoreAway:
-                if left_s <= 0:
-                    raise
-            else:
-                if view.state.is_final or left_s <= 0:
-                    return view
-            with trio.move_on_after(min(left_s, parts.config.poll_s)):
-                await bell.wait()
 
 
 def not_found(job_id: str) -> Problem:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import trio
 from msgspec import Raw
 
-from jqd.api.find import find, never_given, not_found, resolve, wait_final
+from jqd.api.find import find, never_given, not_found, resolve
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
+from jqd.api.polls import wait_final
 from jqd.api.problems import Problem
 from jqd.api.show import Coming, job_body
 from jqd.errors import StoreAway

@@ -9,12 +9,13 @@ import msgspec
 from msgspec import Raw
 
 from jqd.api.batch import parse_array
-from jqd.api.find import find, wait_final
+from jqd.api.find import find
 from jqd.api.guard import Refused
 from jqd.api.jobs import cancel
 from jqd.api.late import take_late
 from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
+from jqd.api.polls import wait_final
 from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
 from jqd.api.schema import explain

@@ -66,6 +66,8 @@ class Parts:
     partitions: int = 1
     guard: Guard = field(default_factory=Guard)
     taken: Taken = field(default_factory=Taken)
+    polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
+    """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

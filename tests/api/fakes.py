@@ -23,7 +23,7 @@ from jqd.loops.renew import Peer
 from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
 from jqd.runner.verdict import succeed_late
-from jqd.store import JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"
@@ -90,6 +90,7 @@ class FakeStore:
         self.applied_id = ""
         self.dropped: list[str] = []
         self.looks = 0
+        self.pieces: list[int] = []
         self.looked = trio.Event()
         self.durable = True
         self.waited_for: list[int] = []
@@ -122,6 +123,13 @@ class FakeStore:
         ids = parse_id(job_id)
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
+
+    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        assert len(job_ids) <= CALL_JOBS_MAX
+        self.pieces.append(len(job_ids))
+        return [job_id for job_id in job_ids if job_id in self.views and not self.views[job_id].state.is_final]
 
     async def reserve_change(self, job_id: str) -> int:
         await trio.lowlevel.checkpoint()

@@ -1,0 +1,81 @@
+"""Long polls that wait for jobs to end, and the one loop for each partition that looks for all of them.
+
+A job that ends by this daemon's hand rings at once (loops/endings.py). Jobs end through other daemons, too: a loop asks
+the store which of those waited for have not ended, hundreds in one call, and rings for the others. What a poll then
+hears it looks up itself; a bell that rings for nothing costs one look.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import trio
+
+from jqd.api.find import find
+from jqd.api.parts import Parts
+from jqd.api.show import Coming
+from jqd.errors import StoreAway, StoreRefused
+from jqd.record import Lane
+from jqd.store import JobView
+
+JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
+
+
+async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
+    """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away.
+
+    `watch` must be running for the partition of the job.
+    """
+    deadline_s = trio.current_time() + wait_s
+    while True:
+        # Listen first, look then: an ending between the two rings.
+        with _waiting(parts, job_id) as bell:
+            left_s = deadline_s - trio.current_time()
+            try:
+                view = await find(parts, job_id, named=named)
+            except StoreAway:
+                if left_s <= 0:
+                    raise
+            else:
+                if view.state.is_final or left_s <= 0:
+                    return view
+            with trio.move_on_after(left_s):
+                await bell.wait()
+
+
+async def watch(parts: Parts, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+    """Look for all that wait for jobs of one partition, `poll_s` after they began to and again."""
+    task_status.started()
+    while True:
+        await trio.sleep(parts.config.poll_s)
+        # What is in our journal and not applied cannot have ended: under a backlog that is most of them.
+        read_point = parts.journal.read_point(Lane.JOBS, partition)
+        asked: dict[str, list[trio.Event]] = {}
+        for bell, job_id in parts.polls.get(partition, {}).items():
+            if not parts.taken.awaits(job_id, read_point):
+                asked.setdefault(job_id, []).append(bell)
+        job_ids = list(asked)
+        for at in range(0, len(job_ids), JOBS_PER_CALL):
+            piece = job_ids[at : at + JOBS_PER_CALL]
+            try:
+                going_on = frozenset(await parts.store.unfinished(piece))
+            except StoreAway:
+                break  # asked again after a pause; who waits no longer looks himself, and says that it is away
+            except StoreRefused:
+                going_on = frozenset()  # each looks himself, and hears what is wrong with his own job
+            for job_id in piece:
+                if job_id not in going_on:
+                    for bell in asked[job_id]:
+                        bell.set()
+
+
+@contextmanager
+def _waiting(parts: Parts, job_id: str) -> Iterator[trio.Event]:
+    """An event that is set when the job may have ended."""
+    (partition,) = parts.where(job_id)
+    with parts.control.ended(job_id) as bell:
+        bells = parts.polls.setdefault(partition, {})
+        bells[bell] = job_id
+        try:
+            yield bell
+        finally:
+            del bells[bell]
