@@ -37,7 +37,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.rates import Rates
-from jqd.runner import Gates, Runners, Workers, close_pool, make_pool
+from jqd.runner import Gates, Reach, Runners, Workers, close_pool, make_pool
 from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 
@@ -66,13 +66,13 @@ class Daemon:
         self.clock = clock
         self.endings = Endings()
         sysid = journal.journal_id[:10]
-        self.joblog = joblog = JobLog(
-            Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock
-        )
-        self.workers = Workers(config.data_dir / "workers.json", clock=clock)
+        job_log = Path(config.log.job_log) if config.log.job_log else None
+        self.joblog = joblog = JobLog(job_log, daemon=sysid, clock=clock)
+        reach = Reach(config.runner.worker_networks)
+        self.workers = Workers(config.data_dir / "workers.json", clock=clock, reach=reach)
         self.scheduler = Scheduler()
-        connections = share_out(open_files_max(), partitions=len(stores)).workers
-        self.gates = Gates(config.runner, self.workers, source, clock, connections)
+        self._shares = share_out(open_files_max(), partitions=len(stores))
+        self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)
         shared = Shared(
             config=config,
@@ -145,7 +145,7 @@ class Daemon:
 
     def _door(self) -> DoorConfig:
         """How much of us who connects may have."""
-        http, most = self.config.http, share_out(open_files_max(), partitions=len(self.partitions)).incoming
+        http, most = self.config.http, self._shares.incoming
         return DoorConfig(
             connections_max=min(http.connections_max or most, most),
             address_connections_max=http.address_connections_max,

@@ -54,7 +54,10 @@ class Room:
 def head_of(scope: Any) -> Request:
     """What an ASGI http scope says; the body is still to be read."""
     headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
-    return Request(scope["method"], scope["path"], scope["query_string"], headers, b"")
+    client = scope.get("client")
+    return Request(
+        scope["method"], scope["path"], scope["query_string"], headers, b"", str(client[0]) if client else None
+    )
 
 
 async def read_request(

@@ -117,8 +117,9 @@ def _polling_s(request: Request, max_s: float) -> float:
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
     card = _read(request, LightWorker)
+    await parts.workers.judge(card.url, request.peer)
     worker = parts.workers.register(
-        name=card.name, url=card.url, jobs=card.jobs, max_jobs=card.max_jobs, protocol="lightjq"
+        name=card.name, url=card.url, jobs=card.jobs, max_jobs=card.max_jobs, protocol="lightjq", peer=request.peer
     )
     await parts.workers.wait_saved()
     return answer(201, {"worker_id": worker.id}, _language(request))

@@ -42,6 +42,8 @@ class Request:
     query_string: bytes
     headers: dict[str, str]
     body: bytes
+    peer: str | None = None
+    """The address it came from; None: through no network."""
 
     def query(self) -> dict[str, str]:
         """Query parameters; the last of a name wins."""

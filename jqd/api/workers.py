@@ -30,6 +30,7 @@ class Registration(msgspec.Struct, forbid_unknown_fields=True):
 async def register(parts: Parts, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
     card = read_card(request, Registration)
+    await parts.workers.judge(card.url, request.peer)
     worker = parts.workers.register(
         name=card.name,
         url=card.url,
@@ -41,6 +42,7 @@ async def register(parts: Parts, request: Request) -> Response:
         ttl_s=card.ttl,
         protocol="native",
         worker_id=card.worker_id,
+        peer=request.peer,
     )
     await parts.workers.wait_saved()
     return answer(201, {"worker_id": worker.id}, request.answer_language())

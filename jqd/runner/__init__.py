@@ -4,6 +4,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
 from jqd.runner.pool import close_pool, make_pool
+from jqd.runner.reach import Reach
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report, says_again
@@ -14,6 +15,7 @@ __all__ = [
     "DoneAnswer",
     "Gates",
     "Offer",
+    "Reach",
     "Report",
     "Runner",
     "RunnerConfig",

@@ -14,6 +14,7 @@ import trio
 from jqd.log import get_logger
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.post import hear_excerpt, kind_of
+from jqd.runner.reach import on_behalf_of
 from jqd.runner.wire import cancel_headers
 
 TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
@@ -71,7 +72,7 @@ class Teller:
         timeout = {"connect": TELL_S, "pool": TELL_S}
         why = f"no answer within {TELL_S:g} s"
         status = 0
-        with trio.move_on_after(TELL_S):
+        with trio.move_on_after(TELL_S), on_behalf_of(worker.standing):
             try:
                 headers = cancel_headers(desk.daemon)
                 async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from jqd.runner.reach import Reach
+
 
 @dataclass(frozen=True, slots=True)
 class RunnerConfig:
@@ -21,8 +23,14 @@ class RunnerConfig:
     backoff_first_s: float = 0.5  # a worker that is away or overloaded is left alone this long at first
     backoff_cap_s: float = 30.0  # and at most: whoever comes back is found within this
     retry_after_max_s: float = 3_600.0  # a worker may ask for more; it is asked again after an hour
+    worker_networks: tuple[str, ...] = ()
+    """Networks that workers may be in, as 10.1.0.0/16, whoever registers them. Empty: see `reach.py`."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if not getattr(self, name) > 0:
+            if name != "worker_networks" and not getattr(self, name) > 0:
                 raise ValueError(f"runner.{name} must be above 0, not {getattr(self, name)!r}")
+        try:
+            Reach(self.worker_networks)
+        except ValueError as error:
+            raise ValueError(f"runner.worker_networks lists networks such as 10.1.0.0/16: {error}") from error

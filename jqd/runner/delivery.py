@@ -27,6 +27,7 @@ import httpcore2
 from jqd.log import get_logger
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.post import End, Ending, post
+from jqd.runner.reach import on_behalf_of
 from jqd.runner.verdict import Judgement, Report, parse_retry_after
 from jqd.runner.wire import INVALID_RESPONSE, NO_RESPONSE, encode_batch, encode_light_job, request_headers
 
@@ -71,7 +72,7 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
         url, body = worker.url, encode_batch(batch_id, held, desk.clock.wall_ms())
     headers = request_headers(batch_id, parcel.jobtype, desk.daemon)
     ending: Ending | None = None
-    with parcel.scope, desk.connections.one():
+    with parcel.scope, desk.connections.one(), on_behalf_of(worker.standing):
         ending = await post(pool, url, headers, body, lightjq=lightjq, listener=parcel, limits=desk.limits)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.

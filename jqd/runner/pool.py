@@ -15,6 +15,8 @@ import httpcore2
 import trio
 
 from jqd.runner.config import RunnerConfig
+from jqd.runner.network import Backend
+from jqd.runner.reach import Reach
 
 CLOSE_S = 1.0  # to close idle connections at the end
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
@@ -68,6 +70,7 @@ def make_pool(config: RunnerConfig, connections_max: int) -> httpcore2.AsyncConn
         keepalive_expiry=config.keepalive_s,
         ssl_context=_tls_context(),
         socket_options=options,
+        network_backend=Backend(Reach(config.worker_networks)),
     )
 
 

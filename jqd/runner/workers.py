@@ -19,6 +19,7 @@ from jqd.errors import ConfigError, WorkerRefused
 from jqd.job import NAME_LENGTH_MAX, PRIORITY_MAX, PRIORITY_MIN
 from jqd.log import get_logger
 from jqd.runner.kept import Kept, write_whole
+from jqd.runner.reach import Reach, Standing, standing_of
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; whoever is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
@@ -56,6 +57,8 @@ class Worker(msgspec.Struct, frozen=True, kw_only=True):
     ttl_s: float | None
     protocol: Protocol
     registered_at_ms: int
+    standing: Standing = Standing.LOOPBACK
+    """Of whoever registered it: how near the address may be that its URL leads to. None in old files: from here."""
 
     def takes(self, jobtype: str, priority: int) -> bool:
         """Whether a job of this type and priority is for this worker."""
@@ -70,8 +73,17 @@ class _File(msgspec.Struct):
 class Workers:
     """The registry. Expiry is by monotonic time and noticed when somebody looks."""
 
-    def __init__(self, path: Path | None, *, clock: Clock, write: Callable[[Path, bytes], None] = write_whole) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        *,
+        clock: Clock,
+        write: Callable[[Path, bytes], None] = write_whole,
+        reach: Reach | None = None,
+    ) -> None:
         """`path`: where workers without ttl outlive the daemon, or None. `write`: to the disk, all or nothing.
+
+        `reach`: what may be named by whom; None: as without any setting.
 
         Raises ConfigError on a newer file.
         """
@@ -80,6 +92,7 @@ class Workers:
         self.run = self._kept.run
         self.wait_saved = self._kept.wait_saved
         self._clock = clock
+        self._reach = reach or Reach()
         self._log = get_logger("workers")
         self._workers: dict[str, Worker] = {}
         self._seen_at_s: dict[str, float] = {}
@@ -105,13 +118,17 @@ class Workers:
         ttl_s: float | None = None,
         protocol: Protocol = "native",
         worker_id: str | None = None,
+        peer: str | None = None,
     ) -> Worker:
         """Take a registration, or its repetition under the same `worker_id`. Raises WorkerRefused, naming the field.
 
         A worker that starts again and registers the same name and URL without its id gets the id it had: one server
-        is one worker, however often it was restarted.
+        is one worker, however often it was restarted. `peer`: the address it came from; None: from this machine.
         """
         _check(name, url, jobs, max_jobs, batch, priority_min, priority_max, ttl_s, protocol, worker_id)
+        standing = standing_of(peer)
+        if url is not None:
+            _refuse_unless(url, self._reach.judge_host(host_of(url), standing))
         self._expire()
         known = self._workers.get(worker_id) if worker_id else self._same_server(name, url, protocol)
         if known is None and len(self._workers) >= WORKERS_MAX:
@@ -128,6 +145,7 @@ class Workers:
             ttl_s=ttl_s,
             protocol=protocol,
             registered_at_ms=known.registered_at_ms if known else self._clock.wall_ms(),
+            standing=standing,
         )
         self._workers[worker.id] = worker
         self._seen_at_s[worker.id] = self._clock.mono_s()
@@ -139,6 +157,12 @@ class Workers:
         for watcher in self._watchers:
             watcher()
         return worker
+
+    async def judge(self, url: str | None, peer: str | None) -> None:
+        """Look a URL's name up. Raises WorkerRefused for one that must not be reached for somebody at `peer`."""
+        if url is not None:
+            check_url(url)
+            _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
 
     def unregister(self, worker_id: str) -> bool:
         """Forget a worker. False when it was not known. What it has in hand is waited for all the same."""
@@ -251,6 +275,16 @@ def check_url(url: str) -> None:
         raise refuse("has port 0")
     if not _PATH.fullmatch(parts.path) or url != url.strip() or any(c in url for c in "\t\r\n"):
         raise refuse("has characters in it that must be percent-encoded")
+
+
+def host_of(url: str) -> str:
+    """Of a URL that `check_url` found good."""
+    return urlsplit(url).hostname or ""
+
+
+def _refuse_unless(url: str, why_not: str | None) -> None:
+    if why_not is not None:
+        raise WorkerRefused(f"the worker URL {url[:200]!r} must not be reached from here: {why_not}", field="url")
 
 
 def _check_worker(worker: Worker) -> None:

@@ -303,6 +303,7 @@ class Edge:
 
     def __post_init__(self) -> None:
         self.clock = ManualClock()
+        self.client: tuple[str, int] | None = ("127.0.0.1", 1)
         self.journal = FakeJournal(self.clock)
         self.store = FakeStore()
         self.runner = FakeRunner()
@@ -390,7 +391,7 @@ class Edge:
             "query_string": query.encode(),
             "root_path": "",
             "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
-            "client": ("127.0.0.1", 1),
+            "client": self.client,
             "server": ("127.0.0.1", 7420),
             "extensions": {},
             "state": {},

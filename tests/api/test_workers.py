@@ -33,6 +33,23 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
     assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
 
 
+@pytest.mark.parametrize("path", ["/v1/workers", "/worker"])
+async def test_a_url_is_judged_by_where_its_registration_comes_from(edge, path):
+    async def register(url: str) -> int:
+        status: int = (await edge.call("POST", path, {"name": "w", "max_jobs": 1, "url": url})).status
+        return status
+
+    refused = 422 if path == "/v1/workers" else 400
+    assert await register("http://169.254.169.254/latest/meta-data") == refused
+    edge.client = ("10.0.0.9", 1)
+    assert await register("http://127.0.0.1:6379/") == refused
+    assert await register("http://10.0.0.9:9000/") == 201
+    edge.client = ("8.8.8.8", 1)
+    assert await register("http://10.0.0.9:9000/") == refused
+    edge.client = None  # a unix socket
+    assert await register("http://localhost:9000/") == 201
+
+
 async def test_a_ttl_is_repeated_with_the_id(edge):
     told = await edge.call("POST", "/v1/workers", {**CARD, "ttl": 10}, kind=JSON)
     worker_id = told.body["worker_id"]

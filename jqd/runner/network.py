@@ -1,0 +1,92 @@
+"""Connections to workers, to such addresses only as may be reached: looked up once, judged, and then connected to."""
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+import httpcore2
+import trio
+
+from jqd.runner.reach import Reach, look_up, parse, present
+
+NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
+
+Connect = Callable[[str], Awaitable[httpcore2.AsyncNetworkStream]]
+
+
+class Backend(httpcore2.AsyncNetworkBackend):
+    """Connects to what may be reached, and to nothing else."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._inner = httpcore2.TrioBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """See httpcore2. Raises ConnectError for what may not be reached, too."""
+        options = list(socket_options or ())
+
+        async def connect(address: str) -> httpcore2.AsyncNetworkStream:
+            return await self._inner.connect_tcp(address, port, timeout, local_address, options)
+
+        standing = present.get()
+        with trio.move_on_after(float("inf") if timeout is None else timeout):
+            try:
+                found = [host] if parse(host) is not None else await look_up(host, port)
+            except OSError as error:
+                raise httpcore2.ConnectError(str(error)) from error
+            refused = {address: self._reach.why_not(address, standing) for address in found}
+            allowed = [address for address, why in refused.items() if why is None]
+            if not allowed:
+                raise httpcore2.ConnectError(f"not connected to: {next(iter(refused.values()), 'it has no address')}")
+            return await _first(connect, allowed)
+        raise httpcore2.ConnectTimeout(f"{host} port {port} was not reached within {timeout:g} s")
+
+    async def connect_unix_socket(
+        self,
+        path: str,
+        timeout: float | None = None,
+        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
+    ) -> httpcore2.AsyncNetworkStream:
+        """No worker's URL leads to one."""
+        raise httpcore2.ConnectError(f"{path} is a unix socket; workers are reached by TCP")
+
+    async def sleep(self, seconds: float) -> None:
+        """See httpcore2."""
+        await trio.sleep(seconds)
+
+
+async def _first(connect: Connect, addresses: Sequence[str]) -> httpcore2.AsyncNetworkStream:
+    """The first that answers; each is tried for a moment alone. Raises what the last one failed with."""
+    if len(addresses) == 1:
+        return await connect(addresses[0])
+    streams: list[httpcore2.AsyncNetworkStream] = []
+    errors: list[Exception] = []
+    try:
+        async with trio.open_nursery() as nursery:
+
+            async def attempt(address: str, failed: trio.Event) -> None:
+                try:
+                    streams.append(await connect(address))
+                except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+                    errors.append(error)
+                    failed.set()
+                else:
+                    nursery.cancel_scope.cancel()
+
+            for address in addresses:
+                failed = trio.Event()
+                nursery.start_soon(attempt, address, failed)
+                with trio.move_on_after(NEXT_ADDRESS_S):
+                    await failed.wait()
+        if not streams:
+            raise errors[-1]
+        return streams.pop(0)
+    finally:
+        for stream in streams:  # two answered at once, or nobody waits any more
+            with trio.CancelScope(shield=True):
+                await stream.aclose()

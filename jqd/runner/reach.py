@@ -1,0 +1,167 @@
+"""Which addresses somebody may send this daemon to by registering a worker.
+
+A registration makes the daemon connect where its URL says, and what answers there is seen in the message of a job. So
+nobody may reach through the daemon what he could not reach without it:
+
+    who registers          may name
+    this machine           itself (loopback), private addresses, all others
+    a private address      private addresses, all others
+    any other              all others
+    anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
+
+`runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
+judged when it is registered and again when it is connected to: a name may lead elsewhere by then, so it is looked up
+once, and what was judged is what is connected to.
+"""
+
+import enum
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+
+import trio
+
+LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
+ADDRESSES_MAX = 16  # of one name; what more there are is not tried
+
+METADATA = frozenset(
+    map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
+)  # of Alibaba, Azure, Oracle, Amazon, Google; their others are link-local
+THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
+# What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
+CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+
+Address = IPv4Address | IPv6Address
+
+
+class Standing(enum.IntEnum):
+    """How near somebody is, or an address: who is nearer may name what is farther."""
+
+    OUTSIDE = 0
+    INSIDE = 1
+    """In a private network."""
+    LOOPBACK = 2
+    """On this machine."""
+    NEVER = 9
+
+
+present: ContextVar[Standing] = ContextVar("standing", default=Standing.OUTSIDE)
+"""Of whoever named what this task connects to; nobody said: the farthest."""
+
+
+@contextmanager
+def on_behalf_of(standing: Standing) -> Iterator[None]:
+    """What is connected to in here, by this task, is what somebody of that standing named."""
+    token = present.set(standing)
+    try:
+        yield
+    finally:
+        present.reset(token)
+
+
+def standing_of(peer: str | None) -> Standing:
+    """Of whoever speaks to us from there. None: a unix socket, or this very process."""
+    if peer is None:
+        return Standing.LOOPBACK
+    address = parse(peer)
+    standing = Standing.OUTSIDE if address is None else place_of(address)
+    return Standing.INSIDE if standing is Standing.NEVER else standing  # a neighbour's link-local address, for instance
+
+
+def place_of(address: Address) -> Standing:
+    """Where an address leads: NEVER, or how near somebody has to be to name it."""
+    inner = _inner(address)
+    if inner is not None:
+        return place_of(inner)
+    if address.is_loopback:
+        return Standing.LOOPBACK
+    if (
+        address in METADATA
+        or address.is_link_local
+        or address.is_multicast
+        or address.is_unspecified
+        or address.is_reserved
+        or address in THIS_NETWORK
+    ):
+        return Standing.NEVER
+    return Standing.OUTSIDE if address.is_global else Standing.INSIDE
+
+
+class Reach:
+    """What may be reached here. `networks`: as in `runner.worker_networks`."""
+
+    def __init__(self, networks: Sequence[str] = ()) -> None:
+        """Raises ValueError for what is no network."""
+        self._networks = [ip_network(each, strict=False) for each in networks]
+
+    def why_not(self, address: str, standing: Standing) -> str | None:
+        """Why somebody of that standing may not have us connect there; None when he may."""
+        parsed = parse(address)
+        if parsed is None:
+            return f"{address} is no address"
+        place = place_of(parsed)
+        if place is Standing.NEVER:
+            return f"{address} is link-local, of a cloud's metadata, multicast or reserved: no worker is there"
+        if self._networks:
+            inside = any((_inner(parsed) or parsed) in network for network in self._networks)
+            return None if inside else f"{address} is in none of runner.worker_networks"
+        if place <= standing:
+            return None
+        if place is Standing.LOOPBACK:
+            return (
+                f"{address} is the daemon's own machine, which only who registers from there may name; register at the"
+                " daemon's loopback address, or give the address that the worker is reached by from there"
+            )
+        return (
+            f"{address} is private, and the registration comes from a public address; list its network in"
+            " runner.worker_networks of the daemon, or register from inside"
+        )
+
+    def judge_host(self, host: str, standing: Standing) -> str | None:
+        """Of a URL, as far as it can be told without looking up its name."""
+        if parse(host) is None:
+            return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
+        return self.why_not(host, standing)
+
+    async def judge_name(self, host: str, standing: Standing) -> str | None:
+        """Of a URL, by all that is known of its name now. Waits LOOK_UP_S at most."""
+        if parse(host) is not None or _is_localhost(host):
+            return self.judge_host(host, standing)
+        with trio.move_on_after(LOOK_UP_S):
+            try:
+                found = await look_up(host, 0)
+            except OSError:
+                return None  # it may be there later: it is judged then
+            refused = [self.why_not(address, standing) for address in found]
+            return refused[0] if refused and all(refused) else None
+        return None
+
+
+async def look_up(host: str, port: int) -> list[str]:
+    """The addresses of a name, each once, in the order to try them. Raises OSError."""
+    rows = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
+
+
+def parse(host: str) -> Address | None:
+    """An address as it stands in a URL or a socket's name; None for a name."""
+    try:
+        return ip_address(host.strip("[]").partition("%")[0])
+    except ValueError:
+        return None
+
+
+def _is_localhost(host: str) -> bool:
+    name = host.rstrip(".").lower()
+    return name == "localhost" or name.endswith(".localhost")
+
+
+def _inner(address: Address) -> IPv4Address | None:
+    """The IPv4 address that an IPv6 address stands for."""
+    if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
+        return None
+    if any(address in network for network in CARRIERS):
+        return IPv4Address(address.packed[-4:])
+    return address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
