@@ -66,6 +66,10 @@ class StoreChanged(StoreAway):
     """Another store, or another life of it, answers. Nothing was sent to it: `look` at it first."""
 
 
+class StoreUnsettled(StoreAway):
+    """Daemons still tell the store what it forgot: it cannot say yet whose an id is, nor what is its latest content."""
+
+
 class StoreRefused(StoreError):
     """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
 

@@ -5,12 +5,14 @@ job survives, and whoever applies the journals in any order ends with the latest
 """
 
 import enum
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.api.find import once_noted
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.job import ChangeKind, State
@@ -29,6 +31,9 @@ class Kind(enum.Enum):
 WAITS = frozenset({State.WAITING, State.SCHEDULED, State.RETRYING})
 ALLOWED = {Kind.EDIT: WAITS, Kind.RUN_NOW: WAITS, Kind.RETRY: frozenset({State.FAILED, State.CANCELLED})}
 
+BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
+LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
+
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -36,11 +41,12 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     """Journal a change and return the job as it is then. `fields` of an EDIT: priority, eligible_at_ms, argument.
 
     Raises Problem 409 when its state does not allow it, or no more; 503 when the store has not applied it in time, but
-    will; JournalRefused, StoreAway, StoreRefused.
+    will, or somebody else changes it now; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
     """
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
-    revision = await parts.store.reserve_change(view.id)
+    began_s = trio.current_time()
+    view, revision = await _reserve(parts, view, kind)
     body = _frame(parts, view, kind, revision, fields)
     position = parts.journal.write(Lane.CHANGES, 1, body)
     with trio.CancelScope(shield=True):
@@ -53,7 +59,34 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
         raise Problem(409, f"job {view.id} cannot be {kind.value}: it was deleted, or its id was given to another")
     if after.revision == revision and after.missed:
         _refuse(after, kind)
+    if after.revision > revision and trio.current_time() - began_s > LAPSES_S:
+        detail = f"job {view.id} was changed by somebody else, while this change waited for the disk; look at it again"
+        raise Problem(409, detail)
     return after
+
+
+async def _reserve(parts: Parts, view: JobView, kind: Kind) -> tuple[JobView, int]:
+    """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
+
+    Raises Problem 409 or 503; StoreUnsettled, StoreAway, StoreRefused.
+    """
+    deadline_s = trio.current_time() + parts.config.cancel_s
+    while True:
+        ask = partial(parts.store.reserve_edit, view.id, view.revision)
+        revision = await once_noted(parts, parts.where(view.id), ask)
+        if revision:
+            return view, revision
+        if trio.current_time() >= deadline_s:
+            detail = f"job {view.id} is being changed by somebody else; try again"
+            raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
+        await trio.sleep(BUSY_S)
+        again = await parts.store.get_job(view.id)
+        if again is None:
+            raise Problem(409, f"job {view.id} cannot be {kind.value}: it was deleted")
+        if isinstance(again, JobView):
+            view = again
+        if view.state not in ALLOWED[kind]:
+            _refuse(view, kind)
 
 
 def _refuse(view: JobView, kind: Kind) -> NoReturn:

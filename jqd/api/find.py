@@ -1,36 +1,58 @@
 """Finding a job by its id, the daemon's or its pusher's own, wherever it is on its way."""
 
+from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import TypeVar
+
+import trio
+
 from jqd.api.parts import Parts
-from jqd.api.problems import RETRY_AFTER_S, Problem
+from jqd.api.problems import Problem
 from jqd.api.show import Coming
-from jqd.errors import StoreAway
+from jqd.errors import StoreAway, StoreUnsettled
 from jqd.job import NAME_LENGTH_MAX
 from jqd.jobid import IdParts, parse_id, partition_of_name
 from jqd.record import Lane
 from jqd.store import JobView, OnItsWay
 
+NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this daemon knows, that it was told all
+NOTED_POLL_S = 0.02
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
+
+
+T = TypeVar("T")
 
 
 async def resolve(parts: Parts, given: str) -> str:
     """The daemon's id of a job. Only the store knows whose a pusher's own id is.
 
-    Raises Problem 404, or 503 while the store is being told what it forgot; StoreAway, StoreRefused.
+    Raises Problem 404; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
     """
     if parse_id(given) is not None:
         return given
     if not 0 < len(given) <= NAME_LENGTH_MAX or not given.isprintable():
         raise not_found(given)
-    job_id = await parts.store.resolve(given)
-    if job_id is not None:
-        return job_id
-    if not parts.control.settled({partition_of_name(given, parts.partitions)}):
-        raise Problem(
-            503,
-            "the store is being told what it forgot, and cannot say yet whose id this is",
-            retry_after_s=RETRY_AFTER_S,
-        )
-    raise not_found(given)
+    where = {partition_of_name(given, parts.partitions)}
+    job_id = await once_noted(parts, where, partial(parts.store.resolve, given))
+    if job_id is None:
+        raise not_found(given)
+    return job_id
+
+
+async def once_noted(parts: Parts, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
+    """What the store answers, which it does not while it is told what it forgot.
+
+    It goes by its own note that this is over, so that no daemon's opinion is late; that note comes a moment after the
+    last daemon knows. Raises StoreUnsettled, and what `ask` raises.
+    """
+    deadline_s = trio.current_time() + NOTED_S
+    while True:
+        try:
+            return await ask()
+        except StoreUnsettled:
+            if not parts.control.settled(where) or trio.current_time() >= deadline_s:
+                raise
+        await trio.sleep(NOTED_POLL_S)
 
 
 async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | Coming:

@@ -1,6 +1,7 @@
 """Pushers' own job ids: the store agrees to them before anything is journaled, so that one id is one job everywhere."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -8,11 +9,12 @@ import trio
 from msgspec import Raw
 
 from jqd.api.batch import Batch, Refusal
+from jqd.api.find import once_noted
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.errors import StoreError
 from jqd.job import ChangeKind
-from jqd.jobid import homes_of
+from jqd.jobid import homes_of, partition_of_name
 from jqd.log import get_logger
 from jqd.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
 from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
@@ -46,7 +48,7 @@ def has_names(jobs: Sequence[PushedJob]) -> bool:
 
 
 async def agree(parts: Parts, batch: Batch) -> Agreed:
-    """Ask the store for the names in a batch. Raises StoreAway, StoreRefused: nothing is taken then."""
+    """Ask the store for the names in a batch. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
     verdicts = await _ask(parts, batch.jobs)
     agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     items = _items_decoder.decode(batch.array)
@@ -127,7 +129,9 @@ async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
     ]
     given: list[NameGiven] = []
     for at in range(0, len(wanted), NAMES_PER_CALL):
-        given += await parts.store.reserve_names(wanted[at : at + NAMES_PER_CALL])
+        some = wanted[at : at + NAMES_PER_CALL]
+        where = {partition_of_name(one.name, parts.partitions) for one in some}
+        given += await once_noted(parts, where, partial(parts.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 
 

@@ -116,7 +116,7 @@ class Membership:
         others = (m for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch)
         self._others_through = all(member.through for member in others)
         self._settled = answer.settled
-        self._tell()
+        self._tell(hurry=self.wants_settling)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
         """The store is another one, or says that our epoch was burnt: it must be looked at, and the seat taken anew.

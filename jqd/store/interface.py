@@ -58,7 +58,9 @@ class EdgeStore(Protocol):
     # ------------------------------------------------------------ what the store agrees to before it is journaled
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again. Raises StoreChanged.
+        """Give pushers' own ids to jobs. What is not applied in `name_reserve_s` is free again.
+
+        Raises StoreChanged, StoreUnsettled: whose an id is may stand in a journal only.
 
         Names in one call must differ. Who pushes the same content again while nothing was applied gets it again.
         """
@@ -77,6 +79,13 @@ class EdgeStore(Protocol):
         """A number for a change of that job: later than any fence and any change so far. Raises StoreChanged.
 
         It serves for other jobs of the same partition, too.
+        """
+        ...
+
+    async def reserve_edit(self, job_id: str, revision: int) -> int:
+        """A number for a change that is made of the content of that revision; 0 when it is not the latest any more.
+
+        0, too, while another change is about to come, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
         """
         ...
 
@@ -102,7 +111,10 @@ class EdgeStore(Protocol):
         ...
 
     async def resolve(self, name: str) -> str | None:
-        """The id that a pusher's own id stands for; None when none does. Raises StoreChanged as `get_job`."""
+        """The id that a pusher's own id stands for; None when none does.
+
+        Raises StoreChanged as `get_job`; StoreUnsettled when it may be one that is not told yet.
+        """
         ...
 
     async def list_jobs(

@@ -130,6 +130,12 @@ class JobMethods:
         """See Store. All jobs of a partition are numbered alike."""
         return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
+    async def reserve_edit(self, job_id: str, revision: int) -> int:
+        """See Store."""
+        ttl_ms = milliseconds(self._config.name_reserve_s)
+        answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
+        return codec.whole(self._keys, "fence", answer)
+
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         """See Store."""
         bound(outcomes)

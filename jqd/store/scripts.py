@@ -21,6 +21,7 @@ from jqd.errors import (
     StoreError,
     StoreMisplaced,
     StoreRefused,
+    StoreUnsettled,
     SysidTaken,
 )
 from jqd.store.keys import KINDS, Keys
@@ -164,6 +165,8 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         return PositionMismatch(message, stored=int(detail))
     if name == "JQD_STORE_CHANGED":
         return StoreChanged(f"{call}: another life of the store has begun: it was emptied, or found to be rolled back")
+    if name == "JQD_UNSETTLED":
+        return StoreUnsettled(f"{call}: the store is being told what it forgot, and cannot say yet what stands where")
     if name == "JQD_STALE_OWNER":
         return StaleOwner(f"{call}: our epoch was burnt (present: {detail}); stop all work and reserve a new one")
     if name == "JQD_SYSID_TAKEN":

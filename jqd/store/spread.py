@@ -91,6 +91,10 @@ class Spread:
         """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
 
+    async def reserve_edit(self, job_id: str, revision: int) -> int:
+        """See EdgeStore."""
+        return await self._one(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
+
     # ------------------------------------------------------------ one job, or those that are named
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from jqd.errors import StoreUnsettled
 from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
 from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
 from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name
@@ -15,7 +16,7 @@ class FakeChanges(FakeMembers):
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""
         await self._answer()
-        self._expect_life()
+        self._expect_settled()
         return [self._name(one) for one in wanted]
 
     def _name(self, one: NameWanted) -> NameGiven:
@@ -29,6 +30,8 @@ class FakeChanges(FakeMembers):
             until_ms = self._now_ms() + round(self._config.name_reserve_s * 1000)
             self._data.names[one.name] = Name(revision, job_id, until_ms, one.digest)
             self._data.notes["n", one.name] = self._now_ms()
+        else:
+            self._await_change(job_id, revision)
         return NameGiven(verdict, job_id, revision)
 
     def _verdict(self, row: Name | None, one: NameWanted) -> Verdict:
@@ -66,11 +69,35 @@ class FakeChanges(FakeMembers):
         self._expect_life()
         return self._next_fence()
 
+    async def reserve_edit(self, job_id: str, revision: int) -> int:
+        """See Store."""
+        await self._answer()
+        self._expect_settled()
+        entry = self._data.entries.get(job_id)
+        present, _, _ = self._data.generations.get(job_id, (0, 0, False))
+        awaited, until_ms = self._data.awaited.get(job_id, (0, 0))
+        about = awaited > present and until_ms > self._now_ms()
+        if entry is None or present != revision or about or self._awaits_newer(entry):
+            return 0
+        given = self._next_fence()
+        self._await_change(job_id, given)
+        return given
+
+    def _await_change(self, job_id: str, revision: int) -> None:
+        self._data.awaited[job_id] = revision, self._now_ms() + round(self._config.name_reserve_s * 1000)
+
+    def _expect_settled(self) -> None:
+        self._expect_life()
+        if self._data.settled != self._identity or not self._all_through():
+            raise StoreUnsettled("the store is being told what it forgot, and cannot say yet what stands where")
+
     async def resolve(self, name: str) -> str | None:
         """See Store."""
         await self._answer()
         self._expect_life()
         row = self._data.names.get(name)
+        if row is None:
+            self._expect_settled()
         return row.job_id if row else None
 
     def _began(self, job_id: str) -> int:
@@ -94,6 +121,8 @@ class FakeChanges(FakeMembers):
         entry.job = msgspec.structs.replace(job, change=None, copied=None)
         self._data.entries[job.id] = entry
         self._data.generations[job.id] = change.revision, max(generation, change.generation), not waits
+        if self._data.awaited.get(job.id, (0, 0))[0] <= change.revision:
+            self._data.awaited.pop(job.id, None)
 
     def _take_name(self, job: Job, change: Change) -> bool:
         row = self._data.names.get(job.name)

@@ -99,7 +99,15 @@ class FakeLooks(FakeChanges):
             if entry.job.name in data.names and data.names[entry.job.name].job_id == job_id:
                 del data.names[entry.job.name]
             data.cancelled.discard(job_id)
-            for rows in (data.tries, data.outcomes, data.results, data.generations, data.cancelled_to, data.deaths):
+            for rows in (
+                data.tries,
+                data.outcomes,
+                data.results,
+                data.generations,
+                data.awaited,
+                data.cancelled_to,
+                data.deaths,
+            ):
                 rows.pop(job_id, None)
 
     # ------------------------------------------------------------ handlers

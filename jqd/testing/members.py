@@ -78,6 +78,8 @@ class Data:
     names: dict[str, Name] = field(default_factory=dict)
     generations: dict[str, tuple[int, int, bool]] = field(default_factory=dict)
     """Id → revision, generation, whether that change came too late."""
+    awaited: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """Id → revision of a change that is about to come, until when it is waited for."""
     cancelled_to: dict[str, int] = field(default_factory=dict)
     asked: dict[str, str] = field(default_factory=dict)
     """Id → sysid that is to be told of a cancel."""

@@ -15,7 +15,7 @@ import trio
 
 from jqd.api import Api, ApiConfig, Parts
 from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, StoreAway
+from jqd.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.job import Fate, Job, Outcome, State
 from jqd.jobid import IdSource, parse_id
 from jqd.loops.endings import Endings
@@ -86,6 +86,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.views: dict[str, JobView] = {}
         self.away = False
+        self.unsettled = 0  # questions that it cannot answer yet
         self.knows_journals = True
         self.applied_id = ""
         self.dropped: list[str] = []
@@ -137,9 +138,15 @@ class FakeStore:
         self.changes += 1
         return self.changes
 
+    async def reserve_edit(self, job_id: str, revision: int) -> int:
+        return await self.reserve_change(job_id)
+
     async def resolve(self, name: str) -> str | None:
         await trio.lowlevel.checkpoint()
         self._check()
+        if self.unsettled:
+            self.unsettled -= 1
+            raise StoreUnsettled("the store is being told what it forgot")
         return self.names.get(name)
 
     async def list_jobs(

@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import trio
 
 from jqd.api.nesting import NESTING_MAX
 from jqd.job import Fate, State
@@ -220,17 +221,37 @@ async def test_a_change_that_is_not_applied_in_time_is_recorded(edge):
 
 async def test_a_job_that_starts_while_it_is_changed(edge, monkeypatch):
     job_id = await edge.push(argument="old")
-    real = edge.whole.reserve_change
+    real = edge.whole.reserve_edit
 
-    async def late(wanted: str) -> int:
+    async def late(wanted: str, seen: int) -> int:
         await edge.claim()
-        revision: int = await real(wanted)
+        revision: int = await real(wanted, seen)
         return revision
 
-    monkeypatch.setattr(edge.whole, "reserve_change", late)
+    monkeypatch.setattr(edge.whole, "reserve_edit", late)
     told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"}, accept=JSON)
     assert told.status == 409
     assert "running" in told.body["detail"]
+
+
+async def test_of_two_changes_at_once_neither_is_lost(edge, autojump_clock):
+    """Each is the whole job once more: made of what the other has changed already, it brought that back."""
+    job_id = await edge.push(argument="old")
+    async with trio.open_nursery() as nursery:
+        for body in ({"argument": "new"}, {"priority": 7}):
+            nursery.start_soon(edge.call, "PATCH", f"/v1/jobs/{job_id}", body)
+    view = await edge.whole.get_job(job_id)
+    assert (view.argument, view.priority) == (msgspec.msgpack.encode("new"), 7)
+
+
+async def test_a_change_is_not_made_while_another_does_not_come(edge, autojump_clock):
+    job_id = await edge.push(argument="old")
+    assert await edge.whole.reserve_edit(job_id, 0) > 0  # its daemon's disk stands still
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"}, accept=JSON)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert "being changed by somebody else" in told.body["detail"]
+    edge.clock.advance(31)
+    assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"})).status == 200
 
 
 async def test_a_job_that_is_gone_once_it_is_changed(edge, monkeypatch):

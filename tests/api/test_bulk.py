@@ -134,17 +134,17 @@ async def test_what_somebody_else_changed_meanwhile_is_not_counted(edge, monkeyp
 async def test_an_error_half_way_says_what_was_done(edge, monkeypatch, error):
     for _ in range(6):
         await edge.ended(Fate.FAILED)
-    real, calls = edge.whole.reserve_change, 0
+    real, calls = edge.whole.reserve_edit, 0
 
-    async def fail(wanted: str) -> int:
+    async def fail(wanted: str, seen: int) -> int:
         nonlocal calls
         calls += 1
         if calls > 5:
             raise error
-        revision: int = await real(wanted)
+        revision: int = await real(wanted, seen)
         return revision
 
-    monkeypatch.setattr(edge.whole, "reserve_change", fail)
+    monkeypatch.setattr(edge.whole, "reserve_edit", fail)
     told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"}, accept=JSON)
     assert told.status == (503 if isinstance(error, StoreAway) else 507)
     assert told.headers["retry-after"] == "1"
@@ -228,6 +228,7 @@ async def test_without_a_journal_nothing_is_promised(edge):
 async def test_one_named_job_that_cannot_be_looked_at_stops_the_request(edge):
     await edge.push(job_id="a")
     edge.control.calm = False
+    await edge.whole.reserve_sysid("d2", True, through=False)
     told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ["a", "nobody's"]})
     assert told.status == 503, "whose that id is nobody can say while the store is told what it forgot"
     assert edge.journal.cancels() == []

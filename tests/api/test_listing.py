@@ -171,9 +171,13 @@ async def test_an_own_id_is_on_its_way_though_jobs_with_later_ids_have_come(edge
 
 async def test_nobody_can_say_whose_an_own_id_is_while_the_store_is_told_what_it_forgot(edge):
     edge.control.calm = False
+    edge.store.unsettled = 1_000
     told = await edge.call("GET", "/v1/jobs/own")
     assert (told.status, told.headers["retry-after"]) == (503, "1")
     edge.control.calm = True
+    told = await edge.call("GET", "/v1/jobs/own")
+    assert told.status == 503, "it is waited for a second, not for ever"
+    edge.store.unsettled = 3
     assert (await edge.call("GET", "/v1/jobs/own")).status == 404
 
 

@@ -172,6 +172,25 @@ async def test_a_replaced_job_can_be_cancelled(edge):
 # ------------------------------------------------------------ several daemons, or a slow one
 
 
+async def test_no_id_is_given_nor_content_changed_while_the_store_is_told_what_it_forgot(edge):
+    """A daemon may have a job under that id, or a later content, to tell: two jobs would stand under one id."""
+    other = await edge.push(argument="old")
+    teller = await edge.whole.reserve_sysid("d2", True, through=False)
+    edge.control.calm = False
+    frames = len(edge.journal.frames)
+    told = await edge.call("POST", "/v1/jobs", JOB)
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert "the store is being told what it forgot" in told.body["detail"]
+    for method, path, body in (("PATCH", "", {"argument": "new"}), ("POST", "/run-now", {})):
+        assert (await edge.call(method, f"/v1/jobs/{other}{path}", body)).status == 503
+    assert len(edge.journal.frames) == frames
+    await edge.push()  # under an id of ours: nobody can have given it
+    assert edge.owner is not None
+    await edge.whole.renew_sysid(edge.owner, through=True)
+    await edge.whole.renew_sysid(teller, through=True, settle=True)
+    assert (await push(edge, JOB))[0] == 201
+
+
 async def reserve_elsewhere(edge: Whole, journaled: bool) -> NameGiven:
     """While our disk stands still our reservations run out, and another daemon gets the name for another content."""
     edge.clock.advance(31)

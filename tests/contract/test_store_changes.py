@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from jqd.errors import StoreChanged
+from jqd.errors import StoreChanged, StoreUnsettled
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.record import cancel_of
 from jqd.store import NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
@@ -19,6 +19,13 @@ async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, repla
     """Whether this content of the job may be acknowledged under the name "mine"."""
     (stands,) = await bench.store.confirm_names([NameJournaled("mine", job.id, digest, revision, replaces)])
     return stands
+
+
+@pytest.fixture
+async def store_bench(store_bench: StoreBench) -> StoreBench:
+    """A store that nobody ever used has nothing to be told: it gives names at once."""
+    await store_bench.store.look(fresh=True)
+    return store_bench
 
 
 async def ask(bench: StoreBench, job_id: str, digest: str = "d1", name: str = "mine", replace: bool = False) -> Any:
@@ -163,6 +170,7 @@ async def test_an_emptied_store_agrees_to_nothing(store_bench: StoreBench) -> No
     for call in (
         lambda: ask(store_bench, "X"),
         lambda: store_bench.store.reserve_change("X"),
+        lambda: store_bench.store.reserve_edit("X", 0),
         lambda: store_bench.store.resolve("a"),
     ):
         await store_bench.store.look(fresh=False)
@@ -171,7 +179,52 @@ async def test_an_emptied_store_agrees_to_nothing(store_bench: StoreBench) -> No
             await call()
 
 
+async def test_no_name_is_given_while_the_store_is_told_what_it_forgot(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    one, two = await store_bench.join("one"), await store_bench.store.reserve_sysid("two", True, through=False)
+    store, revision = store_bench.store, (await store_bench.view(job)).revision
+    for through in (False, True):
+        for call in (
+            lambda: ask(store_bench, "X", name="yours"),
+            lambda: store.reserve_edit(job.id, revision),
+            lambda: store.resolve("yours"),
+        ):
+            with pytest.raises(StoreUnsettled):
+                await call()
+        assert await store.resolve("mine") == job.id
+        await store.renew_sysid(two, through=not through)  # and nobody has noted yet that all are
+    await store.renew_sysid(two, through=True)
+    await store.renew_sysid(one, through=True, settle=True)
+    assert (await ask(store_bench, "X", name="yours")).verdict is Verdict.NEW
+
+
 # ---------------------------------------------------------------- changes
+
+
+async def test_a_change_is_made_of_the_latest_content_and_one_at_a_time(store_bench: StoreBench) -> None:
+    job, store = await store_bench.push(), store_bench.store
+    assert await store.reserve_edit("no-such-job", 0) == 0
+    first = await store.reserve_edit(job.id, 0)
+    assert first > 0
+    assert await store.reserve_edit(job.id, 0) == 0, "somebody else changes it"
+    await store_bench.add(changed(job, first, ChangeKind.EDIT))
+    assert await store.reserve_edit(job.id, 0) == 0, "it is another by now"
+    assert await store.reserve_edit(job.id, first) > first
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert await store.reserve_edit(job.id, first) > first, "that one never came"
+
+
+@pytest.mark.parametrize("journaled", [False, True])
+async def test_no_change_is_made_of_a_content_that_is_being_replaced(store_bench: StoreBench, journaled: bool) -> None:
+    job, store = await push_named(store_bench), store_bench.store
+    seen = (await store_bench.view(job)).revision
+    given = await ask(store_bench, "X", "d2", replace=True)
+    if journaled:
+        await store.confirm_names([NameJournaled("mine", job.id, "d2", given.revision, replaces=True)])
+        store_bench.clock.advance(TTL_MS / 1000 + 1)  # it was acknowledged: it will come
+    assert await store.reserve_edit(job.id, seen) == 0
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
+    assert await store.reserve_edit(job.id, given.revision) > 0
 
 
 async def test_a_waiting_job_is_replaced_where_it_waits(store_bench: StoreBench) -> None:

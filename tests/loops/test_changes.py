@@ -11,10 +11,11 @@ import msgspec
 import pytest
 import trio
 
+from jqd.errors import StoreAway
 from jqd.job import ChangeKind, Held
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_jobs
-from jqd.store import JobView, Owner
+from jqd.store import JobView, NameGiven, NameWanted, Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from tests.loops.house import House, TrioClock, until
@@ -123,6 +124,38 @@ async def test_nobody_claims_while_a_member_has_changes_to_tell(autojump_clock: 
         changes.set()
         owner = await pusher.membership.wait_claimable()
         assert contents(await claim(pusher, owner)) == [NEW]
+
+
+async def test_a_name_stands_for_no_second_job_while_a_member_has_the_first_to_tell(autojump_clock: None) -> None:
+    async with two_daemons() as (pusher, editor):
+        ids = editor.journal.ids.take(1)
+        (given,) = await editor.store.reserve_names([NameWanted("mine", ids.first, "digest", False)])
+        head = Head(ids.first, 1, {}, {0: (given.job_id, given.revision, given.revision, ChangeKind.NEW)})
+        body = encode_jobs(head, msgspec.msgpack.encode([{"name": "a", "job_id": "mine"}]))
+        await editor.journal.wsync(editor.journal.write(Lane.CHANGES, 1, body))
+        await editor.lanes[Lane.CHANGES].wait_caught_up(editor.journal.end)
+        changes = hold_up(editor, Lane.CHANGES)
+        pusher.store.restart(None)
+        pusher.store.wipe()
+        refused = 0  # times
+
+        async def again() -> NameGiven | None:
+            nonlocal refused
+            try:
+                (one,) = await pusher.store.reserve_names([NameWanted("mine", "another", "digest", False)])
+            except StoreAway:
+                refused += 1
+                return None
+            return one
+
+        for _ in range(30):
+            assert await again() is None, "whose it is stands in the other's journal"
+            await trio.sleep(1)
+        changes.set()
+        while (told := await again()) is None:
+            await trio.sleep(0.1)
+        assert told.job_id == given.job_id
+        assert refused >= 30
 
 
 async def test_who_joins_a_settled_store_brings_changes_before_what_they_change(autojump_clock: None) -> None:

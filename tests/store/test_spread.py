@@ -352,6 +352,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "delete_dead": lambda cluster, job_id: cluster.spread.delete_dead([cluster.pushed[0], job_id]),
     "drop_result": lambda cluster, job_id: cluster.spread.drop_result(job_id),
     "reserve_change": lambda cluster, job_id: cluster.spread.reserve_change(job_id),
+    "reserve_edit": lambda cluster, job_id: cluster.spread.reserve_edit(job_id, 0),
     "resolve": lambda cluster, job_id: cluster.spread.resolve(name_in(1)),
     "reserve_names": lambda cluster, job_id: cluster.spread.reserve_names(
         [wanted(cluster, name_in(0)), wanted(cluster, name_in(1))]

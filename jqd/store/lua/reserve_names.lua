@@ -1,18 +1,19 @@
 #!lua
 -- Gives pushers' own ids to jobs that are about to be journaled. Unconfirmed (no such job came), a name is free again
--- after a while, and at once for whoever pushes the same content.
+-- after a while, and at once for whoever pushes the same content. None is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys now members life
+--@include fail keys now members life settled
 local now_ms, now_us = clock(ARGV[1])
-local ttl_ms = number(ARGV[3], 'ttl_ms')
+local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 4
 
-expect('names', 'fence', 'life', 'tomb')
-expect_life(ARGV[2])
+expect('names', 'fence', 'life', 'tomb', 'members', 'generation')
+expect_life(identity)
+expect_settled(identity)
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
@@ -44,6 +45,9 @@ for at = FIRST, #ARGV, FIELDS do
     if what == 'new' then
       redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
       redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
+    else
+      -- Who edits what stands there would bring it back.
+      redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms))
     end
   end
   table.insert(answer, what)

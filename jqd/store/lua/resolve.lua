@@ -3,11 +3,16 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, name
 -- Returns  id, or nil: nobody gave that name to a job, or the job is deleted
--- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
--- Cost     O(1)
---@include fail keys life
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: it may have been given, JQD_WRONG_TYPE, JQD_BAD_VALUE
+-- Cost     O(members)
+--@include fail keys now members life settled
 
-expect('names', 'life')
-expect_life(ARGV[2])
-local row = redis.call('HGET', K.names, ARGV[3])
+local identity, name = ARGV[2], ARGV[3]
+
+expect('names', 'life', 'members')
+expect_life(identity)
+local row = redis.call('HGET', K.names, name)
+if not row then
+  expect_settled(identity)
+end
 return row and row:match('^%d+ (%S+) ')

@@ -1,10 +1,11 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
 -- Needs keys, fail, pages, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
--- Field "c<id>": up to which generation it was cancelled.
+-- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row); drop_changes(ids); apply_change(one, now_ms).
+-- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
+-- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids); apply_change(one, now_ms).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
 local function changed(id)
@@ -43,6 +44,16 @@ local function awaits_newer(id, row)
   return named == id and until_ms == '0' and tonumber(given) > changed(id)
 end
 
+local function await_change(id, revision, until_ms)
+  redis.call('HSET', K.generation, 'e' .. id, digits(revision) .. ':' .. digits(until_ms))
+end
+
+local function is_awaited(id, now_ms)
+  local row = has_changes and redis.call('HGET', K.generation, 'e' .. id) or ''
+  local revision, until_ms = row:match('^(%d+):(%d+)$')
+  return revision and tonumber(revision) > changed(id) and tonumber(until_ms) > now_ms
+end
+
 -- Of jobs that are deleted: their names are free again.
 local function drop_changes(ids)
   if not has_changes then
@@ -54,7 +65,7 @@ local function drop_changes(ids)
     if name and name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') == id then
       redis.call('HDEL', K.names, name)
     end
-    redis.call('HDEL', K.generation, id, 'c' .. id)
+    redis.call('HDEL', K.generation, id, 'c' .. id, 'e' .. id)
   end
 end
 
@@ -253,6 +264,10 @@ local function apply_change(one, now_ms)
   redis.call('HSET', K.jobs, id, one.row)
   generation = digits(math.max(generation, one.generation))
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (waits and '' or '!'))
+  local awaited = redis.call('HGET', K.generation, 'e' .. id)
+  if awaited and (tonumber(awaited:match('^%d+')) or 0) <= one.revision then
+    redis.call('HDEL', K.generation, 'e' .. id)
+  end
   has_changes = true
   return row and 0 or 1
 end

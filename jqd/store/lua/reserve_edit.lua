@@ -1,0 +1,24 @@
+#!lua
+-- Gives a number to a change that is the whole job as somebody saw it, with something else in it: only while the job still is as
+-- he saw it, and nobody else is about to change it. Else what came meanwhile would be gone again.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
+--          not come, id, revision of the content that was seen
+-- Returns  revision; 0 when the job is another by now, or is just being changed
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Cost     O(1)
+--@include fail keys now order pages holder move early members life settled change
+local now_ms, now_us = clock(ARGV[1])
+local identity, ttl_ms = ARGV[2], number(ARGV[3], 'ttl_ms')
+local id, seen = ARGV[4], number(ARGV[5], 'seen')
+
+expect('fence', 'life', 'members', 'generation', 'jobs', 'names')
+expect_life(identity)
+expect_settled(identity)
+local row = redis.call('HGET', K.jobs, id)
+if not row or changed(id) ~= seen or awaits_newer(id, row) or is_awaited(id, now_ms) then
+  return '0'
+end
+local revision = next_fence(now_us)
+await_change(id, revision, now_ms + ttl_ms)
+return digits(revision)
