@@ -173,6 +173,7 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion and
     StoreUnsafe before anything is accepted.
     """
+    share_out(open_files_max(), partitions=len(config.store.parts()))
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not config.store.is_own:
         await _look_at_all(config.store.parts())
