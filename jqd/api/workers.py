@@ -13,13 +13,17 @@ from jqd.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.runner import Worker
 
 
+ANY = "*"  # for `jobs`: every jobtype there is and will be
+
+
 class Registration(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /v1/workers`."""
 
     name: str
     max_jobs: int
     url: str | None = None
-    jobs: list[str] | None = None
+    jobs: list[str] | str | None = None
+    """Required, but said so in our own words: a worker that takes everything takes others' jobs, too."""
     batch: int | None = None
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
@@ -34,7 +38,7 @@ async def register(parts: Parts, request: Request) -> Response:
     worker = parts.workers.register(
         name=card.name,
         url=card.url,
-        jobs=card.jobs,
+        jobs=_jobtypes(card.jobs),
         max_jobs=card.max_jobs,
         batch=card.batch,
         priority_min=card.priority_min,
@@ -62,6 +66,17 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
     return Response(204)
 
 
+def _jobtypes(jobs: list[str] | str | None) -> list[str] | None:
+    """None for any. Raises Problem 422 when it is not said."""
+    if jobs == ANY:
+        return None
+    if jobs is None or isinstance(jobs, str):
+        what = "jobs is required" if jobs is None else f"jobs is a list, not {jobs[:64]!r}"
+        detail = f'{what}: name the jobtypes that this worker can run, like ["mail"], or say "{ANY}" for every one'
+        raise field_problem("/jobs", detail)
+    return jobs
+
+
 def read_card(request: Request, kind: Any) -> Any:
     """The body as `kind`. Raises Problem 400, 415 or 422."""
     value = read_value(request)
@@ -78,7 +93,7 @@ def _row(worker: Worker) -> dict[str, Any]:
         "worker_id": worker.id,
         "name": worker.name,
         "url": worker.url,
-        "jobs": None if worker.jobs is None else list(worker.jobs),
+        "jobs": ANY if worker.jobs is None else list(worker.jobs),
         "max_jobs": worker.max_jobs,
         "batch": worker.batch,
         "priority_min": worker.priority_min,

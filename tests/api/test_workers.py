@@ -6,7 +6,7 @@ import pytest
 
 from tests.api.fakes import JSON, MSGPACK, Edge
 
-CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs"}
+CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs", "jobs": ["mail"]}
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def edge() -> Edge:
 
 
 async def test_a_worker_registers_is_listed_and_leaves(edge):
-    card = {**CARD, "jobs": ["mail"], "batch": 4, "priority_min": -5, "priority_max": 5}
+    card = {**CARD, "batch": 4, "priority_min": -5, "priority_max": 5}
     told = await edge.call("POST", "/v1/workers", card)
     assert told.status == 201
     worker_id = told.body["worker_id"]
@@ -63,7 +63,22 @@ async def test_a_ttl_is_repeated_with_the_id(edge):
 
 
 async def test_a_worker_without_url_pulls(edge):
-    assert (await edge.call("POST", "/v1/workers", {"name": "w", "max_jobs": 1})).status == 201
+    assert (await edge.call("POST", "/v1/workers", {"name": "w", "max_jobs": 1, "jobs": ["mail"]})).status == 201
+
+
+@pytest.mark.parametrize("missing", [{}, {"jobs": None}])
+async def test_who_takes_every_jobtype_says_so(edge, missing):
+    card = {key: value for key, value in CARD.items() if key != "jobs"}
+    told = await edge.call("POST", "/v1/workers", {**card, **missing})
+    assert told.status == 422
+    for part in ("jobs is required", '["mail"]', 'say "*" for every one'):
+        assert part in told.body["detail"]
+    assert edge.workers.list() == []
+    assert (await edge.call("POST", "/v1/workers", {**card, "jobs": "*"})).status == 201
+    (worker,) = edge.workers.list()
+    assert worker.takes("anything", 0)
+    (row,) = (await edge.call("GET", "/v1/workers")).body["workers"]
+    assert row["jobs"] == "*", "what is told can be said again"
 
 
 @pytest.mark.parametrize(
