@@ -52,7 +52,8 @@ def test_clocks_and_the_environment_have_one_door(path: Path) -> None:
     text = path.read_text()
     if path.name != "clock.py":
         assert not re.search(r"^\s*(import time|from time import)", text, re.MULTILINE)
-    if path != ROOT / "jqd" / "config.py":
+    # The SDK knows nothing of the daemon, so it has a door of its own.
+    if path not in (ROOT / "jqd" / "config.py", ROOT / "jqd" / "client" / "environ.py"):
         assert not re.search(r"os\.(environ|getenv)", text)
     assert not re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE), "trio only"
 

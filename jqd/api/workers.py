@@ -12,7 +12,6 @@ from jqd.api.show import iso
 from jqd.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.runner import Worker
 
-
 ANY = "*"  # for `jobs`: every jobtype there is and will be
 
 

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from jqd.cli.exits import Usage
 from jqd.cli.render import Output
-from jqd.client import URL_DEFAULT, Client
+from jqd.client import Client, daemon_url
 from jqd.errors import ConfigError
 
 # Not config's: importing the daemon's configuration takes several times as long as a push.
@@ -30,7 +30,7 @@ class Common:
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a URL that is none."""
         try:
-            return Client(self.url or URL_DEFAULT, token=self.token or None)
+            return Client(self.url or daemon_url(), token=self.token or None)
         except ConfigError as error:
             raise Usage(str(error)) from error
 

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from jqd import log
 from jqd.cli.exits import Exit, Usage
-from jqd.client import URL_DEFAULT
+from jqd.client import URL_DEFAULT, daemon_url
 from jqd.config import Config, child_environment, environment, load, seconds, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.errors import ConfigError
@@ -149,7 +149,7 @@ async def worker(
         await serve_worker(
             load_app(target),  # looks in the current directory first
             bind=bind,
-            daemons=daemon or [environment("JQD_URL") or URL_DEFAULT],
+            daemons=daemon or [daemon_url()],
             concurrency=concurrency,
             name=name,
             advertise=advertise,

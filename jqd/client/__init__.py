@@ -1,6 +1,7 @@
 """The pusher's SDK. It imports nothing of the daemon."""
 
-from jqd.client.client import TIMEOUT_S_DEFAULT, URL_DEFAULT, Client
+from jqd.client.client import TIMEOUT_S_DEFAULT, Client
+from jqd.client.environ import URL_DEFAULT, daemon_url
 from jqd.client.errors import (
     Conflict,
     Forbidden,
@@ -8,6 +9,8 @@ from jqd.client.errors import (
     ItemError,
     JobFailed,
     JqdClientError,
+    LessSafe,
+    NoResult,
     NotFound,
     PartlyPushed,
     TimedOut,
@@ -32,10 +35,13 @@ __all__ = [
     "JobFailed",
     "JobInfo",
     "JqdClientError",
+    "LessSafe",
+    "NoResult",
     "NotFound",
     "PartlyPushed",
     "TimedOut",
     "TooLarge",
     "Unavailable",
     "Unreachable",
+    "daemon_url",
 ]

@@ -5,8 +5,9 @@ with Client("http://127.0.0.1:7420") as client:
     print(client.result(job_id, wait=60))
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import queue
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Self
@@ -14,37 +15,53 @@ from typing import Any, Self
 import httpx2
 import msgspec
 
-from jqd.client.errors import Conflict, ItemError, JobFailed, JqdClientError, PartlyPushed, TimedOut
-from jqd.client.http import Http, encode, item_errors, job_path, odd, query
+from jqd.client.environ import daemon_token, daemon_url
+from jqd.client.errors import (
+    Conflict,
+    ItemError,
+    JobFailed,
+    JqdClientError,
+    LessSafe,
+    NoResult,
+    PartlyPushed,
+    TimedOut,
+    Unavailable,
+    Unreachable,
+)
+from jqd.client.http import Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.clock import Clock, SystemClock
 
-URL_DEFAULT = "http://127.0.0.1:7420"
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
 PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
 PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
 WAITERS_MAX = 16  # requests of one `wait` at once
+ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
 class Client(Manage):
     """Talks to one daemon.
 
-    `timeout_s`: for one answer, on top of what a call asks the daemon to wait. `token`: sent as a bearer token.
+    `url`: without it `JQD_URL` and `JQD_TOKEN` say which, else it is the one on this machine. `timeout_s`: for one
+    answer, on top of what a call asks the daemon to wait. `token`: sent as a bearer token. A client may be made before
+    a process forks, and is used on both sides: the child makes connections of its own (not with a `transport`).
     Every method raises `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
     """
 
     def __init__(
         self,
-        url: str = URL_DEFAULT,
+        url: str | None = None,
         *,
         timeout_s: float = TIMEOUT_S_DEFAULT,
         token: str | None = None,
         transport: httpx2.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
+        if url is None:
+            url, token = daemon_url(), token or daemon_token()
         self._http = Http(url, timeout_s=timeout_s, token=token, transport=transport)
         self._clock = clock or SystemClock()
         self.url = self._http.url
@@ -83,8 +100,9 @@ class Client(Manage):
 
         `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: seconds one attempt may take.
         `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once, and
-        only then a push whose connection broke is repeated. `run_at` (aware datetime, Unix seconds or ISO 8601) and
-        `delay` (seconds): not before. What is left out the daemon decides.
+        only then a push whose connection broke is repeated. With `replace` it is not: a second time would run the job
+        a second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay` (seconds): not before. What is
+        left out the daemon decides. Raises `LessSafe` when the job was taken, but is less safe than `ack` asks for.
         """
         told = job_map(
             name,
@@ -99,12 +117,12 @@ class Client(Manage):
             replace=replace,
             tags=tags,
         )
-        answer = self._http.call(
-            "POST", "/v1/jobs", body=encode(told), params=query(ack=ack), repeatable=job_id is not None
-        )
+        answer = self._send(encode(told), query(ack=ack), [told])
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)
+        if reached := _less(ack, answer.body):
+            raise LessSafe(_how_safe(f"job {given} was", ack, reached), job_ids=[given], ack=reached)
         return given
 
     def push_many(
@@ -113,16 +131,18 @@ class Client(Manage):
         """Push many jobs, each a map with the parameters of `push` by name; answers their ids in the same order.
 
         Long lists go in several requests. Raises `PartlyPushed` when some jobs were taken and others not; with
-        `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why.
+        `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why. Raises `LessSafe`
+        when all were taken, but some are less safe than `ack` asks for.
         """
         listed = list(jobs)
         encoded = [encode(listed_job(index, job)) for index, job in enumerate(listed)]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
+        least: str | None = None
         for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):
-            repeatable = all(job.get("job_id") is not None for job in listed[start:stop])
             try:
-                ids, refused = self._push_list(encoded[start:stop], repeatable, query(ack=ack, atomic=atomic or None))
+                params = query(ack=ack, atomic=atomic or None)
+                ids, refused, reached = self._push_list(encoded[start:stop], params, listed[start:stop], ack)
             except JqdClientError as error:
                 if not any(job_ids):
                     raise
@@ -131,8 +151,11 @@ class Client(Manage):
                 raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
             job_ids += ids
             errors += [_of_all(error, start) for error in refused]
+            least = reached or least
         taken = [job_id for job_id in job_ids if job_id is not None]
         if len(taken) == len(job_ids) and not errors:
+            if least is not None:
+                raise LessSafe(_how_safe("some of the jobs were", ack, least), job_ids=taken, ack=least)
             return taken
         first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
         raise PartlyPushed(
@@ -140,22 +163,40 @@ class Client(Manage):
         )
 
     def _push_list(
-        self, encoded: Sequence[bytes], repeatable: bool, params: dict[str, str]
-    ) -> tuple[list[str | None], list[ItemError]]:
-        body = encode([msgspec.Raw(job) for job in encoded])
-        answer = self._http.call("POST", "/v1/jobs", body=body, params=params, repeatable=repeatable)
+        self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]], ack: Ack | None
+    ) -> tuple[list[str | None], list[ItemError], str | None]:
+        """Ids, what was refused, and the level of safety where it is less than `ack`."""
+        answer = self._send(encode([msgspec.Raw(job) for job in encoded]), params, jobs)
         told = answer.body if isinstance(answer.body, dict) else {}
         job_ids = told.get("job_ids")
         if not isinstance(job_ids, list) or len(job_ids) != len(encoded):
             raise odd("a push of many jobs", answer)
         if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
             raise odd("a push of many jobs", answer)
-        return job_ids, item_errors(told.get("errors"))
+        return job_ids, item_errors(told.get("errors")), _less(ack, told)
+
+    def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
+        """A push, repeated when no answer came and twice counts as once."""
+        named = all(job.get("job_id") is not None for job in jobs)
+        replaces = any(job.get("replace") for job in jobs)
+        try:
+            return self._http.call("POST", "/v1/jobs", body=body, params=params, repeatable=named and not replaces)
+        except Unreachable as error:
+            if not (error.sent and replaces):
+                raise
+            message = (
+                f"{error}; it is not sent again, for replace would then count twice: look how the job stands (get)"
+            )
+            raise Unreachable(message, sent=True) from error
 
     # ------------------------------------------------------------ look and wait
 
     def get(self, job_id: str, wait: float | None = None) -> JobInfo:
         """How the job stands; with `wait`, once it has ended or after so many seconds. Raises NotFound."""
+        return self._get(job_id, wait)[0]
+
+    def _get(self, job_id: str, wait: float | None) -> tuple[JobInfo, bool]:
+        """How the job stands, and whether it was told of a result: it is of jobs with `keep_result`, and no others."""
         until_s = self._clock.mono_s() + (wait or 0.0)
         while True:
             asked_s = self._clock.mono_s()
@@ -169,29 +210,37 @@ class Client(Manage):
                 raise JqdClientError(f"job {job_id}: {error}", status=answer.status) from error
             now_s = self._clock.mono_s()
             if info.ended or now_s >= until_s:
-                return info
+                return info, "result" in answer.body
             if now_s - asked_s < POLL_S_MIN:
                 # It should have waited; without this a daemon that does not would be asked in a tight loop.
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
 
     def result(self, job_id: str, wait: float | None = None, consume: bool = False) -> Any:
-        """The job's result; None when it kept none or dropped it. `consume`: the daemon drops it with this call.
+        """What the job's worker returned. `consume`: the daemon drops it then; without, it does after some time.
 
-        Raises `TimedOut` when the job has not ended (after `wait` seconds), `JobFailed` when it failed or was
-        cancelled, `NotFound`.
+        None is what the worker returned, or stands for what was dropped before. Raises `NoResult` when the job was
+        pushed without `keep_result`, `TimedOut` when it has not ended (after `wait` seconds), `JobFailed` when it
+        failed or was cancelled, `NotFound`. A result is read first and dropped second, so that no lost answer loses
+        it; of two who consume it at the same moment both may get it.
         """
-        info = self.get(job_id, wait)
+        info, kept = self._get(job_id, wait)
         if not info.ended:
             waited = f" after {wait:g} s" if wait else ""
             raise TimedOut(f"job {job_id} ({info.name}) is still {info.state}{waited}", pending=[job_id])
         if not info.succeeded:
             raise JobFailed(f"job {job_id} ({info.name}) {_ending(info)}", info=info)
-        if info.result is not None and not consume:
-            return info.result
-        answer = self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=consume or None))
-        if not isinstance(answer.body, dict):
-            raise odd("a question for a result", answer)
-        return answer.body.get("result")
+        if not kept:
+            raise NoResult(
+                f"job {job_id} ({info.name}) has succeeded, but was pushed without keep_result=True, "
+                "so nobody kept what it returned"
+            )
+        if consume and info.result is not None:
+            try:
+                self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=True))
+            except (Unreachable, TimedOut, Unavailable):
+                # We have it. Where the daemon did not hear that, it drops it by itself after a while.
+                return info.result
+        return info.result
 
     def wait(self, job_ids: Iterable[str], timeout: float | None = None) -> list[JobInfo]:
         """Wait until all jobs have ended; answers them in the same order. `timeout`: seconds for all, None for ever.
@@ -211,12 +260,7 @@ class Client(Manage):
                 if info.ended or until_s is not None:
                     return info
 
-        pool = ThreadPoolExecutor(min(WAITERS_MAX, len(listed)), thread_name_prefix="jqd-wait")
-        try:
-            infos = list(pool.map(wait_one, listed))
-        finally:
-            # After an error the rest is not asked for; requests under way end by their own timeout.
-            pool.shutdown(wait=False, cancel_futures=True)
+        infos = _side_by_side(wait_one, listed, WAITERS_MAX)
         pending = [info.job_id for info in infos if not info.ended]
         if pending:
             message = f"{len(pending)} of {len(listed)} jobs have not ended after {timeout:g} s, {pending[0]} for one"
@@ -253,6 +297,57 @@ class Client(Manage):
         answer = self._http.call("GET", "/readyz", accept=(503,))
         told = answer.body if isinstance(answer.body, dict) else {"detail": answer.body}
         return {"ready": answer.status == 200} | told
+
+
+def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
+    """What `ask` answers for each, in order. Raises the first error met; the rest is not asked for then.
+
+    The threads are daemon ones: after an error, or a Ctrl-C, nobody waits for those who still do. A pool of
+    `concurrent.futures` would keep the process until the last request has ended.
+    """
+    todo, answers = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, JobInfo | BaseException]]()
+    stop = threading.Event()
+    for index in range(len(job_ids)):
+        todo.put(index)
+
+    def work() -> None:
+        while not stop.is_set():
+            try:
+                index = todo.get_nowait()
+            except queue.Empty:
+                return
+            try:
+                answers.put((index, ask(job_ids[index])))
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it was asked for
+                answers.put((index, error))
+                return
+
+    for number in range(min(threads, len(job_ids))):
+        threading.Thread(target=work, name=f"jqd-wait-{number}", daemon=True).start()
+    found: dict[int, JobInfo] = {}
+    try:
+        while len(found) < len(job_ids):
+            index, answer = answers.get()
+            if isinstance(answer, BaseException):
+                raise answer
+            found[index] = answer
+    finally:
+        stop.set()
+    return [found[index] for index in range(len(job_ids))]
+
+
+def _less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
+    """The level that was reached, where it is less than what was asked for. A job that was there before has none."""
+    reached = told.get("ack")
+    if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
+        return None
+    return str(reached)
+
+
+def _how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
+    return (
+        f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
+    )
 
 
 def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:

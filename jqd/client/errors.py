@@ -89,6 +89,22 @@ class JobFailed(JqdClientError):
         self.info = info
 
 
+class NoResult(JqdClientError):
+    """A result was asked of a job that was pushed without `keep_result`: it succeeded, and nothing was kept."""
+
+
+class LessSafe(JqdClientError):
+    """Jobs were taken, but are less safe than was asked for: the store was away. They need not be pushed again.
+
+    `job_ids`: all of the push, in order. `ack`: the least level that was reached.
+    """
+
+    def __init__(self, message: str, *, job_ids: Sequence[str], ack: str) -> None:
+        super().__init__(message)
+        self.job_ids = list(job_ids)
+        self.ack = ack
+
+
 class PartlyPushed(JqdClientError):
     """Of the jobs of one `push_many` some were taken and some were not.
 

@@ -1,5 +1,6 @@
 """One request to the daemon: MessagePack out and in, statuses and broken connections turned into named errors."""
 
+import os
 import random
 import threading
 from collections.abc import Callable, Mapping
@@ -66,17 +67,30 @@ class Http:
         headers = {"accept": MSGPACK, "user-agent": f"jqd-client/{__version__}"}
         if token:
             headers["authorization"] = f"Bearer {token}"
-        self._http = httpx2.Client(
-            base_url=self.url,
-            headers=headers,
-            trust_env=False,  # a proxy for the web is none for a queue next door
-            transport=transport,
-            limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
-        )
+        self._headers = headers
+        self._transport = transport
+        # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
+        # alone, and makes its own. Nothing is locked here: another thread may hold any lock at the moment of a fork.
+        self._by_process: dict[int, httpx2.Client] = {}
+        self._connections()
 
     def close(self) -> None:
-        """Close the connections."""
-        self._http.close()
+        """Close the connections of this process."""
+        self._connections().close()
+
+    def _connections(self) -> httpx2.Client:
+        process = os.getpid()
+        mine = self._by_process.get(process)
+        if mine is None:
+            made = httpx2.Client(
+                base_url=self.url,
+                headers=self._headers,
+                trust_env=False,  # a proxy for the web is none for a queue next door
+                transport=self._transport,
+                limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
+            )
+            mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
+        return mine
 
     def pause(self, seconds: float) -> None:
         """Wait a little between two requests."""
@@ -101,7 +115,7 @@ class Http:
         headers = {"content-type": MSGPACK} if body is not None else None
         for tried in range(1, TRIES_MAX + 1):
             try:
-                response = self._http.request(
+                response = self._connections().request(
                     method,
                     path,
                     params=params,

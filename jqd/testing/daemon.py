@@ -71,7 +71,7 @@ class Record:
         told |= {"priority": self.pushed.get("priority", 0), "max_retry": self.pushed.get("max_retry", 5)}
         told |= {"created_at": CREATED_AT, "finished_at": self.outcome.get("finished_at"), "history": []}
         told |= {"error": self.outcome.get("error"), "message": self.outcome.get("message")}
-        return told | ({"result": self.result} if self.result is not None else {})
+        return told | ({"result": self.result} if self.pushed.get("keep_result") else {})
 
 
 class ScriptedDaemon:
@@ -125,7 +125,10 @@ class ScriptedDaemon:
         parts = [unquote(part) for part in raw_path.strip("/").split("/")]
         match seen.method, parts:
             case "POST", ["v1", "jobs"]:
-                return self._push_list(seen.body) if isinstance(seen.body, list) else self._push(seen.body)
+                answer = self._push_list(seen.body) if isinstance(seen.body, list) else self._push(seen.body)
+                if "ack" in answer.body:
+                    answer.body["ack"] = seen.query.get("ack", "fsync")
+                return answer
             case "GET", ["v1", "jobs", job_id]:
                 return await self._get(job_id, float(seen.query.get("wait", 0)))
             case "GET", ["v1", "jobs", job_id, "result"]:
@@ -168,7 +171,11 @@ class ScriptedDaemon:
             for index, answer in enumerate(answers)
             if answer.status > 299
         ]
-        return Answer(207, {"job_ids": job_ids, "errors": errors}) if errors else Answer(201, {"job_ids": job_ids})
+        return (
+            Answer(207, {"job_ids": job_ids, "errors": errors})
+            if errors
+            else Answer(201, {"job_ids": job_ids, "ack": "fsync"})
+        )
 
     async def _get(self, job_id: str, wait_s: float) -> Answer:
         record = self.jobs.get(job_id)
@@ -249,6 +256,11 @@ class ScriptedDaemon:
             self._take(self.jobs[outcome["job_id"]], outcome)
 
     def _take(self, record: Record, outcome: dict[str, Any]) -> None:
+        if outcome["type"] == "started":
+            return
+        if outcome["type"] == "refused":
+            record.state, record.attempts = "waiting", record.attempts - 1
+            return
         record.outcome = outcome
         if outcome["type"] == "success":
             record.result = outcome["result"] if record.pushed.get("keep_result") else None

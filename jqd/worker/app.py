@@ -17,11 +17,12 @@ change how a job pushed by others runs, for that travels with the job.
 import inspect
 import threading
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from jqd.client import URL_DEFAULT, Client
+from jqd.client import Client
 from jqd.worker.context import Context
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ class Job(Generic[P, R]):
         """Push a job for this function; answers its id. Blocks for one request: not for use inside an async job.
 
         `options` are those of `Client.push` and win over those of `@app.job`. `client`: which one to push with;
-        without it the app's own, made for the app's `url` on first use. Raises what `Client.push` raises.
+        without it the app's own, made on first use. Raises what `Client.push` raises.
         """
         return (client or self._app.client).push(self.name, argument, **{**self.defaults, **options})
 
@@ -69,13 +70,16 @@ class Job(Generic[P, R]):
 class App:
     """The jobs one worker runs.
 
-    `url`: the daemon that `.push` of its jobs talks to; where the worker registers is `serve`'s business.
+    `url`: the daemon that `.push` of its jobs talks to. Without it that is, in a worker, the daemon it is registered at
+    (the first of them that answers), elsewhere what `JQD_URL` says, else the one on this machine. Where the worker
+    registers is `serve`'s business.
     """
 
-    def __init__(self, url: str = URL_DEFAULT) -> None:
+    def __init__(self, url: str | None = None) -> None:
         self.url = url
         self._jobs: dict[str, Job[..., Any]] = {}
-        self._client: Client | None = None
+        self._clients: dict[tuple[str | None, str | None], Client] = {}
+        self._served_by: Callable[[], tuple[str, str | None]] | None = None
         self._service: Service | None = None
         self._making = threading.Lock()
 
@@ -86,11 +90,23 @@ class App:
 
     @property
     def client(self) -> Client:
-        """The client that `.push` uses; one for the whole app."""
-        with self._making:  # jobs push from several threads; they share one pool of connections
-            if self._client is None:
-                self._client = Client(self.url)
-            return self._client
+        """The client that `.push` uses; one for each daemon, whatever threads push."""
+        where: tuple[str | None, str | None] = (self.url, None)
+        if self.url is None and self._served_by is not None:
+            where = self._served_by()
+        # Nothing is locked: another thread may hold any lock at the moment of a fork. Of two made at once one stays.
+        return self._clients.get(where) or self._clients.setdefault(where, Client(where[0], token=where[1]))
+
+    @contextmanager
+    def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
+        """Within this process is a worker: `daemon` tells which one it works for, URL and token. For `serve`."""
+        self._served_by = daemon
+        try:
+            yield
+        finally:
+            self._served_by = None
+            for where in [where for where in self._clients if self.url is None and where[0] is not None]:
+                self._clients.pop(where).close()
 
     @property
     def asgi(self) -> "Service":

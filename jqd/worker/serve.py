@@ -19,7 +19,7 @@ import httpx2
 import trio
 
 from jqd import __version__
-from jqd.client import URL_DEFAULT
+from jqd.client import daemon_url
 from jqd.clock import Clock
 from jqd.doors import DoorConfig, listen, serve_http, url_of
 from jqd.errors import ConfigError
@@ -41,7 +41,7 @@ async def serve(
     app: App,
     *,
     bind: str = "127.0.0.1:0",
-    daemons: Sequence[str] = (URL_DEFAULT,),
+    daemons: Sequence[str] = (),
     concurrency: int = CONCURRENCY_DEFAULT,
     name: str | None = None,
     priority_min: int | None = None,
@@ -59,21 +59,21 @@ async def serve(
 ) -> None:
     """Serve the jobs of `app` until told to stop; `task_status.started` gets the worker's URL.
 
-    `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register; one that is away is tried until it is
-    there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and
-    `priority_max`: take only jobs within, both included. `concurrency`: jobs at once, divided among the daemons that
-    answer. `signals`: handle SIGTERM and SIGINT (main thread only) and own the process: leave it by force when a job
-    holds up the end. `stop`: set it to stop as the first signal does. Raises ConfigError for a setting that cannot
-    work, OSError when `bind` is taken.
+    `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register (none: where `JQD_URL` says, else on this
+    machine); one that is away is tried until it is there. Jobs that push jobs push them there. `advertise`: the URL
+    daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and `priority_max`: take only jobs
+    within, both included. `concurrency`: jobs at once, divided among the daemons that answer. `signals`: handle SIGTERM
+    and SIGINT (main thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to
+    stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
+    daemons = daemons or [daemon_url()]
     _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
     # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
     service = Service(app, ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch), clock=clock)
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
-    card["ttl"] = ttl_s
-    card |= _given(priority_min=priority_min, priority_max=priority_max)
+    card |= _given(ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     chance = source or random.Random()
     headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
     with _force(enabled=signals) as force, _bind(bind) as listener:
@@ -87,12 +87,18 @@ async def serve(
                 places = [Registration(url, card, slots, http=http, source=chance, ttl_s=ttl_s) for url in daemons]
                 log.info("worker.serving", url=card["url"], name=card["name"], jobs=card["jobs"])
                 task_status.started(str(card["url"]))
-                await _stay_registered(places, until=stopping.first.wait)
-                await _drain(service, stopping.now.wait, drain_s)
+                with app.serving(lambda: (_answering(places).daemon, token)):
+                    await _stay_registered(places, until=stopping.first.wait)
+                    await _drain(service, stopping.now.wait, drain_s)
                 force()
                 stopping.close.set()
             listening.cancel_scope.cancel()
     log.info("worker.stopped", url=card["url"])
+
+
+def _answering(places: Sequence[Registration]) -> Registration:
+    """The first daemon that answers, else the first."""
+    return next((place for place in places if not place.is_away), places[0])
 
 
 class _Stopping:

@@ -36,7 +36,7 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
 @pytest.mark.parametrize("path", ["/v1/workers", "/worker"])
 async def test_a_url_is_judged_by_where_its_registration_comes_from(edge, path):
     async def register(url: str) -> int:
-        status: int = (await edge.call("POST", path, {"name": "w", "max_jobs": 1, "url": url})).status
+        status: int = (await edge.call("POST", path, {**CARD, "url": url})).status
         return status
 
     refused = 422 if path == "/v1/workers" else 400

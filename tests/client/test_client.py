@@ -18,12 +18,16 @@ from jqd.client import (
     JobFailed,
     JobInfo,
     JqdClientError,
+    LessSafe,
+    NoResult,
     NotFound,
     PartlyPushed,
     TimedOut,
     Unavailable,
+    Unreachable,
 )
 from jqd.client.client import PUSH_BYTES_MAX, PUSH_JOBS_MAX, WAIT_S_MAX, _cuts
+from jqd.client.http import MSGPACK, TRIES_MAX
 from jqd.client.info import job_info
 from jqd.clock import ManualClock
 from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
@@ -262,10 +266,12 @@ def test_without_wait_one_question_is_asked() -> None:
 
 async def test_results(daemon: ScriptedDaemon) -> None:
     def push(client: Client) -> None:
+        client.push("n", job_id="none")
         for job_id in ("good", "bad", "gone"):
-            client.push("n", job_id=job_id)
+            client.push("n", job_id=job_id, keep_result=True)
 
     await use(daemon, push)
+    daemon.jobs["none"].end("succeeded")
     daemon.jobs["good"].result = {"a": [1]}
     daemon.jobs["good"].end("succeeded")
     daemon.jobs["bad"].outcome = {"error": "ValueError: no"}
@@ -281,8 +287,66 @@ async def test_results(daemon: ScriptedDaemon) -> None:
         assert caught.value.info.state == "failed"
         with pytest.raises(JobFailed, match="was cancelled"):
             client.result("gone")
+        with pytest.raises(NoResult, match="pushed without keep_result=True"):
+            client.result("none")
 
     await use(daemon, results)
+
+
+def _breaking(answers: dict[str, list[Any]], seen: list[str]) -> Client:
+    """A client whose requests get these answers in turn by path; None breaks the connection after it was sent."""
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.url.raw_path.decode())
+        body = answers[request.url.path].pop(0)
+        if body is None:
+            raise httpx2.ReadError("broken")
+        return httpx2.Response(200, content=msgspec.msgpack.encode(body), headers={"content-type": MSGPACK})
+
+    client = Client(transport=httpx2.MockTransport(answer))
+    client._http._sleep = lambda seconds: None
+    return client
+
+
+@pytest.mark.parametrize("answers", [[None, {"result": None}], [None] * TRIES_MAX], ids=["one lost", "all lost"])
+def test_a_lost_answer_loses_no_result(answers: list[Any]) -> None:
+    seen: list[str] = []
+    told = {"job_id": "a", "name": "n", "state": "succeeded", "result": 42}
+    client = _breaking({"/v1/jobs/a": [told], "/v1/jobs/a/result": list(answers)}, seen)
+    assert client.result("a", consume=True) == 42
+    assert seen == ["/v1/jobs/a"] + ["/v1/jobs/a/result?consume=1"] * len(answers)
+
+
+def test_a_replacement_is_never_sent_twice_by_itself() -> None:
+    seen: list[str] = []
+    client = _breaking({"/v1/jobs": [None, None, None, {"job_id": "a"}]}, seen)
+    with pytest.raises(Unreachable, match="not sent again, for replace would then count twice") as caught:
+        client.push("n", job_id="a", replace=True)
+    assert caught.value.sent
+    with pytest.raises(Unreachable, match="not sent again"):
+        client.push_many([{"name": "n", "job_id": "b"}, {"name": "n", "job_id": "a", "replace": True}])
+    assert len(seen) == 2
+    assert client.push("n", job_id="a") == "a"
+    assert len(seen) == 4, "a name alone makes twice count once"
+
+
+async def test_jobs_that_are_less_safe_than_asked_are_said_to_be(daemon: ScriptedDaemon) -> None:
+    def push(client: Client) -> None:
+        assert client.push("n", ack="store")
+        daemon.script("POST", "/v1/jobs", Answer(201, {"job_id": "a", "ack": "fsync"}))
+        with pytest.raises(LessSafe, match="job a was taken, but with ack=fsync instead of store") as caught:
+            client.push("n", ack="store")
+        assert (caught.value.job_ids, caught.value.ack) == (["a"], "fsync")
+        ids = [str(number) for number in range(PUSH_JOBS_MAX + 1)]
+        for part, ack in ((ids[:PUSH_JOBS_MAX], "fsync"), (ids[PUSH_JOBS_MAX:], "store")):
+            daemon.script("POST", "/v1/jobs", Answer(201, {"job_ids": part, "ack": ack}))
+        with pytest.raises(LessSafe) as caught:
+            client.push_many([{"name": "n"}] * len(ids), ack="store")
+        assert (caught.value.job_ids, caught.value.ack) == (ids, "fsync")
+        daemon.script("POST", "/v1/jobs", Answer(200, {"job_id": "a", "duplicate": True}))
+        assert client.push("n", job_id="a", ack="store") == "a", "what was there before promises nothing new"
+
+    await use(daemon, push)
 
 
 async def test_waiting_for_many(daemon: ScriptedDaemon) -> None:

@@ -68,6 +68,36 @@ async def test_a_worker_registers_works_and_unregisters(daemon: ScriptedDaemon) 
             await http.get(url)
 
 
+async def test_a_job_that_pushes_a_job_pushes_it_where_its_worker_works(
+    daemon: ScriptedDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JQD_URL", "http://127.0.0.1:9")  # of somebody else: the worker was told its daemons
+    app, stop = App(), trio.Event()
+
+    @app.job()
+    def second(argument: int) -> int:
+        return argument + 1
+
+    @app.job()
+    def first(argument: int) -> str:
+        return second.push(argument + 1, keep_result=True)
+
+    async with trio.open_nursery() as nursery:
+        daemons = ["http://127.0.0.1:9", daemon.url]  # the first does not answer
+        await nursery.start(partial(serve, app, daemons=daemons, signals=False, stop=stop, concurrency=1))
+        await daemon.registered.wait()
+
+        def push() -> Any:
+            with Client(daemon.url) as client:
+                inner = client.result(client.push("first", 1, keep_result=True), wait=PATIENCE_S)
+                return client.result(inner, wait=PATIENCE_S)
+
+        assert await trio.to_thread.run_sync(push) == 3
+        stop.set()
+    assert app.client.url == "http://127.0.0.1:9", "it is a worker no more"
+    assert App("http://127.0.0.1:1").client.url == "http://127.0.0.1:1"
+
+
 async def test_what_is_in_hand_ends_before_the_worker_stops(daemon: ScriptedDaemon) -> None:
     app, begun, go, stop = App(), trio.Event(), trio.Event(), trio.Event()
 

@@ -1,0 +1,26 @@
+"""Which daemon is meant where nobody says it: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
+
+import os
+
+from jqd.client.http import checked_url
+from jqd.errors import ConfigError
+
+URL_DEFAULT = "http://127.0.0.1:7420"
+URL_VARIABLE = "JQD_URL"
+TOKEN_VARIABLE = "JQD_TOKEN"  # noqa: S105 - a name, not a token
+
+
+def daemon_url() -> str:
+    """The URL of the daemon that this process talks to. Raises ConfigError when the variable holds none."""
+    said = os.environ.get(URL_VARIABLE)
+    if not said:
+        return URL_DEFAULT
+    try:
+        return checked_url(said)
+    except ConfigError as error:
+        raise ConfigError(f"{URL_VARIABLE}: {error}") from error
+
+
+def daemon_token() -> str | None:
+    """The token for that daemon. It is for no other: whoever names a URL names its token, too."""
+    return os.environ.get(TOKEN_VARIABLE) or None
