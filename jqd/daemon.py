@@ -25,7 +25,7 @@ from jqd.config import Config
 from jqd.control import Control
 from jqd.descriptors import open_files_max, share_out
 from jqd.doors import DoorConfig, address_of, bind, serve_http, url_of
-from jqd.errors import JournalForked, JqdError, StoreError
+from jqd.errors import JournalForked, JournalVersion, JqdError, StoreError
 from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
 from jqd.log import get_logger
@@ -219,6 +219,7 @@ async def _serve_once(
     clock = SystemClock()
     source = random.Random()
     forked: bytes | None = None
+    refused: JqdError | None = None
     async with AsyncExitStack() as stack:
         journal = await stack.enter_async_context(open_journal(config.journal, clock=clock, journal_id=journal_id))
         parts = (await stack.enter_async_context(_store_settings(config))).parts()
@@ -234,8 +235,17 @@ async def _serve_once(
             log.error("daemon.journal_forked", error=str(group.exceptions[0]), journal=journal.journal_id)
             listener.close()  # whoever pushes tries elsewhere, instead of waiting here
             forked = await _fork(daemon, stop)
+        except* JournalVersion as group:
+            refused = _leaf(group)  # raised below, outside the nursery, as what it is
         nursery.cancel_scope.cancel()
+    if refused is not None:
+        raise refused
     return forked
+
+
+def _leaf(group: ExceptionGroup[JournalVersion]) -> JournalVersion:
+    first = group.exceptions[0]
+    return _leaf(first) if isinstance(first, ExceptionGroup) else first
 
 
 async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:

@@ -38,7 +38,7 @@ class Trust:
         self._until_s = max(self._until_s, sent_at_s + self._span_s)
 
     def lost(self) -> None:
-        """Our epoch was burnt: nothing we hold is ours any more."""
+        """Our epoch was burnt, or given up: nothing we hold is ours any more."""
         self._until_s = float("-inf")
 
     def holds(self, now_s: float) -> bool:

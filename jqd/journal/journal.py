@@ -23,7 +23,7 @@ from jqd.jobid import IdSource, journal_number
 from jqd.journal.commit import Commits
 from jqd.journal.cursor import Cursor, Reservation, Slice
 from jqd.journal.files import Files
-from jqd.journal.frame import FRAME_HEADER_BYTES
+from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.journal.reader import Reader
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
@@ -258,6 +258,13 @@ class Journal:
         if position < self.start:
             self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=self.start)
         self._cursor(lane, reader).seek(max(position, self.start))
+
+    def place_of(self, position: int) -> str:
+        """The segment and byte of a position, for people."""
+        for segment in self._commits.segments:
+            if segment.first <= position < segment.end:
+                return f"{segment.path.name}, byte {HEAD_BYTES + position - segment.first} (position {position})"
+        return f"position {position}"
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
         """Whether something durable of the lane is not rsync'd yet."""

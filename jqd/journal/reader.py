@@ -4,9 +4,10 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jqd.errors import JournalStuck
+from jqd.errors import JournalStuck, JournalVersion
 from jqd.journal.cursor import Reservation, Slice
 from jqd.journal.files import Files
+from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
 from jqd.record import Lane
 
@@ -78,8 +79,10 @@ class Reader:
                 if at >= position:
                     at = position = self._take_plain(token.lane, at, stop, slices)
                 if at < stop and not self._left.out():
-                    assert self._walker is not None
-                    piece = self._walker.piece_at(at, stop)
+                    piece = self._piece_at(segment, at, stop, known=position > token.start)
+                    if piece is None:
+                        token.end = position
+                        return slices
                     at = piece.end
                     position = self._take(segment, piece, token.lane, position, slices)
                 if self._left.out():
@@ -102,6 +105,19 @@ class Reader:
                 left.frames -= 1
                 self._frame_start = at = frame.end
         return at
+
+    def _piece_at(self, segment: Segment, at: int, stop: int, *, known: bool) -> Frame | Gap | None:
+        """What stands at `at`. For a frame that a newer jqd wrote: None when something `known` is to be given first.
+
+        Else raises JournalVersion for it.
+        """
+        assert self._walker is not None
+        try:
+            return self._walker.piece_at(at, stop)
+        except JournalVersion as error:
+            if known:
+                return None
+            raise JournalVersion(f"{segment.path.name}, byte {HEAD_BYTES + at - segment.first}: {error}") from error
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
         """What `piece` holds for us from `position` on; returns where to go on. Damage is reported, and passed over."""

@@ -8,6 +8,9 @@ Each life of the store is entered by one pass:
                stop) → apply again what it forgot → let it arbitrate what we hold → through; claims begin when all
                members are (`membership`)
 
+    resigned   catching up got nowhere for a minute while all others wait: give the seat up, let them go on, and come
+               back as after a start, when our endings can be read (docs/adr/0015)
+
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, and that of changes, for
 an older content must not start when a newer one was acknowledged (docs/adr/0018). Jobs not ingested yet meet what was
 noted of them when they come, so nobody waits for them; but none of ours comes before our seat stops the claims of all,
@@ -21,12 +24,22 @@ from typing import Any
 
 import trio
 
-from jqd.errors import JournalForked, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
+from jqd.errors import (
+    JournalForked,
+    JournalStuck,
+    StaleOwner,
+    StoreAway,
+    StoreChanged,
+    StoreError,
+    StoreRefused,
+    SysidTaken,
+)
 from jqd.journal import Journal
 from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
+from jqd.loops.readable import expect_readable
 from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
 from jqd.record import Lane
@@ -35,6 +48,8 @@ from jqd.store import Look, Owner, Store
 
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 WORDS = (*ENDINGS, Lane.CHANGES)  # what must be in the store before anybody may claim a job they are about
+RESIGN_S = 60.0  # longer than a disk that still lives takes; so long may one bad disk stop the claims of all daemons
+LEAVE_S = 5.0  # to hand in the seat; where that fails we are taken for dead after a lease
 NOTICE_S = 1.0  # after which a catching up that has not ended asks whether it still is the same store
 
 
@@ -67,11 +82,12 @@ class Barrier:
         self._through_in: str | None = None  # the life of the store we last came through in
         self._suspect: str | None = None  # a life in which positions went back
         self._expects_old = False  # positions that went back are no news
+        self._resigned = False  # and not back yet
         self._seat_is_ours = True  # whoever sits under our name is an earlier life of us: the journal's lock proves it
         self._log = get_logger("barrier")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Come through, and again after every disturbance, until cancelled. Raises JournalForked."""
+        """Come through, and again after every disturbance, until cancelled. Raises JournalForked, JournalVersion."""
         task_status.started()
         while True:
             disturbed = self._membership.watch_disturbance()
@@ -101,6 +117,9 @@ class Barrier:
                 await self.pace.wait_after(StoreAway(str(error)))
             except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
+            except JournalStuck as error:
+                await self._resign()
+                await self.pace.wait_after(error)
             else:
                 self.pace.went_well()
                 return
@@ -110,20 +129,22 @@ class Barrier:
         if self._suspect is not None:
             await self._end_life(self._suspect)
             self._suspect = None
-        untouched = self._through_in is None and self._journal.opened_at == 0
+        untouched = self._through_in is None and self._journal.opened_at == 0 and not self._resigned
         look = await self._store.look(fresh=untouched)
+        if self._through_in is None:
+            await expect_readable(self._journal, await self._store.applied(self._journal.journal_id))
         for ending in ENDINGS:
             self._lanes[ending].let_go()
         calm = look.settled and self._through_in is None
         self._membership.looked(look)
-        self._expects_old = look.identity != self._through_in is not None
+        self._expects_old = self._resigned or look.identity != self._through_in is not None
         goal = self._journal.end
         for lane in self._lanes.values():
             lane.recheck()
         if calm:
-            await self._catch_up(goal, ENDINGS)
+            await self._catch_up(goal, ENDINGS, others_wait=False)
             self._lanes[Lane.CHANGES].let_go()
-            await self._catch_up(goal, WORDS)
+            await self._catch_up(goal, WORDS, others_wait=False)
             await self._take_seat(look, through=True)
             self._lanes[Lane.JOBS].let_go()
         else:
@@ -133,9 +154,9 @@ class Barrier:
             await self._take_seat(look, through=False)
             self._lanes[Lane.CHANGES].let_go()
             self._lanes[Lane.JOBS].let_go()
-            await self._catch_up(goal, WORDS)
+            await self._catch_up(goal, WORDS, others_wait=True)
             await self._arbitrate()
-        self._expects_old = False
+        self._expects_old = self._resigned = False
         self._through_in = look.identity
         self._membership.came_through()
         self._log.info("barrier.through", calm=calm, position=goal)
@@ -174,8 +195,12 @@ class Barrier:
             return None
         return owner
 
-    async def _catch_up(self, goal: int, lanes: Collection[Lane]) -> None:
-        """Return once these lanes have all up to the goal in the store, and it has said where the others stand."""
+    async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
+        """Return once these lanes have all up to the goal in the store, and it has said where the others stand.
+
+        Raises JournalStuck when other daemons wait for that and it gets nowhere.
+        """
+        mark, since_s = self._mark(), trio.current_time()
         for lane, ingest in self._lanes.items():
             caught_up = False
             while not caught_up:
@@ -185,6 +210,33 @@ class Barrier:
                 if not caught_up:
                     # Lanes only wait when another store answers, and without a seat nobody renews: so it is asked here.
                     await self._store.applied(self._journal.journal_id)
+                    if mark != self._mark():
+                        mark, since_s = self._mark(), trio.current_time()
+                    elif others_wait and trio.current_time() - since_s >= RESIGN_S:
+                        raise JournalStuck(
+                            f"lane {lane.name.lower()} of the journal has not got on for {RESIGN_S:g} s, while all "
+                            "daemons of the store wait for what it says of ended jobs: this one gives up its seat, and "
+                            "comes back when it can be read. Look at its disk and its log; jobs that ended here may "
+                            "run once more"
+                        )
+
+    def _mark(self) -> list[tuple[int | None, int]]:
+        """Changes with every step forward of any lane."""
+        return [(each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()]
+
+    async def _resign(self) -> None:
+        """As after an orderly stop: work in hand is ended, what was held is made ready, nobody waits for us."""
+        owner = self._membership.owner
+        self._runner.stop_work()
+        self._membership.resigned()
+        self._through_in, self._resigned, self._seat_is_ours = None, True, True
+        self._log.error("barrier.resigned", after_s=RESIGN_S)
+        if owner is not None:
+            with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
+                try:
+                    await self._store.release_sysid(owner)
+                except StoreError as error:
+                    self._log.warning("barrier.not_left", error=str(error))
 
     async def _arbitrate(self) -> None:
         """Ours again, or out of our hand; and what the store holds for us and we do not goes back."""

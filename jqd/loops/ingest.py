@@ -20,10 +20,20 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.errors import JournalForked, JournalStuck, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.errors import (
+    JournalDamaged,
+    JournalForked,
+    JournalStuck,
+    JournalVersion,
+    PositionMismatch,
+    StoreAway,
+    StoreError,
+    StoreRefused,
+)
 from jqd.journal import Journal, Reservation, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
+from jqd.loops.readable import unreadable
 from jqd.record import Lane
 from jqd.store import Store
 
@@ -137,7 +147,7 @@ class Ingest(Generic[Record]):
                 await self._step()
             except PositionMismatch as mismatch:
                 self._go_to(mismatch.stored)
-            except (StoreAway, StoreRefused, JournalStuck) as error:
+            except (StoreAway, StoreRefused, JournalStuck, JournalVersion) as error:
                 await self.pace.wait_after(error)
 
     @property
@@ -220,7 +230,7 @@ class Ingest(Generic[Record]):
                         await self._send(nursery, flight)
                 try:
                     whole = not again and await self._read_on(nursery)
-                except JournalStuck as error:
+                except (JournalStuck, JournalVersion) as error:
                     stuck = error  # raised below, outside the nursery, when what was sent before it is answered
         assert self._position is not None
         if not whole or self._flights:
@@ -246,7 +256,7 @@ class Ingest(Generic[Record]):
             slices = await self._journal.read(token)
             if self.pace.stuck:
                 self.pace.went_well()
-            for chunk in chunks(slices, self._rules.decode, self._rules.size_bytes, self._rules.mine):
+            for chunk in chunks(slices, self._decode, self._rules.size_bytes, self._rules.mine):
                 if not await self._send_behind(nursery, chunk):
                     return False
             if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
@@ -261,6 +271,12 @@ class Ingest(Generic[Record]):
             if not self._stopped:  # said while the disk was waited for: nobody would wake us
                 await self._journal.wait_readable(self.lane, self.reader)
         return True
+
+    def _decode(self, piece: Slice) -> Sequence[Record]:
+        try:
+            return self._rules.decode(piece.body)
+        except JournalDamaged as error:
+            raise unreadable(self._journal, piece.start, error) from error
 
     @property
     def _stopped(self) -> bool:
@@ -348,18 +364,24 @@ class Ingest(Generic[Record]):
 
 def chunks(
     slices: Sequence[Slice],
-    decode: Callable[[bytes], Sequence[Record]],
+    decode: Callable[[Slice], Sequence[Record]],
     size_bytes: Callable[[Record], int],
     mine: Callable[[Record], bool] | None = None,
 ) -> Iterator[Chunk[Record]]:
     """Cut what was read into bounded chunks that may span frames. Records that are not mine are left out. Pure.
 
     A chunk's end moves over what was left out: its records alone could not tell that nothing between them is missing.
+    Raises what `decode` raises, once all before it was given.
     """
     batch: list[Record] = []
     batch_bytes = end = 0
     for piece in slices:
-        records = decode(piece.body)
+        try:
+            records = decode(piece)
+        except JournalVersion:
+            if batch:
+                yield Chunk(end, batch)
+            raise
         for index in range(piece.first, piece.stop):
             record = records[index]
             if mine is None or mine(record):

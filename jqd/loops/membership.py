@@ -134,6 +134,12 @@ class Membership:
         self._seated = False
         return self._owner
 
+    def resigned(self) -> None:
+        """We give our seat up, and trust nothing that we held under it."""
+        self.through = self._seated = self._settled = self._others_through = False
+        self._trust.lost()
+        self._tell()
+
     def watch_disturbance(self) -> trio.Event:
         """An event for the next disturbance, from now on."""
         self._disturbed = trio.Event()

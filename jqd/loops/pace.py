@@ -5,7 +5,7 @@ import random
 import trio
 
 from jqd.backoff import Backoff
-from jqd.errors import JournalStuck, StoreAway, StoreRefused
+from jqd.errors import JournalError, StoreAway, StoreRefused
 from jqd.log import get_logger
 
 # A store that is back should find us within a few seconds; one that is gone should not be hammered.
@@ -31,10 +31,10 @@ class Pace:
             self._log.info(f"{self.loop}.{'goes_on' if self.stuck else 'store_back'}", tries=self.failures)
         self.failures, self.reason, self.stuck = 0, None, False
 
-    async def wait_after(self, error: StoreAway | StoreRefused | JournalStuck) -> None:
+    async def wait_after(self, error: StoreAway | StoreRefused | JournalError) -> None:
         """Note the failure and wait before the next try. What needs a human is logged as an error."""
         self.failures += 1
-        self.stuck = isinstance(error, JournalStuck)
+        self.stuck = isinstance(error, JournalError)
         if self.reason is None:
             note = self._log.warning if isinstance(error, StoreAway) else self._log.error
             note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=str(error))

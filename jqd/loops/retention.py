@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import trio
 
 from jqd.clock import Clock
-from jqd.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
 from jqd.jobid import partition_of
 from jqd.journal import Journal, Slice
 from jqd.log import get_logger
@@ -75,6 +75,8 @@ class Retention:
                 await self.pace.wait_after(error)
             except JournalRefused as error:
                 self._log.warning("retention.cannot_copy", error=str(error))
+            except (JournalStuck, JournalVersion, JournalDamaged) as error:
+                await self.pace.wait_after(error)  # what cannot be read is kept, and what lies behind it
             else:
                 self.pace.went_well()
 

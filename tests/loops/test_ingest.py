@@ -370,7 +370,7 @@ def pieces(*frames: tuple[int, int]) -> list[Slice]:
 
 
 def cut(slices: list[Slice], size: Callable[[int], int] = lambda _: 1) -> list[tuple[int, int]]:
-    return [(c.end, len(c.records)) for c in chunks(slices, lambda body: list(range(int(body))), size)]
+    return [(c.end, len(c.records)) for c in chunks(slices, lambda piece: list(range(int(piece.body))), size)]
 
 
 def test_chunks_span_small_frames_and_split_large_ones() -> None:
@@ -390,7 +390,7 @@ def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:
 
 def test_a_chunk_leaves_out_what_is_not_mine_and_ends_behind_it() -> None:
     def even(slices: list[Slice], mine: Callable[[int], bool]) -> list[tuple[int, int]]:
-        cut = chunks(slices, lambda body: list(range(int(body))), lambda _: 1, mine)
+        cut = chunks(slices, lambda piece: list(range(int(piece.body))), lambda _: 1, mine)
         return [(chunk.end, len(chunk.records)) for chunk in cut]
 
     assert even(pieces((0, 3)), lambda number: number == 0) == [(1_000, 1)]

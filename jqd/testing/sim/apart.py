@@ -160,7 +160,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        109,
+        18,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_applied", _applied_where_the_first_is),

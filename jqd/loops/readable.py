@@ -1,0 +1,51 @@
+"""Before a seat is taken: can we read what our journal holds for the store?
+
+A journal that a newer jqd wrote may hold kinds of frames or fields that this one does not know. Whoever met them only
+when it sat among the others already would end, be started again by its supervisor, take a seat as one that is not
+through, and so stop everybody's claims for ever. So it refuses first, and the store is as if it had not come.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import trio
+
+from jqd.errors import JournalDamaged, JournalVersion
+from jqd.journal import Journal, Slice
+from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+
+JOBS_S = (
+    2.0  # a backlog of jobs is looked at for so long, some 200,000; no job stops others, and what is met later is told
+)
+DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
+    Lane.CANCELS: decode_cancels,
+    Lane.OUTCOMES: decode_outcomes,
+    Lane.CHANGES: decode_jobs,
+    Lane.JOBS: decode_jobs,
+}
+
+
+async def expect_readable(journal: Journal, applied: Mapping[Lane, int]) -> None:
+    """Read what the store has not applied. Raises JournalVersion, naming the place."""
+    for lane, decode in DECODERS.items():
+        with trio.move_on_after(JOBS_S if lane is Lane.JOBS else float("inf")):
+            async with aclosing(journal.read_range(lane, applied[lane], journal.end)) as pieces:
+                async for slices in pieces:
+                    await trio.to_thread.run_sync(_decode, journal, decode, slices, abandon_on_cancel=True)
+
+
+def _decode(journal: Journal, decode: Callable[[bytes], Sequence[Any]], slices: Sequence[Slice]) -> None:
+    for piece in slices:
+        try:
+            decode(piece.body)
+        except JournalDamaged as error:
+            raise unreadable(journal, piece.start, error) from error
+
+
+def unreadable(journal: Journal, position: int, error: JournalDamaged) -> JournalVersion:
+    """What to say of a frame that is as it was written, and that we cannot read."""
+    return JournalVersion(
+        f"{journal.place_of(position)}: {error}. Most likely a newer jqd wrote it. Nothing was changed: run the "
+        "version that wrote it, or a newer one; `jqd journal cat` shows what is there"
+    )

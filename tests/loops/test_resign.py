@@ -1,0 +1,110 @@
+"""A daemon whose endings cannot be read does not stop all others for ever."""
+
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+import trio
+
+from jqd.job import State
+from jqd.journal import JournalConfig, open_journal
+from jqd.loops.barrier import RESIGN_S
+from jqd.record import Lane
+from jqd.testing.files import MemoryFiles
+from jqd.testing.store import FakeStore
+from tests.loops.house import House, TrioClock, house, until
+from tests.loops.test_barrier import end, push, state
+
+
+@asynccontextmanager
+async def second(here: House, files: MemoryFiles) -> AsyncIterator[House]:
+    """Another daemon of the same store, on a disk of its own."""
+    config = JournalConfig(directory=Path("/second"))
+    clock = TrioClock()
+    async with open_journal(config, clock=clock, files=files) as journal:
+        yield House(journal, here.store, clock, "d2")
+
+
+@pytest.fixture
+def disk() -> MemoryFiles:
+    return MemoryFiles()
+
+
+def unreadable(call: str, _: int) -> int | None:
+    return errno.EIO if call == "read" else None
+
+
+async def claimed(who: House, store: FakeStore) -> list[str]:
+    owner = await who.membership.wait_claimable()
+    held = await store.get_waiting_jobs(owner, "a", 10, priority_min=-9, priority_max=9, bytes_max=1 << 20)
+    who.runner._in_hand |= {one.job.id: one.fence for one in held}
+    return [one.job.id for one in held]
+
+
+async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
+    autojump_clock: None, disk: MemoryFiles
+) -> None:
+    async with house() as here, second(here, disk) as bad, trio.open_nursery() as nursery:
+        store = here.store
+        await here.join(nursery)
+        await bad.join(nursery)
+        (finished,) = await push(bad)
+        await until(lambda: here.membership.settled and bad.membership.settled)
+        assert await claimed(bad, store) == [finished]
+        fence = bad.runner.get_running_jobs()[finished]
+        (waiting,) = await push(here)
+        disk.fail = unreadable
+        await end(bad, finished, fence)  # it is written, and cannot be read back
+        store.wipe()
+        began_s = trio.current_time()
+        with trio.fail_after(RESIGN_S + 2 * here.membership.config.lease_s):
+            await until(lambda: not here.membership.settled)
+            assert await claimed(here, store) == [waiting]
+        assert trio.current_time() - began_s >= RESIGN_S, "a slow disk is waited for"
+        assert not bad.membership.trusts()
+        assert bad.runner.stops >= 1, "what it had in hand was stopped before the others went on"
+        assert "has not got on for 60 s" in str(bad.barrier.pace.reason)
+        assert "d2" not in store._data.members
+        disk.fail = lambda call, number: None
+        await until(lambda: bad.membership.settled)
+        assert bad.barrier.pace.reason is None
+        assert await state(here, finished) is State.SUCCEEDED
+        (late,) = await push(bad)
+        await bad.lanes[Lane.JOBS].wait_caught_up(bad.journal.end)
+        assert await claimed(bad, store) == [late]
+        nursery.cancel_scope.cancel()
+
+
+async def test_who_has_resigned_takes_no_seat_in_the_next_life_either(autojump_clock: None, disk: MemoryFiles) -> None:
+    async with house() as here, second(here, disk) as bad, trio.open_nursery() as nursery:
+        store, lease_s = here.store, here.membership.config.lease_s
+        await here.join(nursery)
+        await bad.join(nursery)
+        await until(lambda: here.membership.settled and bad.membership.settled)
+        disk.fail = unreadable
+        await end(bad, "0" * 26, 1)
+        store.wipe()
+        await until(lambda: bad.barrier.pace.reason is not None)
+        await until(lambda: here.membership.settled)
+        store.wipe()
+        began_s = trio.current_time()
+        await until(lambda: not here.membership.settled)
+        await until(lambda: here.membership.settled)
+        assert trio.current_time() - began_s < 2 * lease_s, "nobody waits for it once more"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(autojump_clock: None, disk: MemoryFiles) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        async with second(here, disk) as bad:
+            await end(bad, "0" * 26, 1)
+            disk.fail = unreadable
+            await bad.join(nursery)
+            await until(lambda: here.membership.settled)
+            await trio.sleep(3 * RESIGN_S)
+            assert here.membership.hold_up() is None
+            assert "d2" not in here.store._data.members
+            nursery.cancel_scope.cancel()
