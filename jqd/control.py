@@ -12,6 +12,7 @@ import trio
 from jqd import __version__
 from jqd.errors import StaleOwner, StoreAway
 from jqd.log import get_logger
+from jqd.loops.pace import Pace
 from jqd.loops.renew import Peer
 from jqd.partition import Partition, Shared
 from jqd.record import Lane, PushedJob
@@ -22,12 +23,13 @@ from jqd.store import Owner
 class Control:
     """Answers from what the parts say of themselves; holds nothing but the two switches of shutdown."""
 
-    def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners) -> None:
+    def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: Pace) -> None:
         self.draining = False
         self._shared = shared
         self._journal = shared.journal
         self._partitions = partitions
         self._runners = runners
+        self._retention = retention
         self._log = get_logger("push")
         self._started_at_s = shared.clock.mono_s()
 
@@ -55,7 +57,8 @@ class Control:
 
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing, or not all."""
-        failing = (self._shared.joblog.failing, self._shared.workers.failing)
+        unfreed = self._retention.reason if self._retention.stuck else None
+        failing = (self._shared.joblog.failing, self._shared.workers.failing, unfreed)
         accepted = (finding for partition in self._partitions for finding in partition.watch.accepted)
         held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
         waiting = [] if len(held_up) == len(self._partitions) else held_up

@@ -100,7 +100,7 @@ class Daemon:
             journal=journal, keepers=[partition.keeper for partition in self.partitions], clock=clock, source=source
         )
         self.runners = Runners([partition.runner for partition in self.partitions])
-        self.control = Control(shared, self.partitions, self.runners)
+        self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.api = Api(self._parts(stores))
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:

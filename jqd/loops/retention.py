@@ -3,15 +3,17 @@
 A segment goes when all lanes are applied beyond it, the store would survive a crash with all of that, and it is past
 the retention. Jobs of it that have not ended are written to the end of the journal again first, so one job of next
 year pins nothing. Where more than half is unfinished the segments stay: copying them would free little, again and
-again. Outcomes go with their segment: a store that is emptied after that runs those jobs again (docs/JOURNAL.md).
+again. A disk that is slow or refuses is asked for a little at once, and for nothing twice. Outcomes go with their
+segment: a store that is emptied after that runs those jobs again (docs/JOURNAL.md).
 
     journal   ├─ expired ─┤─────── kept ───────┤─ open ─┤
                    └── unfinished jobs, copied ────▶ end
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import trio
@@ -24,6 +26,7 @@ from jqd.log import get_logger
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
+from jqd.loops.readable import unreadable
 from jqd.record import Lane, cancel_of, carry_jobs, encode_cancels, generations, job_ids
 from jqd.store import CALL_JOBS_MAX, Store
 
@@ -32,7 +35,7 @@ LOOK_BYTES = 256 << 20  # looked at in one go
 REST = 50  # looks that freed nothing may take one part in so many of the time
 DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
 COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
-COPY_FRAMES = 1_000  # written between two syncs
+COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
 
 
 class Keeper(NamedTuple):
@@ -51,6 +54,20 @@ class Keeper(NamedTuple):
         return found if sure else None
 
 
+@dataclass(slots=True)
+class Copied:
+    """How far a piece of the journal was copied to its end, kept when the disk refuses: what was synced stays done."""
+
+    start: int
+    end: int
+    unfinished: set[str]
+    behind: dict[Lane, int] = field(default_factory=dict)
+    """Position up to which a lane's frames are copied and synced."""
+    ids: set[str] = field(default_factory=set)
+    """Of jobs that were copied."""
+    generations: dict[str, int] = field(default_factory=dict)
+
+
 class Retention:
     """One look at a time. A segment goes when no partition of the store needs it any more."""
 
@@ -60,6 +77,7 @@ class Retention:
         self._journal = journal
         self._keepers = keepers
         self._clock = clock
+        self._copied: Copied | None = None  # of what could not be freed yet
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -71,11 +89,7 @@ class Retention:
             await trio.sleep(EVERY_S)
             try:
                 await self._free()
-            except (StoreAway, StoreRefused) as error:
-                await self.pace.wait_after(error)
-            except JournalRefused as error:
-                self._log.warning("retention.cannot_copy", error=str(error))
-            except (JournalStuck, JournalVersion, JournalDamaged) as error:
+            except (StoreAway, StoreRefused, JournalRefused, JournalStuck, JournalVersion) as error:
                 await self.pace.wait_after(error)  # what cannot be read is kept, and what lies behind it
             else:
                 self.pace.went_well()
@@ -100,6 +114,8 @@ class Retention:
         end = self._journal.expired(min(applied, reach))
         if end == start:
             end = expired
+        if self._copied is not None and self._copied.start == start:
+            end = self._copied.end  # the rest of it first
         unfinished, copied_bytes = await self._find_unfinished(start, end)
         if copied_bytes * COPY_PART > end - start:
             self._look_at_bytes = copied_bytes * COPY_PART
@@ -114,7 +130,7 @@ class Retention:
             if cancels:
                 await self._journal.wsync(self._journal.write(Lane.CANCELS, len(cancels), encode_cancels(cancels)))
         await self._expect_remembered(positions)
-        freed = self._journal.trim(end)
+        freed, self._copied = self._journal.trim(end), None
         self._log.info("retention.freed", bytes=freed, position=end, copied=len(unfinished), copied_bytes=copied_bytes)
 
     async def _find_unfinished(self, start: int, end: int) -> tuple[set[str], int]:
@@ -122,28 +138,30 @@ class Retention:
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         total = 0
-        async with aclosing(self._read(start, end)) as pieces:
-            async for slices in pieces:
-                for piece in slices:
+        async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
+            async for piece in pieces:
+                with self._blame(piece):
                     ids = job_ids(piece.body)
-                    sizes.update(dict.fromkeys(ids, len(piece.body) // len(ids)))
-                    if len(sizes) >= CALL_JOBS_MAX:
-                        alive = await self._unfinished(list(sizes))
-                        found.update(alive)
-                        total += sum(sizes[job_id] for job_id in alive)
-                        sizes = {}
+                sizes.update(dict.fromkeys(ids, len(piece.body) // len(ids)))
+                if len(sizes) >= CALL_JOBS_MAX:
+                    alive = await self._unfinished(list(sizes))
+                    found.update(alive)
+                    total += sum(sizes[job_id] for job_id in alive)
+                    sizes = {}
                 if total * COPY_PART > end - start:
                     return found, total
         alive = await self._unfinished(list(sizes))
         found.update(alive)
         return found, total + sum(sizes[job_id] for job_id in alive)
 
-    async def _read(self, start: int, end: int) -> AsyncGenerator[list[Slice]]:
-        """All frames of jobs and of changes."""
-        for lane in (Lane.JOBS, Lane.CHANGES):
+    async def _read(self, start: int, end: int, *lanes: Lane) -> AsyncGenerator[Slice]:
+        """All frames of these lanes that begin there."""
+        for lane in lanes:
             async with aclosing(self._journal.read_range(lane, start, end)) as pieces:
                 async for slices in pieces:
-                    yield slices
+                    for piece in slices:
+                        if not piece.first:  # else it is the rest of a frame that was given before
+                            yield piece
 
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
         alive = []
@@ -168,20 +186,45 @@ class Retention:
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> list[str]:
         """Write them to the end again, durably. The store leaves a job alone that it has.
 
-        Returns cancels of those that ended meanwhile: an ending that was journaled before the copy may be deleted
-        before the copy, so it must be said again after it.
+        Goes on where it stopped when the disk refused. Returns cancels of those that ended meanwhile: an ending that
+        was journaled before the copy may be deleted before the copy, so it must be said again after it.
         """
-        frames, changed = 0, dict[str, int]()
-        async with aclosing(self._read(start, end)) as pieces:
-            async for slices in pieces:
-                for piece in slices:
+        copied = self._copied
+        if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
+            # What had ended is unfinished again: the store forgot, or it was retried. It lies before where we stopped.
+            copied = self._copied = Copied(start, end, unfinished)
+        copied.unfinished = unfinished
+        for lane in (Lane.JOBS, Lane.CHANGES):
+            await self._copy_lane(lane, copied, unfinished)
+        ended = copied.ids.difference(await self._unfinished(sorted(copied.ids)))
+        return [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in sorted(ended)]
+
+    async def _copy_lane(self, lane: Lane, copied: Copied, unfinished: set[str]) -> None:
+        behind = copied.behind.get(lane, copied.start)
+        unsynced = 0
+        async with aclosing(self._read(behind, copied.end, lane)) as pieces:
+            async for piece in pieces:
+                with self._blame(piece):
+                    frames = list(carry_jobs(piece.body, unfinished, piece.start))
+                    ids = unfinished.intersection(job_ids(piece.body))
                     for job_id, generation in generations(piece.body).items():
-                        changed[job_id] = max(generation, changed.get(job_id, 0))
-                    for lane, records, body in carry_jobs(piece.body, unfinished, piece.start):
-                        self._journal.write(lane, records, body)
-                        frames += 1
-                        if frames % COPY_FRAMES == 0:
-                            await self._journal.wsync()
-        await self._journal.wsync()
-        ended = unfinished.difference(await self._unfinished(sorted(unfinished)))
-        return [cancel_of(job_id, changed.get(job_id, 0)) for job_id in sorted(ended)]
+                        copied.generations[job_id] = max(generation, copied.generations.get(job_id, 0))
+                for into, records, body in frames:
+                    if unsynced and unsynced + len(body) > COPY_BYTES:
+                        await self._journal.wsync()
+                        copied.behind[lane], unsynced = behind, 0
+                    copied.ids |= ids  # from here on one of them may lie there
+                    self._journal.write(into, records, body)
+                    unsynced += len(body)
+                behind = piece.start + 1  # of this frame nothing is left
+        if unsynced:
+            await self._journal.wsync()
+        copied.behind[lane] = behind
+
+    @contextmanager
+    def _blame(self, piece: Slice) -> Iterator[None]:
+        """Raises JournalVersion for a frame that is whole, and that we cannot read."""
+        try:
+            yield
+        except JournalDamaged as error:
+            raise unreadable(self._journal, piece.start, error) from error

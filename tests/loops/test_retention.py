@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ import trio
 from jqd.errors import JournalRefused, StoreAway
 from jqd.job import Fate, Job, Outcome, State
 from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Keeper, Retention
 from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
@@ -240,11 +241,109 @@ async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: Non
         await nursery.start(retention.run)
         await trio.sleep(4 * EVERY_S)
         assert here.journal.start == 0
-        assert (retention.pace.reason is not None) == (why == "away")
+        assert (retention.pace.reason is not None) == (why in ("away", "full"))
         here.store.away, here.journal.write = None, write  # type: ignore[method-assign]
         retention._keepers = keepers
         if why != "not durable":
             await until(lambda: here.journal.start > 0)
+        nursery.cancel_scope.cancel()
+
+
+async def copies_of(here: House, since: int) -> list[str]:
+    """Ids of all copies behind a position, each as often as it was written."""
+    found = []
+    async with aclosing(here.journal.read_range(Lane.JOBS, since, here.journal.end)) as pieces:
+        async for slices in pieces:
+            found += [job.id for piece in slices for job in decode_jobs(piece.body)]
+    return found
+
+
+async def test_a_slow_disk_is_asked_for_a_little_at_once_and_for_nothing_twice(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It began again with each refusal, and left its copies: the disk was full of them, and pushes were refused."""
+    monkeypatch.setattr(retention_module, "COPY_BYTES", 1_000)
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        keep = ids[3:50:3]
+        await finish(here, owner, set(keep))
+        before, syncs, unsynced, most = here.journal.end, 0, 0, 0
+        write, wsync = here.journal.write, here.journal.wsync
+
+        def count(lane: Lane, records: int, body: bytes) -> int:
+            nonlocal unsynced, most
+            unsynced += len(body)
+            most = max(most, unsynced)
+            return write(lane, records, body)
+
+        async def sync(position: int | None = None) -> None:
+            nonlocal syncs, unsynced
+            syncs += 1
+            await wsync(position)
+            unsynced = 0
+            if syncs % 2 == 0:
+                raise JournalRefused("the disk takes too long", full=False)
+
+        monkeypatch.setattr(here.journal, "write", count)
+        monkeypatch.setattr(here.journal, "wsync", sync)
+        await nursery.start(retention.run)
+        with trio.fail_after(600):
+            await until(lambda: here.journal.start > 0)
+        copies = await copies_of(here, before)
+        assert set(copies) >= set(keep)
+        assert len(copies) - len(keep) <= syncs / 2 * 3, "of what was refused with its sync, and of no more"
+        assert most <= 1_400, "three frames, whatever there is to copy"
+        assert retention.pace.reason is None
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_copy(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_module, "COPY_BYTES", 1)
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3], ids[30]})
+        wsync, refused = here.journal.wsync, trio.Event()
+
+        async def sync(position: int | None = None) -> None:
+            await wsync(position)
+            if retention._copied is not None and ids[30] in retention._copied.ids and not refused.is_set():
+                refused.set()
+                raise JournalRefused("the disk takes too long", full=False)
+
+        monkeypatch.setattr(here.journal, "wsync", sync)
+        await nursery.start(retention.run)
+        await refused.wait()
+        await finish(here, owner, {ids[30]})
+        await until(lambda: here.journal.start > 0)
+        cancels = []
+        async with aclosing(here.journal.read_range(Lane.CANCELS, 0, here.journal.end)) as pieces:
+            async for slices in pieces:
+                cancels += [record for piece in slices for record in decode_cancels(piece.body)]
+        assert cancels == [ids[3]]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> None:
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        await push(here, 20)
+        later = msgspec.msgpack.encode([{"first": "0" * 26, "at": 1}, [{"name": "t", "colour": "red"}]])
+        await here.journal.wsync(here.journal.write(Lane.JOBS, 1, msgspec.msgpack.encode({"later": later})))
+        await push(here, 20)
+        for lane in here.lanes.values():
+            here.journal.seek(lane.lane, here.journal.end)
+            lane._position, lane._recheck = here.journal.end, False
+        await nursery.start(retention.run)
+        await until(lambda: retention.pace.reason is not None)
+        assert ".jqd, byte " in str(retention.pace.reason)
+        assert here.journal.start == 0
         nursery.cancel_scope.cancel()
 
 
