@@ -8,12 +8,13 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, enqueue, journal, memory, scale, space, start
+from bench import e2e, enqueue, journal, memory, scale, single, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
     "journal": journal.run,
     "enqueue": enqueue.run,
+    "single": single.run,
     "start": start.run,
     "space": space.run,
     "scale": scale.run,
@@ -23,6 +24,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
 SHORT_JOBS = {
     "journal": 20_000,
     "enqueue": 200_000,
+    "single": 40_000,
     "start": 100_000,
     "space": 20_000,
     "scale": 50_000,

@@ -231,12 +231,13 @@ async def test_odd_requests(edge, name):
         except trio.BrokenResourceError:
             pass  # it was refused before we had said it all
         answers = await client.read_end()
-        assert b" 5" not in answers[8:12] or name == "other encoding"  # 501, as HTTP has it
+        assert answers.startswith(b"HTTP/1.1 501 " if name == "other encoding" else b"HTTP/1.1 4")
+        assert b"content-type: application/" in answers
         assert answers.count(b"HTTP/1.1 2") <= 1
         await _still_serves(port)
     accepted = len(edge.journal.frames)
     assert accepted == answers.count(b"HTTP/1.1 201")
-    assert accepted == 0 or name == "folded header", answers
+    assert accepted == 0
 
 
 async def test_who_leaves_before_the_answer_has_pushed(edge):

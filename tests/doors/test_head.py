@@ -7,14 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.doors.body import CHUNK_LINE_MAX, TRAILER_BYTES_MAX, Chunked, body_of
+from jqd.doors.body import Chunked, body_of
 from jqd.doors.head import Head, Refused, check_start, read_head
-
-HOST = b"Host: a\r\n"
-
-
-def head(*lines: bytes, first: bytes = b"GET /livez HTTP/1.1", host: bytes = HOST) -> bytes:
-    return first + b"\r\n" + host + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+from tests.wire.corpus import BAD_CHUNKS, REFUSED, head
 
 
 def test_a_head_is_read() -> None:
@@ -56,74 +51,6 @@ def test_an_upgrade_is_a_request_like_any_other(lines: tuple[bytes, ...]) -> Non
     read = read_head(head(*lines))
     assert read.keeps
     assert b"upgrade" not in dict(read.headers)
-
-
-REFUSED = {
-    "bare LF": (400, b"GET / HTTP/1.1\nHost: a\n\r\n\r\n"),
-    "bare LF behind a header": (400, head(b"A: b\nC: d")),
-    "CR within": (400, head(b"A: b\rC: d")),
-    "folded": (400, head(b"A: b", b" c")),
-    "folded by a tab": (400, head(b"A: b", b"\tc")),
-    "folded length": (400, head(b"Content-Length:", b" 5")),
-    "folded at first": (400, head(host=b" Host: a\r\n")),
-    "NUL in a value": (400, head(b"A: \0")),
-    "NUL in a name": (400, head(b"A\0: b")),
-    "control": (400, head(b"A: \x1f")),
-    "DEL": (400, head(b"A: \x7f")),
-    "blank before the colon": (400, head(b"Content-Length : 3")),
-    "no colon": (400, head(b"garbage")),
-    "no name": (400, head(b": a")),
-    "name not ASCII": (400, head(b"\xc3\xa9: a")),
-    "lower-case method": (400, head(first=b"get / HTTP/1.1")),
-    "unknown method": (400, head(first=b"FOO / HTTP/1.1")),
-    "a method nobody serves": (400, head(first=b"PROPFIND / HTTP/1.1")),
-    "CONNECT": (400, head(first=b"CONNECT a:80 HTTP/1.1")),
-    "TRACE": (400, head(first=b"TRACE / HTTP/1.1")),
-    "HTTP/9.9": (505, head(first=b"GET / HTTP/9.9")),
-    "HTTP/2 preface": (505, b"PRI * HTTP/2.0\r\n\r\n"),
-    "HTTP/1.2": (505, head(first=b"GET / HTTP/1.2")),
-    "HTTP/0.9": (505, head(first=b"GET / HTTP/0.9")),
-    "HTTP/1": (400, head(first=b"GET / HTTP/1")),
-    "lower-case HTTP": (400, head(first=b"GET / http/1.1")),
-    "no version": (400, head(first=b"GET /")),
-    "two blanks": (400, head(first=b"GET  / HTTP/1.1")),
-    "blank at the end": (400, head(first=b"GET / HTTP/1.1 ")),
-    "a tab": (400, head(first=b"GET\t/ HTTP/1.1")),
-    "absolute form": (400, head(first=b"GET http://a/livez HTTP/1.1")),
-    "broken absolute form": (400, head(first=b"GET http://[::1/livez HTTP/1.1")),
-    "two slashes": (400, head(first=b"GET //x HTTP/1.1")),
-    "query only": (400, head(first=b"GET ?x HTTP/1.1")),
-    "asterisk": (400, head(first=b"OPTIONS * HTTP/1.1")),
-    "fragment": (400, head(first=b"GET /#a HTTP/1.1")),
-    "fragment in the query": (400, head(first=b"GET /?a#b HTTP/1.1")),
-    "target not ASCII": (400, head(first=b"GET /\xc3\xa9 HTTP/1.1")),
-    "path not UTF-8": (400, head(first=b"GET /%ff HTTP/1.1")),
-    "no host": (400, head(host=b"")),
-    "two hosts": (400, head(b"host: a")),
-    "two hosts in 1.0": (400, head(b"host: a", first=b"GET / HTTP/1.0")),
-    "odd host": (400, head(host=b"Host: a/b\r\n")),
-    "host with a user": (400, head(host=b"Host: a@b\r\n")),
-    "two lengths": (400, head(b"Content-Length: 3", b"Content-Length: 4")),
-    "a length twice": (400, head(b"Content-Length: 3", b"Content-Length: 3")),
-    "lengths in a list": (400, head(b"Content-Length: 3, 3")),
-    "length and chunks": (400, head(b"Content-Length: 3", b"Transfer-Encoding: chunked")),
-    "chunks and length": (400, head(b"Transfer-Encoding: chunked", b"Content-Length: 3")),
-    "negative length": (400, head(b"Content-Length: -3")),
-    "length with a sign": (400, head(b"Content-Length: +3")),
-    "length in words": (400, head(b"Content-Length: ten")),
-    "empty length": (400, head(b"Content-Length:")),
-    "length in hexadecimal": (400, head(b"Content-Length: 0x3")),
-    "length in other digits": (400, head("Content-Length: ٣".encode())),
-    "huge length": (400, head(b"Content-Length: " + b"9" * 30)),
-    "other encoding": (400, head(b"Transfer-Encoding: gzip")),
-    "two encodings": (501, head(b"Transfer-Encoding: gzip, chunked")),
-    "chunked first": (400, head(b"Transfer-Encoding: chunked, gzip")),
-    "chunked twice": (400, head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked")),
-    "chunks in 1.0": (400, head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0")),
-    "expectation": (417, head(b"Expect: a miracle")),
-    "nothing": (400, b"\r\n\r\n"),
-    "garbage": (400, b"\x00\x01\x02\r\n\r\n"),
-}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -220,28 +147,6 @@ def test_chunks_end_where_they_end() -> None:
     for cut in range(len(data)):
         with pytest.raises(EOFError):
             chunked(data[:cut], [])
-
-
-BAD_CHUNKS = {
-    "no size": b"\r\n",
-    "words": b"zz\r\n",
-    "sign": b"-1\r\n",
-    "0x": b"0x1\r\na\r\n",
-    "blank": b" 1\r\na\r\n",
-    "blank behind": b"1 \r\na\r\n",
-    "huge": b"1" * 9 + b"\r\n",
-    "bare LF": b"1\na\r\n0\r\n\r\n",
-    "bare LF behind": b"1\r\na\n0\r\n\r\n",
-    "bare LF at the end": b"0\r\n\n",
-    "bare LF behind the end": b"0\n\r\n",
-    "CR alone": b"1\r\na\r0\r\n\r\n",
-    "too much": b"1\r\nab\r\n0\r\n\r\n",
-    "NUL": b"1;\0\r\na\r\n",
-    "long": b"1;" + b"a" * CHUNK_LINE_MAX,
-    "long trailer": b"0\r\n" + b"a: bbbbbbbbbbbbbbbbbbbbbbbbbbbb\r\n" * (TRAILER_BYTES_MAX // 32 + 1),
-    "odd trailer": b"0\r\nGET / HTTP/1.1\r\n\r\n",
-    "folded trailer": b"0\r\nA: b\r\n c\r\n\r\n",
-}
 
 
 @pytest.mark.parametrize("name", BAD_CHUNKS)
