@@ -17,8 +17,9 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from jqd.api import ApiConfig, Guard, is_loopback
+from jqd.api import ApiConfig
 from jqd.backoff import Backoff
+from jqd.doors import Guard, is_loopback
 from jqd.errors import ConfigError
 from jqd.journal import JournalConfig
 from jqd.lease import LeaseConfig

@@ -118,3 +118,14 @@ class WorkerRefused(RunnerError):
 
 class AnswerGarbled(RunnerError):
     """A worker's answer cannot be read from here on. What was read before it stands."""
+
+
+class Foreign(JqdError):
+    """A request that may be a foreign page's, and is refused before anybody looks what it wants.
+
+    `status`: what it is answered with.
+    """
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status

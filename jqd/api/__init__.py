@@ -2,7 +2,6 @@
 
 from jqd.api.app import Api
 from jqd.api.config import ApiConfig
-from jqd.api.guard import Guard, is_loopback
 from jqd.api.parts import Control, Parts
 
-__all__ = ["Api", "ApiConfig", "Control", "Guard", "Parts", "is_loopback"]
+__all__ = ["Api", "ApiConfig", "Control", "Parts"]

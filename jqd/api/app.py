@@ -20,7 +20,7 @@ from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.push import push
 from jqd.doors import say_fault
-from jqd.errors import JqdError
+from jqd.errors import Foreign, JqdError
 from jqd.log import get_logger
 
 Handler = Callable[..., Awaitable[Response]]
@@ -98,14 +98,14 @@ class Api:
         bytes_max = config.array_bytes_max if scope["path"] in ANY_SIZE else config.job_bytes_max
         head = head_of(scope)
         try:
-            guard.check(head)
+            guard.check(head.path, head.headers)
             request = await read_request(scope, receive, take, bytes_max=bytes_max, within_s=config.request_s)
-            guard.check_body(request)
+            guard.check_type(head.headers, has_body=bool(request.body))
         except Disconnected:
             self._log.info("api.disconnected", path=scope["path"])
             return
-        except Problem as problem:
-            response = _render(head, problem)
+        except (Foreign, Problem) as error:
+            response = _render(head, error)
             if scope["http_version"].startswith("1"):
                 response.headers["connection"] = "close"  # what is left of the body is not read
             await send_response(send, response)
@@ -177,8 +177,10 @@ def _request() -> Request:
     return request
 
 
-def _render(request: Request, problem: Problem) -> Response:
-    """An error in the words of the surface the request was made to."""
+def _render(request: Request, problem: Problem | Foreign) -> Response:
+    """An error in the words of the surface the request was made to; what the guard says is the same on all."""
+    if isinstance(problem, Foreign):
+        return problem_answer(Problem(problem.status, str(problem)), request.answer_language())
     return lightjq.adapt(request, problem) or problem_answer(problem, request.answer_language())
 
 

@@ -10,7 +10,6 @@ from msgspec import Raw
 
 from jqd.api.batch import parse_array
 from jqd.api.find import find
-from jqd.api.guard import Refused
 from jqd.api.jobs import cancel
 from jqd.api.late import take_late
 from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
@@ -157,7 +156,7 @@ def adapt(request: Request, problem: Problem) -> Response | None:
     """An error as LightJQ would say it; None when the request was not made to this surface."""
     if request.path not in ROOTS and not request.path.startswith("/job/"):
         return None
-    if problem.status in (413, 414, 415, 422) and not isinstance(problem, Refused):
+    if problem.status in (413, 414, 415, 422):
         problem = Problem(400, problem.detail, errors=problem.errors)
     return problem_answer(problem, _language(request))
 

@@ -8,9 +8,9 @@ from typing import Protocol
 import trio
 
 from jqd.api.config import ApiConfig
-from jqd.api.guard import Guard
 from jqd.api.taken import Taken
 from jqd.clock import Clock
+from jqd.doors import Guard
 from jqd.jobid import partition_of
 from jqd.journal import Journal
 from jqd.record import Lane, PushedJob

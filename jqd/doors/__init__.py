@@ -3,6 +3,18 @@
 from jqd.doors.address import address_of, bind, listen, url_of
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
+from jqd.doors.guard import Guard, is_loopback
 from jqd.doors.listener import serve_http
 
-__all__ = ["DoorConfig", "address_of", "bind", "listen", "place_of", "say_fault", "serve_http", "url_of"]
+__all__ = [
+    "DoorConfig",
+    "Guard",
+    "address_of",
+    "bind",
+    "is_loopback",
+    "listen",
+    "place_of",
+    "say_fault",
+    "serve_http",
+    "url_of",
+]

@@ -22,7 +22,7 @@ from jqd.runner.verdict import Judgement, judge
 from jqd.runner.wire import Answer, encoding_of
 
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
-VALUES_PER_JOB = 2  # of an answer: a worker may say an outcome twice
+VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
 VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
 

@@ -21,7 +21,7 @@ import trio
 from jqd import __version__
 from jqd.client import daemon_url
 from jqd.clock import Clock
-from jqd.doors import DoorConfig, listen, serve_http, url_of
+from jqd.doors import DoorConfig, Guard, is_loopback, listen, serve_http, url_of
 from jqd.errors import ConfigError
 from jqd.log import get_logger
 from jqd.worker.app import App
@@ -69,7 +69,8 @@ async def serve(
     daemons = daemons or [daemon_url()]
     _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
     # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
-    service = Service(app, ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch), clock=clock)
+    limits = ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch)
+    service = Service(app, limits, clock=clock, guard=_guard(bind, advertise))
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
@@ -99,6 +100,14 @@ async def serve(
 def _answering(places: Sequence[Registration]) -> Registration:
     """The first daemon that answers, else the first."""
     return next((place for place in places if not place.is_away), places[0])
+
+
+def _guard(bind: str, advertise: str | None) -> Guard:
+    """Daemons ask for it by the address it is bound to, or by the name in its URL."""
+    name = urlsplit(advertise).hostname if advertise else None
+    if name is None or not is_loopback(bind):
+        return Guard(is_loopback(bind))
+    return Guard(hosts=(f"[{name}]" if ":" in name else name,))
 
 
 class _Stopping:

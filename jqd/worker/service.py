@@ -21,6 +21,8 @@ import msgspec
 import trio
 
 from jqd.clock import Clock, SystemClock
+from jqd.doors import Guard
+from jqd.errors import Foreign
 from jqd.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
@@ -66,10 +68,19 @@ class ServiceConfig:
 class Service:
     """`app` as an ASGI application. One per process and trio loop; its threads start with the first batch."""
 
-    def __init__(self, app: App, config: ServiceConfig | None = None, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        app: App,
+        config: ServiceConfig | None = None,
+        *,
+        clock: Clock | None = None,
+        guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
+    ) -> None:
+        """`guard`: by default any `Host`, for only the server in front knows its names."""
         self._app = app
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
+        self._guard = guard
         self._attempts = Attempts(self._clock)
         self._limiter = trio.CapacityLimiter(self._config.concurrency)
         self._log = get_logger("worker")
@@ -88,6 +99,7 @@ class Service:
             raise NotImplementedError(f"a worker speaks http, not {scope['type']}")
         headers = {name.lower(): value.decode("latin-1") for name, value in scope["headers"]}
         try:
+            self._check(scope["path"], headers)
             if scope["method"] == "POST":
                 await self._batch(headers, receive, send)
             elif scope["method"] in ("GET", "HEAD"):
@@ -98,6 +110,13 @@ class Service:
                 raise Refusal(405, "Method not allowed", "POST a batch of jobs, DELETE one, or GET the worker's health")
         except Refusal as refusal:
             await refuse(refusal, headers, send)
+
+    def _check(self, path: str, headers: dict[bytes, str]) -> None:
+        """A page in a browser on this machine must not run jobs. Raises Refusal."""
+        try:
+            self._guard.check(path, {name.decode("latin-1"): value for name, value in headers.items()})
+        except Foreign as foreign:
+            raise Refusal(foreign.status, "Refused", str(foreign)) from foreign
 
     def refuse(self, reason: str) -> None:
         """Take no new batches from now on; what is in hand goes on."""
@@ -137,7 +156,8 @@ class Service:
     # ------------------------------------------------------------ a batch
 
     async def _batch(self, headers: dict[bytes, str], receive: Receive, send: Send) -> None:
-        codec = codec_of(headers.get(b"content-type", ""))
+        kind = headers.get(b"content-type")
+        codec = None if kind is None else codec_of(kind)
         if codec is None:
             raise Refusal(415, "Unsupported media type", "send application/msgpack or application/json")
         if reason := self.refusing():

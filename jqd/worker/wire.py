@@ -130,7 +130,7 @@ _CODECS = {
 
 
 def codec_of(content_type: str) -> Codec | None:
-    """The codec for a `Content-Type` header; None when it names neither encoding. No header means MessagePack."""
+    """The codec for a `Content-Type` header; None when it names neither encoding."""
     return _CODECS.get(content_type.partition(";")[0].strip().lower())
 
 

@@ -5,13 +5,11 @@ import re
 import pytest
 import trio
 
-from jqd.api import Guard, is_loopback
 from jqd.api.app import ROUTES
-from jqd.api.guard import FORM_TYPES
-from jqd.api.message import Request
-from jqd.api.problems import Problem
 from jqd.config import load
-from jqd.errors import ConfigError
+from jqd.doors import Guard, is_loopback
+from jqd.doors.guard import FORM_TYPES
+from jqd.errors import ConfigError, Foreign
 from jqd.job import State
 from tests.api.fakes import JSON, MSGPACK, Edge
 
@@ -98,9 +96,9 @@ async def test_our_own_are_let_through(headers):
 
 def status_of(guard: Guard, host: str | None) -> int:
     try:
-        guard.check(Request("GET", "/livez", b"", {} if host is None else {"host": host}, b""))
-    except Problem as problem:
-        return problem.status
+        guard.check("/livez", {} if host is None else {"host": host})
+    except Foreign as foreign:
+        return foreign.status
     return 200
 
 

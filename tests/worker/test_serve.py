@@ -15,10 +15,12 @@ import pytest
 import trio
 
 from jqd.client import Client
+from jqd.doors import Guard
 from jqd.errors import ConfigError
 from jqd.testing.daemon import ScriptedDaemon, open_daemon
 from jqd.worker import App, serve
 from jqd.worker.demo import app as demo
+from jqd.worker.serve import _guard
 
 PATIENCE_S = 30.0
 
@@ -278,6 +280,19 @@ async def test_a_signal_drains_and_exits_0(
     assert daemon.jobs["a"].result == "done"
 
 
+@pytest.mark.parametrize(
+    ("bind", "advertise", "guard"),
+    [
+        ("127.0.0.1:0", None, Guard()),
+        ("127.0.0.1:0", "https://Worker.lan:9/run", Guard(hosts=("worker.lan",))),
+        ("[::1]:0", "http://[fd00::1]/", Guard(hosts=("[fd00::1]",))),
+        ("0.0.0.0:0", "http://worker:9", Guard(loopback=False)),
+    ],
+)
+def test_by_which_names_daemons_ask_for_it(bind: str, advertise: str | None, guard: Guard) -> None:
+    assert _guard(bind, advertise) == guard
+
+
 async def test_a_second_signal_means_now(daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await hold(daemon, process, tmp_path / "never")
@@ -299,8 +314,8 @@ async def test_a_peer_that_does_not_read_cannot_hold_up_the_end(
     jobs = [{"job_id": str(n), "name": "much", "argument": 900_000} for n in range(50)]
     body = msgspec.msgpack.encode({"jobs": jobs})
     async with await trio.open_tcp_stream(host, int(port)) as stream:
-        head = f"POST / HTTP/1.1\r\nhost: a\r\ncontent-type: application/msgpack\r\ncontent-length: {len(body)}\r\n\r\n"
-        await stream.send_all(head.encode() + body)
+        head = "POST / HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/msgpack\r\n"
+        await stream.send_all(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         assert (await stream.receive_some(1)) == b"H", "the answer has begun; nothing more is read of it"
         process.send_signal(signal.SIGTERM)
         with trio.fail_after(PATIENCE_S):

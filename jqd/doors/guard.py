@@ -1,6 +1,6 @@
-"""Who may speak to this daemon at all: the guard in front of every route.
+"""Who may speak to a daemon or a worker at all: the guard in front of every route.
 
-A browser carries any page's requests to any address that the machine it runs on can reach, this daemon's too. It cannot
+A browser carries any page's requests to any address that the machine it runs on can reach, ours too. It cannot
 hide three things about them: which site asks (`Sec-Fetch-Site`, `Origin`), which name was looked up (`Host`), and that
 what it sends unasked has a type of its own or none (`Content-Type`). By these such requests are refused, whatever their
 route. Programs send the first two never, and name their types.
@@ -8,10 +8,10 @@ route. Programs send the first two never, and name their types.
 
 import ipaddress
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jqd.api.message import Request
-from jqd.api.problems import Problem
+from jqd.errors import Foreign
 
 # What a page may send to another site without being asked first: none of them is a language of ours.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})
@@ -22,31 +22,37 @@ _ORIGIN = re.compile(r"(https?)://(.+)")
 _PORTS = {"http": "80", "https": "443"}
 
 
-class Refused(Problem):
-    """A request that the guard does not let through: the same on every surface."""
-
-
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """What a daemon bound to an address lets through."""
+    """What a server bound to an address lets through."""
 
     loopback: bool = True
     """Only this machine can reach it: then it has no other name than those of loopback."""
     hosts: tuple[str, ...] = ()
     """Further names it is reached by. On other addresses than loopback: none named means any."""
 
-    def check(self, request: Request) -> None:
-        """Judge a head, before its body is read. Raises Refused 400, 403, 415, 421."""
-        if not request.path.startswith("/"):
-            raise Refused(400, "the target of a request is a path; it begins with /")
-        self._check_host(request.headers.get("host"))
-        _check_site(request)
-        length = request.headers.get("content-length", "0")
-        _check_type(request, has_body=length.strip("0") != "" or "transfer-encoding" in request.headers)
+    def check(self, path: str, headers: Mapping[str, str]) -> None:
+        """Judge a head (names in lower case), before its body is read. Raises Foreign."""
+        if not path.startswith("/"):
+            raise Foreign(400, "the target of a request is a path; it begins with /")
+        self._check_host(headers.get("host"))
+        _check_site(headers)
+        length = headers.get("content-length", "0")
+        self.check_type(headers, has_body=length.strip("0") != "" or "transfer-encoding" in headers)
 
-    def check_body(self, request: Request) -> None:
-        """Judge the whole request once more: there are bodies that no head announces. Raises Refused 415."""
-        _check_type(request, has_body=bool(request.body))
+    def check_type(self, headers: Mapping[str, str], *, has_body: bool) -> None:
+        """Judge what a body says it is; also once it is read, for no head has to announce one. Raises Foreign."""
+        kind = headers.get("content-type")
+        if kind is None:
+            if has_body:
+                raise Foreign(415, "there is no Content-Type; send application/msgpack or application/json, and say so")
+            return
+        kind = kind.partition(";")[0].strip().lower()
+        if kind in FORM_TYPES or not kind:
+            quoted = repr(kind[:QUOTE_LENGTH_MAX])
+            raise Foreign(
+                415, f"Content-Type {quoted} is what pages send; send application/msgpack or application/json"
+            )
 
     def _check_host(self, host: str | None) -> None:
         if host is None:
@@ -59,10 +65,11 @@ class Guard:
         if match and not self.loopback and (not self.hosts or _is_address(name)):
             return
         known = "localhost, 127.0.0.1 and [::1]" if self.loopback else "its address"
-        raise Refused(
+        raise Foreign(
             421,
-            f"Host {host[:QUOTE_LENGTH_MAX]!r} is not this daemon's; it is reached by {known}"
-            f"{''.join(f', {each}' for each in self.hosts)}. Other names are given in the setting http.hosts",
+            f"Host {host[:QUOTE_LENGTH_MAX]!r} is none of this server's names; it is reached by {known}"
+            f"{''.join(f', {each}' for each in self.hosts)}. A daemon has other names by the setting http.hosts, "
+            "a worker by the URL it advertises",
         )
 
 
@@ -71,34 +78,21 @@ def is_loopback(bind: str) -> bool:
     return _is_loopback(bind.rpartition(":")[0].lower())
 
 
-def _check_site(request: Request) -> None:
-    site = request.headers.get("sec-fetch-site", "none").strip().lower()
+def _check_site(headers: Mapping[str, str]) -> None:
+    site = headers.get("sec-fetch-site", "none").strip().lower()
     if site not in OWN_SITES:
         raise _foreign("Sec-Fetch-Site", site)
-    origin = request.headers.get("origin")
+    origin = headers.get("origin")
     if origin is None:
         return
     match = _ORIGIN.fullmatch(origin.strip().lower())
     port = match and f":{_PORTS[match[1]]}"
-    if (
-        not match
-        or not port
-        or match[2].removesuffix(port) != request.headers.get("host", "").lower().removesuffix(port)
-    ):
+    if not match or not port or match[2].removesuffix(port) != headers.get("host", "").lower().removesuffix(port):
         raise _foreign("Origin", origin)
 
 
-def _foreign(header: str, value: str) -> Refused:
-    return Refused(403, f"the request was made by a page of another site ({header}: {value[:QUOTE_LENGTH_MAX]})")
-
-
-def _check_type(request: Request, *, has_body: bool) -> None:
-    if "content-type" not in request.headers:
-        if has_body:
-            raise Refused(415, "there is no Content-Type; send application/msgpack or application/json, and say so")
-    elif request.media_type() in FORM_TYPES or not request.media_type():
-        kind = request.media_type()[:QUOTE_LENGTH_MAX]
-        raise Refused(415, f"Content-Type {kind!r} is what pages send; send application/msgpack or application/json")
+def _foreign(header: str, value: str) -> Foreign:
+    return Foreign(403, f"the request was made by a page of another site ({header}: {value[:QUOTE_LENGTH_MAX]})")
 
 
 def _is_address(name: str) -> bool:
