@@ -23,7 +23,7 @@ async def take_late(parts: Parts, worker_id: str, job_id: str, report: Report) -
     if attempt is not None and says_again(attempt, report):
         return
     view = await find(parts, job_id)
-    attempt = attempt or _attempt_of(view, worker_id)
+    attempt = _newest(attempt, view, worker_id)
     if attempt is None:
         raise Problem(404, f"job {job_id} is not in the hand of worker {worker_id[:64]!r}")
     if says_again(attempt, report):
@@ -40,13 +40,16 @@ async def take_late(parts: Parts, worker_id: str, job_id: str, report: Report) -
         await parts.journal.wsync(position)
 
 
-def _attempt_of(view: object, worker_id: str) -> Outcome | None:
-    """The newest attempt by that worker that the store knows, at the job as it is now: not before it was replaced."""
-    if not isinstance(view, JobView):
-        return None
-    known = [*view.history, *([view.outcome] if view.outcome else [])]
-    its = (one for one in known if one.worker == worker_id and one.meant_for >= view.generation)
-    return max(its, key=lambda one: one.fence, default=None)
+def _newest(unsettled: Outcome | None, view: object, worker_id: str) -> Outcome | None:
+    """The last word on the newest attempt by that worker, at the job as it is now: not before it was replaced.
+
+    An attempt that was given up may have succeeded since: then it stands in the history, and is how the job ended.
+    """
+    known = [unsettled] if unsettled else []
+    if isinstance(view, JobView):
+        ends = [*view.history, *([view.outcome] if view.outcome else [])]
+        known += (one for one in ends if one.worker == worker_id and one.meant_for >= view.generation)
+    return max(reversed(known), key=lambda one: one.fence, default=None)
 
 
 def _said(attempt: Outcome) -> str:

@@ -311,6 +311,22 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
     assert (await edge.call("POST", "/done", {"job_id": job_id, **done}, headers={"worker-id": "w2"})).status == 404
 
 
+async def test_a_late_success_that_is_said_again_is_taken_again(edge):
+    edge.runner.knows = DoneAnswer.UNKNOWN
+    job_id = edge.add(State.SUCCEEDED)
+    given_up, succeeded = (
+        outcome(job_id, worker="w1", **ended) for ended in (GIVEN_UP, {"fate": Fate.SUCCEEDED, "fence": 7})
+    )
+    edge.move(job_id, State.SUCCEEDED, history=[given_up], outcome=succeeded)
+    for known_by_runner in (False, True):
+        if known_by_runner:
+            edge.runner.unsettled["w1", job_id] = given_up
+        for report, status in ((OK, 204), (NO_ROUTE, 404), (AGAIN, 404)):
+            told = await edge.call("POST", "/done", {"job_id": job_id, **report}, headers={"worker-id": "w1"})
+            assert told.status == status, told.body
+    assert edge.journal.frames == []
+
+
 GIVEN_UP = {"fate": Fate.RETRY, "fence": 7, "attempt": 2, "message": "TIMEOUT: no outcome", "reason": "timeout"}
 FAILED = {"fate": Fate.FAILED, "fence": 7, "message": "no route"}
 OK = {"type": "success", "result": [1]}
