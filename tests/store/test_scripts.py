@@ -46,6 +46,20 @@ def test_every_script_has_a_method_or_helps_one() -> None:
     assert {path.stem for path in FILES} - helpers <= set(dir(RedisStore))
 
 
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_a_shared_piece_needs_stands_before_it(path: Path) -> None:
+    """Lua would look for it among the globals, and only when that line is reached."""
+    pieces = {piece.stem: piece.read_text() for piece in (LUA / "include").glob("*.lua")}
+    line = re.search(r"^--@include (.*)$", path.read_text(), re.MULTILINE)
+    before: list[str] = []
+    for name in line[1].split() if line else ():
+        header = " ".join(line.removeprefix("-- ") for line in pieces[name].splitlines() if line.startswith("--"))
+        needs = re.search(r"\bNeeds ([a-z, ]+)", header)
+        wanted = re.findall(r"[a-z]+", needs[1]) if needs else []
+        assert [each for each in wanted if each in pieces and each not in before] == [], name
+        before.append(name)
+
+
 def test_lua_names_the_keys_as_python_does() -> None:
     text = (LUA / "include" / "keys.lua").read_text()
     assert re.findall(r"(\w+) = '(\w+)'", text) == list(KINDS.items())
