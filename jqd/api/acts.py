@@ -52,8 +52,10 @@ def _read(request: Request) -> Edit:
         if request.media_type() not in MSGPACK_TYPES:
             packed = msgspec.msgpack.encode(read_value(request))
         wanted = msgspec.msgpack.decode(packed, type=Edit)
-    except (msgspec.ValidationError, OverflowError) as error:
+    except msgspec.ValidationError as error:
         raise field_problem(*explain(str(error), Edit.__struct_fields__)) from error
+    except OverflowError as error:
+        raise field_problem("", "there is an integer of more than 64 bits, which no job can hold") from error
     except DECODE_ERRORS as error:
         raise Problem(400, f"the body is no MessagePack: {error}") from error
     if wanted == Edit():
