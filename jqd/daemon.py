@@ -299,6 +299,6 @@ async def _watch_signals(
 
 
 def _end_overdue(drain_s: float) -> None:
-    """A peer that does not read its answer can hold the HTTP server for ever. All that was promised is on disk."""
+    """A disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
     log.error("daemon.ended_overdue", drain_s=drain_s)
     os._exit(0)

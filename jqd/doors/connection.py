@@ -22,6 +22,7 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Any, Any, Any], Awaitable[None]]
 Address = tuple[str, int]
 
+HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
 
 
@@ -82,7 +83,7 @@ class Connection:
 
     def give_way(self) -> None:
         """See Guest. The place counts as free already, so nothing is waited for."""
-        self._linger = False
+        self._linger = self._within = False
         self._scope.cancel()
 
     def close_soon(self) -> None:
@@ -101,7 +102,7 @@ class Connection:
 
     async def _read_head(self) -> Head | None:
         """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
-        wire, config = self._wire, self._house.config
+        wire, config, crowd = self._wire, self._house.config, self._house.crowd
         buffer = wire.buffer
         self._asked = None
         if not buffer and not await self._wait_request():
@@ -117,12 +118,14 @@ class Connection:
                 data = bytes(buffer[:end])
                 del buffer[:end]
                 wire.read_due_s = math.inf
+                crowd.stir(self)
                 return read_head(data)
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)
             self._within = bool(buffer)
-            more = await wire.pipe.receive_some(READ_BYTES)
+            crowd.rest(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
+            more = await wire.pipe.receive_some(HEAD_READ_BYTES)
             if not more:
                 if buffer:
                     raise Refused(400, "the request ended before its head was whole")
@@ -137,7 +140,7 @@ class Connection:
         self._within = False
         wire.read_due_s = trio.current_time() + self._house.config.idle_s
         crowd.rest(self)
-        data = await wire.pipe.receive_some(READ_BYTES)
+        data = await wire.pipe.receive_some(HEAD_READ_BYTES)
         crowd.stir(self)
         wire.buffer += data
         return bool(data)
@@ -176,7 +179,7 @@ class Connection:
         exchange = self._asked
         if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
             return
-        if self._within and not self._wire.closing and not self._bye:
+        if self._within and not self._bye:
             detail = "the request came too slowly, or was not complete in time; nothing was taken"
             self._bye = problem(408, detail, self._house.dates.line())
 

@@ -15,7 +15,7 @@ from jqd.doors.pipe import Pipe
 Message = MutableMapping[str, Any]
 
 READ_BYTES = 65_536
-AHEAD_BYTES = 65_536  # of requests that come while one is under way; then the client has to wait
+AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
 
 
 class Wire:
@@ -146,7 +146,7 @@ class Exchange:
             if len(wire.buffer) >= AHEAD_BYTES:
                 await trio.sleep_forever()  # the application gives up by itself when it has answered
             try:
-                data = await wire.pipe.receive_some(READ_BYTES)
+                data = await wire.pipe.receive_some(AHEAD_BYTES)
             except trio.BrokenResourceError:
                 self.gone = True
                 return

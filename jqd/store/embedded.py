@@ -91,14 +91,17 @@ class _Server:
         """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""
         _rotate_log(self._directory / "valkey.log")
         # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
-        self._process = process = subprocess.Popen(  # noqa: ASYNC220
-            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[self._lock_fd],
-            start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
-        )
+        try:
+            self._process = process = subprocess.Popen(  # noqa: ASYNC220
+                [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[self._lock_fd],
+                start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
+            )
+        except OSError as error:  # no descriptor, memory or process to be had now; perhaps at the next try
+            raise StoreRefused(f"the embedded Valkey in {self._directory} cannot be started: {error}") from error
         with trio.move_on_after(START_S):
             while process.poll() is None:
                 if await _answers(self._path):

@@ -18,7 +18,7 @@ import jqd.doors.pipe as pipe_module
 from jqd.doors import DoorConfig, listen, serve_http
 from jqd.doors.listener import Door
 from jqd.doors.pipe import SocketPipe
-from tests.doors.pipes import CLIENT, PATIENCE_S, Log, MemoryPipe, echo, talking
+from tests.doors.pipes import PATIENCE_S, Log, MemoryPipe, echo, talking
 
 SECRET = "bytes-of-a-request"
 STEPS_MAX = 200  # a script that has more is not what it seems
@@ -281,22 +281,6 @@ async def test_when_nobody_is_idle_the_newcomer_is_told_so() -> None:
             going.set()
         await _asked(port)
     assert [line["event"] for line in log.lines] == ["door.full"]
-
-
-async def test_one_address_leaves_room_for_others(autojump_clock: None) -> None:
-    config = DoorConfig(connections_max=8, address_connections_max=2)
-    async with talking(echo, config) as talk:
-        crowd = talk.house.crowd
-        for name, joins in (("192.0.2.7", True), ("192.0.2.7", False), ("192.0.2.8", True)):
-            guest: Any = SimpleNamespace(address=name, give_way=lambda: None)
-            talk.pipe.feed(b"GET / HTTP/1.1\r\n")  # it is not idle any more
-            await trio.lowlevel.checkpoint()
-            assert crowd.join(_hashable(guest)) is joins
-    assert talk.connection.client == CLIENT
-
-
-def _hashable(guest: Any) -> Any:
-    return type("Guest", (), {"address": guest.address, "give_way": lambda self: None})()
 
 
 # ---------------------------------------------------------------- over a socket

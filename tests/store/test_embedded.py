@@ -1,5 +1,6 @@
 """Our own Valkey: it keeps what it was given, comes back when it dies, and goes when we go."""
 
+import errno
 import os
 import select
 import signal
@@ -9,12 +10,14 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 import structlog
 import trio
 
+from jqd.backoff import Backoff
 from jqd.errors import ConfigError, StoreRefused
 from jqd.store import embedded, open_embedded
 
@@ -111,18 +114,28 @@ async def test_a_long_path_gets_a_short_socket(directory: Path) -> None:
     assert not path.parent.exists()
 
 
-async def test_a_dead_server_is_started_again(directory: Path) -> None:
+async def test_a_dead_server_is_started_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, refusals = subprocess.Popen, [OSError(errno.EAGAIN, "no process to be had"), OSError(errno.EMFILE, "no file")]
+
+    def start(*args: Any, **options: Any) -> Any:
+        if refusals:
+            raise refusals.pop()
+        return real(*args, **options)
+
     async with open_embedded(directory) as url:
         with redis.Redis.from_url(url) as client:
             client.config_set("appendfsync", "always")  # under everysec even the write may wait for a sync under way
             client.set("kept", "yes")
         first = pid_of(url)
+        monkeypatch.setattr(subprocess, "Popen", start)
+        monkeypatch.setattr(embedded, "RESTART", Backoff(first_s=0.01, cap_s=0.01))
         with structlog.testing.capture_logs() as logs:
             os.kill(first, signal.SIGKILL)
             with trio.fail_after(20):
                 while not any(entry["event"] == "valkey.started" for entry in logs):
                     await trio.sleep(0.01)
-        assert [entry["event"] for entry in logs] == ["valkey.died", "valkey.started"]
+        refused = ["valkey.died", "valkey.not_started"] * 2
+        assert [entry["event"] for entry in logs] == [*refused, "valkey.died", "valkey.started"]
         assert pid_of(url) != first
         with redis.Redis.from_url(url) as client:
             assert client.get("kept") == b"yes"

@@ -13,6 +13,7 @@ import httpx2
 import msgspec
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from jqd.client import Client
 from jqd.doors import Guard
@@ -21,6 +22,7 @@ from jqd.testing.daemon import ScriptedDaemon, open_daemon
 from jqd.worker import App, serve
 from jqd.worker.demo import app as demo
 from jqd.worker.serve import _guard
+from jqd.worker.service import Service
 
 PATIENCE_S = 30.0
 
@@ -177,6 +179,24 @@ WRONG: list[tuple[dict[str, Any], str]] = [
 async def test_settings_that_cannot_work_are_refused_at_once(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError, match=says.replace(".", r"\.")):
         await serve(demo, **{"signals": False, **options})
+
+
+async def test_a_mistake_of_ours_is_a_500_with_the_id_of_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = trio.Event()
+
+    def fail(self: Service) -> str:
+        raise ValueError("a-secret")
+
+    monkeypatch.setattr(Service, "refusing", fail)
+    async with trio.open_nursery() as nursery:
+        url = await nursery.start(partial(serve, demo, daemons=[], signals=False, stop=stop))
+        with capture_logs() as lines:
+            async with httpx2.AsyncClient(trust_env=False) as http:
+                told = [await http.get(url), await http.post(url, json={"jobs": []})]
+        stop.set()
+    assert [answer.status_code for answer in told] == [500, 500]
+    assert [answer.json()["id"] for answer in told] == [line["id"] for line in lines if "id" in line]
+    assert "a-secret" not in str(lines) + "".join(answer.text for answer in told)
 
 
 async def test_an_address_in_use_is_an_os_error() -> None:

@@ -1,0 +1,102 @@
+"""A door closes in stages, and none of them waits for a peer for ever."""
+
+from typing import Any
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.doors import DoorConfig, listen
+from jqd.doors.listener import Door
+from tests.doors.pipes import CLIENT, Log, MemoryPipe, Talk, echo
+
+GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
+CONFIG = DoorConfig()
+
+
+class Hall:
+    """A door whose connections lie in memory."""
+
+    def __init__(self, app: Any, nursery: trio.Nursery, config: DoorConfig = CONFIG) -> None:
+        self.log = Log()
+        with listen("127.0.0.1", 0) as listener:
+            self.door = Door(app, listener, config, self.log)
+        self._nursery = nursery
+        nursery.start_soon(self.door.watch)
+
+    async def enter(self, data: bytes = b"") -> Talk:
+        talk = Talk(self.door._house, self.log, MemoryPipe())
+        assert self.door._house.crowd.join(talk.connection)
+        talk.pipe.feed(data)
+
+        async def run() -> None:
+            await self.door._run(talk.connection)
+            talk.over.set()
+
+        self._nursery.start_soon(run)
+        await wait_all_tasks_blocked()
+        return talk
+
+
+async def test_what_is_idle_goes_at_once_and_what_is_under_way_ends(autojump_clock: None) -> None:
+    async def slow(scope: Any, receive: Any, send: Any) -> None:
+        await trio.sleep(CONFIG.grace_s / 2)
+        await echo(scope, receive, send)
+
+    async with trio.open_nursery() as nursery:
+        hall = Hall(slow, nursery)
+        silent, partial, busy = await hall.enter(), await hall.enter(GET[:9]), await hall.enter(GET + GET)
+        began_s = trio.current_time()
+        nursery.start_soon(hall.door.close)
+        for talk in (silent, partial):
+            assert await talk.wait_over() == b""
+        assert trio.current_time() == began_s
+        busy.pipe.feed_eof()
+        sent = await busy.wait_over()
+        assert sent.count(b" 200 OK") == 1
+        assert b"connection: close" in sent, "no other request is taken"
+        assert trio.current_time() - began_s == CONFIG.grace_s / 2
+        nursery.cancel_scope.cancel()
+    assert hall.log.lines == []
+
+
+async def test_what_does_not_end_is_cut_off(autojump_clock: None) -> None:
+    async def stuck(scope: Any, receive: Any, send: Any) -> None:
+        async def fail_late() -> None:
+            try:
+                await trio.sleep_forever()
+            finally:
+                raise ValueError("a mistake while it is being cancelled")
+
+        async with trio.open_nursery() as inner:
+            inner.start_soon(fail_late)
+            inner.start_soon(trio.sleep_forever)
+
+    async def big(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": bytes(1 << 20)})
+
+    for app in (stuck, big):
+        async with trio.open_nursery() as outer, trio.open_nursery() as nursery:
+            hall = Hall(app, nursery)
+            talk = await hall.enter()
+            talk.pipe.reads = False
+            talk.pipe.feed(GET)
+            await wait_all_tasks_blocked()
+            began_s = trio.current_time()
+            await hall.door.close()
+            assert trio.current_time() - began_s == CONFIG.grace_s
+            nursery.cancel_scope.cancel()
+            outer.start_soon(trio.sleep, 0)
+        assert talk.pipe.closed == "abort"
+
+
+async def test_slow_heads_give_way_too(autojump_clock: None) -> None:
+    async with trio.open_nursery() as nursery:
+        hall = Hall(echo, nursery, DoorConfig(connections_max=3, address_connections_max=3))
+        slow = [await hall.enter(GET[:9]) for _ in range(3)]
+        for first in slow:
+            talk = await hall.enter(GET)
+            assert await first.wait_over() == b""
+            assert b" 200 OK" in await talk.pipe.wait_sent(b"/a ")
+        nursery.cancel_scope.cancel()
+    assert talk.connection.client == CLIENT
