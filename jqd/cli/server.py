@@ -126,7 +126,7 @@ async def worker(
     daemon
         URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
-        Jobs at work at once.
+        Jobs at work at once, divided among the daemons that answer.
     name
         What the daemons call this worker.
     advertise
