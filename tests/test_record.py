@@ -8,6 +8,7 @@ from msgspec import structs
 
 from jqd.clock import ManualClock
 from jqd.errors import JournalDamaged
+from jqd.job import ChangeKind
 from jqd.jobid import IdSource
 from jqd.record import Head, Lane, carry_jobs, decode_jobs, encode_jobs, job_ids
 
@@ -31,6 +32,18 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)
     assert len(made) == runs, "neighbours share a frame"
+
+
+def test_changes_among_jobs_are_carried_to_their_own_lane() -> None:
+    """Versions that had no lane for them wrote them so."""
+    ids, _ = frame(4)
+    jobs = msgspec.msgpack.encode([{"name": f"t{n}"} for n in range(4)])
+    changes = {n: (ids[n], 70 + n, 0, ChangeKind.EDIT) for n in (1, 2)}
+    body = encode_jobs(Head(ids[0], 5_000, {}, changes), jobs)
+    made = [(lane, decode_jobs(part)) for lane, _, part in carry_jobs(body, set(ids), 0)]
+    assert [lane for lane, _ in made] == [Lane.JOBS, Lane.CHANGES, Lane.JOBS]
+    copied = [structs.replace(job, copied=None) for _, part in made for job in part]
+    assert copied == decode_jobs(body)
 
 
 def test_a_copy_of_a_copy_says_where_the_job_stood_first_and_last() -> None:

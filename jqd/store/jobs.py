@@ -4,7 +4,7 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted
+from jqd.job import Change, Fate, Held, Job, Outcome, Wanted
 from jqd.jobid import journal_number
 from jqd.log import get_logger
 from jqd.record import Lane
@@ -297,9 +297,9 @@ class JobMethods:
 
 
 def _change(job: Job, change: Change) -> tuple[object, ...]:
-    numbers = int(change.kind is ChangeKind.RETRY), change.revision, change.generation
     return (
-        *numbers,
+        change.revision,
+        change.generation,
         *(job.copied or ("", "")),
         job.name,
         change.digest,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from jqd.errors import StoreUnsettled
-from jqd.job import NIL, Change, ChangeKind, Fate, Job, Outcome
+from jqd.job import NIL, Change, Fate, Job, Outcome
 from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
 from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name
 
@@ -118,6 +118,8 @@ class FakeChanges(FakeMembers):
             waits = self._place_again(entry, job, change)
         else:
             entry = self._place_unseen(job, change)
+        if change.generation > generation and (tries := self._data.tries.get(job.id)) is not None:
+            tries.count = max((one.attempt for one in tries.kept if one.fence > change.generation), default=0)
         entry.job = msgspec.structs.replace(job, change=None, copied=None)
         self._data.entries[job.id] = entry
         self._data.generations[job.id] = change.revision, max(generation, change.generation), not waits
@@ -145,8 +147,6 @@ class FakeChanges(FakeMembers):
             if not self._end_stands(job.id, change) and not self._meets_late_end(entry, change):
                 self._forget_end(job.id)
                 self._put(entry, job, change)
-                if change.kind is ChangeKind.RETRY and job.id in self._data.tries:
-                    self._data.tries[job.id].count = 0
         elif entry.place != "held":
             self._put(entry, job, change)
         return entry.place in ("ready", "later")

@@ -8,6 +8,7 @@ import pytest
 
 from jqd.errors import StoreAway
 from jqd.job import Fate, State
+from jqd.record import Lane
 from jqd.store import NameGiven, NameJournaled, NameWanted
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
@@ -280,6 +281,8 @@ async def test_some_of_an_array_are_known_and_some_refused(edge):
         (6, "/6/job_id"),
     ]
     assert "appears twice" in told.body["errors"][2]["detail"]
+    lanes = [(lane, records) for lane, records, _ in edge.journal.frames[-2:]]
+    assert lanes == [(Lane.CHANGES, 1), (Lane.JOBS, 1)], "each kind has its lane"
     await edge.apply()
     assert len(await edge.claim("plain")) == 1
     assert len(await edge.claim()) == 3

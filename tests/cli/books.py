@@ -9,7 +9,7 @@ import msgspec
 import trio
 
 from jqd.clock import ManualClock
-from jqd.job import NIL, Fate, Outcome
+from jqd.job import NIL, ChangeKind, Fate, Outcome
 from jqd.jobid import ALPHABET, IdSource
 from jqd.journal import JournalConfig, open_journal
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
@@ -42,6 +42,11 @@ class Ids:
         given = self._source.take(len(pushed), self._homes[: len(pushed)])
         head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, eligible or {}, homes=given.homes)
         return Batch(Lane.JOBS, len(pushed), encode_jobs(head, msgspec.msgpack.encode(pushed)), given.ids())
+
+    def edit(self, job_id: str, job: dict[str, Any], revision: int) -> Batch:
+        """A frame of one change."""
+        head = Head(self._source.take(1).first, AT_MS, {}, {0: (job_id, revision, 0, ChangeKind.EDIT)})
+        return Batch(Lane.CHANGES, 1, encode_jobs(head, msgspec.msgpack.encode([job])), [job_id])
 
 
 def outcome(job_id: str, fate: Fate, *, attempt: int = 1, fence: int = 1, error: bytes = NIL, **more: Any) -> Outcome:

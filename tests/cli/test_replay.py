@@ -93,6 +93,31 @@ def views(config: StoreConfig | str, job_ids: list[str]) -> dict[str, JobView | 
     return trio.run(ask)
 
 
+def test_changes_come_before_what_they_change(
+    fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ids = Ids()
+    pushed = ids.jobs({"name": "t", "argument": "old"}, {"name": "t", "argument": "other"})
+    directory = write(tmp_path, pushed, ids.edit(pushed.ids[0], {"name": "t", "argument": "new"}, 77))
+    words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
+    for _ in range(2):
+        assert replayed(capsys, *words) == {"jobs": 2, "outcomes": 0, "cancels": 0, "changes": 1}
+        found = [view and (view.revision, view.argument) for view in views(fresh_valkey.url, pushed.ids).values()]
+        assert found == [(77, msgspec.msgpack.encode("new")), (0, msgspec.msgpack.encode("other"))]
+    calls = list[tuple[str, int, int]]()
+
+    async def watch(store: Any) -> Tally:
+        return await replay(OsFiles(), snapshot(OsFiles(), directory), [Watched(store, calls)])
+
+    into(fresh_valkey.url, watch)
+    assert [name for name, _, _ in calls] == ["apply_changes", "apply_jobs"]
+    assert run(["journal", "cat", "--data-dir", str(tmp_path), "--lane", "changes"]) == 0
+    (told,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (told["lane"], told["change"], told["revision"], told["argument"]) == ("changes", "edit", 77, "new")
+    assert run(["journal", "cat", "--data-dir", str(tmp_path), "--lines"]) == 0
+    assert [line.split("|")[2] for line in capsys.readouterr().out.splitlines()] == ["old", "other", "new"]
+
+
 def test_each_partition_gets_its_own_and_twice_is_once(
     fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

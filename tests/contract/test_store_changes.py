@@ -9,10 +9,11 @@ import pytest
 from jqd.errors import StoreChanged, StoreUnsettled
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.record import cancel_of
-from jqd.store import NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
+from jqd.store import JobView, NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 TTL_MS = 30_000
+LATER_MS = 10**13
 
 
 async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, replaces: bool = False) -> bool:
@@ -422,12 +423,12 @@ async def test_a_running_job_whose_cancel_was_asked_ends_as_cancelled_unless_it_
 
 @pytest.mark.parametrize("walk", range(5))
 async def test_any_order_of_what_the_journals_hold_ends_the_same(store_bench: StoreBench, walk: int) -> None:
-    """What one job lived through comes again to an emptied store, in any order of lanes and journals."""
+    """What one job lived through comes again to an emptied store, in any order of lanes and daemons."""
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when it fails
     source = random.Random(seed)
-    history = await live(store_bench, source)
-    job, records, state, argument = history
+    job, records = await live(store_bench, source)
+    known = told(await store_bench.view(job))
     orders = list(itertools.permutations(records))
     for order in source.sample(orders, min(12, len(orders))):
         store_bench.wipe()
@@ -435,36 +436,73 @@ async def test_any_order_of_what_the_journals_hold_ends_the_same(store_bench: St
         await store_bench.store.look(fresh=False)
         for lane, record in order:
             await getattr(store_bench, lane)(record)
-        view = await store_bench.view(job)
-        assert (view.state, view.argument) == (state, argument), f"seed {seed}: {order}"
+        assert told(await store_bench.view(job)) == known, f"seed {seed}: {order}"
 
 
-async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tuple[str, Any]], State, bytes]:
-    """A few things happen to a job; returns it, what was journaled of that, and how it stands."""
-    await bench.store.look(fresh=False)
+def told(view: JobView) -> tuple[object, ...]:
+    """What everybody must agree about. Of attempts no more is counted than is known."""
+    state, due_ms = (view.state, 0) if view.state.is_final else (State.WAITING, view.eligible_at_ms)
+    return state, due_ms, view.argument, view.revision, view.generation, view.name
+
+
+async def live(bench: StoreBench, source: random.Random) -> tuple[Job, list[tuple[str, Any]]]:
+    """A few things happen to a job, under a name or not; returns it, and what was journaled of that."""
     owner = await bench.join()
-    job = bench.make(argument=b"\x00")
-    records: list[tuple[str, Any]] = [("add", job)]
-    await bench.add(job)
+    job = bench.make(argument=b"\x00", name=source.choice(("", "mine")))
+    first = job
+    if job.name:
+        first = changed(job, (await ask(bench, job.id)).revision, ChangeKind.NEW, digest="d1")
+    records: list[tuple[str, Any]] = [("add", first)]
+    await bench.add(first)
     for step in range(1, 5):
-        view = await bench.view(job)
         bench.clock.advance(1)
-        argument = bytes([step])
-        if view.state.is_final:
-            one = changed(job, await bench.store.reserve_change(job.id), ChangeKind.RETRY, argument=argument)
-            record: tuple[str, Any] = ("add", one)
-        elif (act := source.choice(("edit", "cancel", "run"))) == "edit":
-            revision = await bench.store.reserve_change(job.id)
-            record = ("add", changed(job, revision, ChangeKind.EDIT, view.generation, argument=argument))
-        elif act == "cancel":
-            record = ("cancel", cancel_of(job.id, view.generation))
-        else:
-            held = await bench.claim_one(owner)
-            record = ("settle", outcome(held, source.choice((Fate.SUCCEEDED, Fate.DEAD, Fate.FAILED))))
+        record = await happen(bench, source, owner, job, bytes([step]))
         await getattr(bench, record[0])(record[1])
         records.append(record)
+    return job, records
+
+
+async def happen(bench: StoreBench, source: random.Random, owner: Owner, job: Job, argument: bytes) -> tuple[str, Any]:
+    """One of the things that may happen to it now: a method of the bench, and what it is given."""
     view = await bench.view(job)
-    return job, records, view.state, view.argument
+    acts = ["edit", "date", "cancel"] if not view.state.is_final else ["retry"]
+    acts += ["replace"] if job.name else []
+    acts += ["run", "run"] if view.state in (State.WAITING, State.RETRYING) and not view.eligible_at_ms else []
+    act = source.choice(acts)
+    if act == "run":
+        fate = source.choice((Fate.SUCCEEDED, Fate.DEAD, Fate.FAILED, Fate.RETRY))
+        return "settle", outcome(await bench.claim_one(owner), fate)
+    if act == "replace":
+        given = await ask(bench, "X", argument.hex(), replace=True)
+        date = source.choice((0, LATER_MS))
+        kind = ChangeKind.REPLACE
+        return "add", changed(job, given.revision, kind, digest=argument.hex(), argument=argument, eligible_at_ms=date)
+    revision = await bench.store.reserve_change(job.id)
+    if act == "cancel":
+        return "cancel", cancel_of(job.id, revision if job.name or view.generation else 0)
+    if act == "retry":
+        return "add", changed(job, revision, ChangeKind.RETRY, argument=argument)
+    date = LATER_MS if act == "date" else source.choice((0, view.eligible_at_ms))
+    return "add", changed(job, revision, ChangeKind.EDIT, view.generation, argument=argument, eligible_at_ms=date)
+
+
+async def test_attempts_before_a_retry_are_not_counted_when_it_is_told_again_before_its_job(
+    store_bench: StoreBench,
+) -> None:
+    """Its change comes in a lane of its own, behind outcomes that are noted, and before the job."""
+    job, owner = await store_bench.push(), await store_bench.join()
+    outcomes = []
+    for fate in (Fate.RETRY, Fate.RETRY, Fate.DEAD):
+        outcomes.append(outcome(await store_bench.claim_one(owner), fate))
+        await store_bench.settle(outcomes[-1])
+    retried = changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY)
+    store_bench.wipe()
+    store_bench.at = dict.fromkeys(store_bench.at, 0)
+    await store_bench.store.look(fresh=True)
+    await store_bench.settle(*outcomes)
+    await store_bench.add(retried)
+    await store_bench.add(job)
+    assert (await store_bench.claim_one(await store_bench.join())).attempt == 1
 
 
 # ---------------------------------------------------------------- deaths in hand

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from jqd.errors import JournalRefused, StoreAway
-from jqd.job import Fate, Job, Outcome, State
+from jqd.job import ChangeKind, Fate, Job, Outcome, State
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
@@ -101,11 +101,16 @@ async def test_one_unfinished_job_pins_nothing_and_is_copied_as_it_was(autojump_
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
-        ids = await push(here, 60)
+        ids = await push(here, 30)
+        revision = await here.store.reserve_change(ids[3])
+        head = Head(here.journal.ids.take(1).first, 1, {}, {0: (ids[3], revision, 0, ChangeKind.EDIT)})
+        edited = encode_jobs(head, msgspec.msgpack.encode([{"name": "a", "argument": "edited"}]))
+        await here.journal.wsync(here.journal.write(Lane.CHANGES, 1, edited))
+        await push(here, 30)
         await finish(here, owner, {ids[3]})
         end = here.journal.end
         await nursery.start(retention.run)
-        await until(lambda: here.journal.start > SEGMENT_BYTES)
+        await until(lambda: here.journal.start > 3 * SEGMENT_BYTES)
         copies = [job_id for job_id in await jobs_in(here.journal) if job_id == ids[3]]
         assert copies == [ids[3]]
         assert here.journal.end > end
@@ -116,6 +121,7 @@ async def test_one_unfinished_job_pins_nothing_and_is_copied_as_it_was(autojump_
         view = await here.store.get_job(ids[3])
         assert isinstance(view, JobView)
         assert (view.state, view.jobtype) == (State.WAITING, "a")
+        assert (view.revision, msgspec.msgpack.decode(view.argument)) == (revision, "edited"), "so is its change"
         nursery.cancel_scope.cancel()
 
 

@@ -2,7 +2,7 @@
 -- Adds jobs or changes from a journal and moves the position of their lane, in one step.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies;
---          per change: 1 when attempts are counted anew, revision, generation, two positions as of a copy or nothing,
+--          per change: revision, generation, two positions as of a copy or nothing,
 --          name, digest, id, jobtype, priority, eligible_at_ms, row; per copy: id, position where it stood first,
 --          position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
@@ -13,7 +13,7 @@
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, COPIES, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 12, 3, 4, 2
+local CHANGES, COPIES, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 11, 3, 4, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
@@ -26,9 +26,9 @@ end
 local changes, groups, at, arguments = {}, {}, FIRST, #ARGV
 for position = 1, change_count do
   local one = {
-    anew = ARGV[at] == '1', revision = number(ARGV[at + 1], 'revision'), generation = number(ARGV[at + 2], 'generation'),
-    was_here = was_here(field, ARGV[at + 3], ARGV[at + 4]), name = ARGV[at + 5], digest = ARGV[at + 6], id = ARGV[at + 7],
-    jobtype = ARGV[at + 8], priority = ARGV[at + 9], eligible_at_ms = number(ARGV[at + 10], 'eligible_at_ms'), row = ARGV[at + 11],
+    revision = number(ARGV[at], 'revision'), generation = number(ARGV[at + 1], 'generation'),
+    was_here = was_here(field, ARGV[at + 2], ARGV[at + 3]), name = ARGV[at + 4], digest = ARGV[at + 5], id = ARGV[at + 6],
+    jobtype = ARGV[at + 7], priority = ARGV[at + 8], eligible_at_ms = number(ARGV[at + 9], 'eligible_at_ms'), row = ARGV[at + 10],
   }
   number(one.priority, 'priority')
   expect_ready(one.jobtype)

@@ -144,11 +144,29 @@ local function place_change(one, now_ms)
   return 'ready'
 end
 
-local function start_counting_anew(one)
-  local row = one.anew and redis.call('HGET', K.tries, one.id)
-  if row and #row >= 4 then
-    redis.call('HSET', K.tries, one.id, struct.pack('>I4', 0) .. row:sub(5))
+-- The fence and the attempt in a packed outcome of `tries`; include/tries.lua draws such a row.
+local function tried(packed)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
+  return good and tonumber(fence) or 0, good and tonumber(attempt) or 0
+end
+
+-- A content that begins anew has the attempts of its own, whatever was noted before it came; those before stay as history.
+local function count_anew(one)
+  local row = redis.call('HGET', K.tries, one.id)
+  if not row or #row < 4 then
+    return
   end
+  local count, at = 0, 5
+  while at + 3 <= #row do
+    local length = struct.unpack('>I4', row, at)
+    local fence, attempt = tried(row:sub(at + 4, at + 3 + length))
+    if fence > one.generation then
+      count = math.max(count, attempt)
+    end
+    at = at + 4 + length
+  end
+  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. row:sub(5))
 end
 
 -- A job that has not come yet: notes of it count when they were meant for this content.
@@ -191,7 +209,6 @@ local function place_again(one, row, now_ms)
     if not end_stands(one) and not meet_late_end(one, now_ms) then
       forget_end(id)
       local place = place_change(one, now_ms)
-      start_counting_anew(one)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
       end
@@ -262,6 +279,9 @@ local function apply_change(one, now_ms)
     place_unseen(one, now_ms)
   end
   redis.call('HSET', K.jobs, id, one.row)
+  if one.generation > generation then
+    count_anew(one)
+  end
   generation = digits(math.max(generation, one.generation))
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (waits and '' or '!'))
   local awaited = redis.call('HGET', K.generation, 'e' .. id)
