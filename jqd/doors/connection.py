@@ -73,7 +73,7 @@ class Connection:
 
     async def turn_away(self, detail: str) -> None:
         """Say 503 and close."""
-        self._bye = problem(503, detail, self._house.dates.line(), retry_after_s=1)
+        self._say(503, detail, retry_after_s=1)
         await self.run()
 
     def look(self, now_s: float) -> None:
@@ -97,8 +97,10 @@ class Connection:
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
+                if self._wire.buffer:  # who sends many at once does not have the loop for itself
+                    await trio.lowlevel.checkpoint()
         except Refused as refused:
-            self._bye = problem(refused.status, refused.detail, self._house.dates.line())
+            self._say(refused.status, refused.detail)
 
     async def _read_head(self) -> Head | None:
         """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""
@@ -156,7 +158,7 @@ class Connection:
         return self._settle(exchange, failed)
 
     def _settle(self, exchange: Exchange, failed: Exception | None) -> bool:
-        date, fault = self._house.dates.line(), ""
+        fault = ""
         if failed is not None:
             fault = say_fault(self._house.log, "door.app_failed", failed, peer=self.client[0])
         if exchange.complete:
@@ -165,13 +167,13 @@ class Connection:
         if exchange.sent:
             say(self._house.log.warning, "door.answer_cut", peer=self.client[0], id=fault)
         elif exchange.refusal is not None:
-            self._bye = problem(exchange.refusal.status, exchange.refusal.detail, date)
+            self._say(exchange.refusal.status, exchange.refusal.detail)
         elif exchange.cut:
-            self._bye = problem(400, "the body ended before it was whole; nothing was taken", date)
+            self._say(400, "the body ended before it was whole; nothing was taken")
         elif not exchange.gone and not exchange.left:
             if failed is None:
                 fault = say_fault(self._house.log, "door.unanswered", RuntimeError(), peer=self.client[0])
-            self._bye = problem(500, f"a mistake of ours; the log tells more under the id {fault}", date, fault=fault)
+            self._say(500, f"a mistake of ours; the log tells more under the id {fault}", fault=fault)
         return False
 
     def _overdue(self) -> None:
@@ -180,8 +182,13 @@ class Connection:
         if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
             return
         if self._within and not self._bye:
-            detail = "the request came too slowly, or was not complete in time; nothing was taken"
-            self._bye = problem(408, detail, self._house.dates.line())
+            self._say(408, "the request came too slowly, or was not complete in time; nothing was taken")
+
+    def _say(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
+        """The last word, before the connection ends."""
+        whole = problem(status, detail, self._house.dates.line(), fault=fault, retry_after_s=retry_after_s)
+        mute = self._asked is not None and self._asked.head.method == "HEAD"
+        self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
     async def _end(self) -> bool:
         """Say what is to be said, and listen until the client has heard it; whether all was said.

@@ -50,7 +50,6 @@ class Exchange:
         "_chunks",
         "_end_told",
         "_expects",
-        "_head",
         "_headers",
         "_mute",
         "_owed",
@@ -62,6 +61,7 @@ class Exchange:
         "complete",
         "cut",
         "gone",
+        "head",
         "left",
         "refusal",
         "sent",
@@ -69,7 +69,7 @@ class Exchange:
 
     def __init__(self, wire: Wire, head: Head) -> None:
         self._wire = wire
-        self._head = head
+        self.head = head
         self._expects = head.expects
         self._received = 0
         self._end_told = False
@@ -177,7 +177,7 @@ class Exchange:
     def _render_head(self, body: bytes, more: bool) -> bytes:
         """Decides how the answer ends: by its length, by its last chunk, or with the connection."""
         bodiless = self._status < 200 or self._status in BODILESS
-        self._mute = bodiless or self._head.method == "HEAD"
+        self._mute = bodiless or self.head.method == "HEAD"
         fields: Headers = []
         for name, value in self._headers:
             match name.lower():
@@ -194,7 +194,7 @@ class Exchange:
                 self._owed = len(body)
             if self._owed is not None:
                 fields.append((b"content-length", b"%d" % self._owed))
-            elif self._head.http_1_0:
+            elif self.head.http_1_0:
                 self.closes = True
             else:
                 self._chunks = not self._mute
@@ -203,7 +203,7 @@ class Exchange:
         added = b""
         if self.closes:
             added = b"connection: close\r\n"
-        elif self._head.http_1_0:
+        elif self.head.http_1_0:
             added = b"connection: keep-alive\r\n"
         return render_head(self._status, fields, self._wire.dates.line(), added)
 

@@ -128,7 +128,10 @@ class Door:
             say_fault(self._log, "door.not_admitted", error, peer=client[0])
             if connection is not None:
                 crowd.leave(connection)
-        sock.close()
+        try:
+            sock.close()
+        except OSError as error:
+            self._say("door.not_closed", error=errno.errorcode.get(error.errno or 0, "?"))
 
     async def _run(self, connection: Connection) -> None:
         await connection.run()

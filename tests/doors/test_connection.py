@@ -458,3 +458,30 @@ async def test_exceptions_of_several_tasks_are_a_mistake_like_any_other(autojump
         talk.pipe.feed_eof()
         await refused(talk, 500)
     assert [line["error"] for line in talk.log.lines] == ["KeyError"]
+
+
+async def test_the_last_word_on_a_head_has_no_body(autojump_clock: None) -> None:
+    async with talking(failing()) as talk:
+        talk.pipe.feed(b"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n")
+        talk.pipe.feed_eof()
+        sent = await talk.wait_over()
+        assert sent.startswith(b"HTTP/1.1 500 ")
+        assert sent.endswith(b"\r\n\r\n")
+        assert sent.count(b"\r\n\r\n") == 1
+
+
+async def test_many_requests_at_once_do_not_have_the_loop_for_themselves(autojump_clock: None) -> None:
+    seen = []
+
+    async def quick(scope: Any, receive: Any, send: Any) -> None:
+        seen.append(scope["path"])
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async with talking(quick) as talk:
+        talk.pipe.feed(GET * 100)
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+        assert 0 < len(seen) < 50
+        await wait_all_tasks_blocked()
+        assert len(seen) == 100

@@ -1,11 +1,13 @@
 """A door closes in stages, and none of them waits for a peer for ever."""
 
+import socket
 from typing import Any
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.doors import DoorConfig, listen
+from jqd.doors.address import USER_TIMEOUT_MS
 from jqd.doors.listener import Door
 from tests.doors.pipes import CLIENT, Log, MemoryPipe, Talk, echo
 
@@ -100,3 +102,13 @@ async def test_slow_heads_give_way_too(autojump_clock: None) -> None:
             assert b" 200 OK" in await talk.pipe.wait_sent(b"/a ")
         nursery.cancel_scope.cancel()
     assert talk.connection.client == CLIENT
+
+
+async def test_sockets_are_set_as_the_listener_is() -> None:
+    """A peer that vanished is noticed in time, and answers do not wait for more to send."""
+    with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        await trio.lowlevel.wait_readable(listener)
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == USER_TIMEOUT_MS
