@@ -12,7 +12,7 @@ import pytest
 import trio
 
 from jqd.backoff import Backoff
-from jqd.clock import SystemClock
+from jqd.clock import Clock, SystemClock
 from jqd.job import Held, Job, Outcome
 from jqd.runner import Runner, RunnerConfig, Worker, Workers
 
@@ -100,7 +100,7 @@ OpenHouse = Callable[..., Any]
 
 
 @asynccontextmanager
-async def _open_house(**config: Any) -> AsyncIterator[House]:
+async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIterator[House]:
     settings = {
         "timeout_margin_s": 0.05,
         "tick_s": 0.01,
@@ -109,7 +109,7 @@ async def _open_house(**config: Any) -> AsyncIterator[House]:
         "backoff_first_s": 0.05,
         "backoff_cap_s": 0.2,
     }
-    clock = SystemClock()
+    clock = clock or SystemClock()
     workers = Workers(None, clock=clock)
     house: House
     runner = Runner(

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.clock import ManualClock
 from jqd.job import NIL, PRIORITY_MIN, Fate, Wanted
 from jqd.runner import DoneAnswer, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
@@ -198,21 +199,33 @@ async def test_what_a_worker_has_not_begun_goes_back_untried(open_house: OpenHou
 async def test_a_job_that_waited_at_the_worker_has_its_time_from_when_it_begins(
     open_house: OpenHouse, eventually: Eventually
 ) -> None:
-    quarter_s = 0.2
+    more = [trio.Event(), trio.Event()]
+    clock = ManualClock()
 
     async def script(request: Request, reply: Reply) -> None:
+        waiting, done = request.job_ids()
         await reply.begin()
-        for part in ("started", "started", "success"):
-            await trio.sleep(3 * quarter_s)
-            await reply.outcome(job_id=request.job_ids()[0], type=part)
-        await reply.finish()
+        await reply.outcome(job_id=done, type="success")
+        for event in more:
+            await event.wait()
+            await reply.outcome(job_id=waiting, type="started")
+            await reply.outcome(job_id=done, type="success")  # repeated: shows that what stands before it was heard
+        await trio.sleep_forever()
 
-    async with open_worker(script) as worker, open_house() as house:
+    async with open_worker(script) as worker, open_house(clock=clock) as house:
         house.register(worker.url)
-        (outcome,) = await house.run_to_end(hold(1, timeout_s=4 * quarter_s))
-        assert outcome.reason == "timeout", "it begins once"
-        began_to_end_s = (outcome.finished_at_ms - outcome.started_at_ms) / 1000
-        assert began_to_end_s > 6.5 * quarter_s, "and its time ran from then"
+        held = hold(2, timeout_s=10.0)
+        house.run(held)
+        await house.stopped(1)
+        for number, event in enumerate(more, 1):
+            clock.advance(9)
+            event.set()
+            await eventually(lambda number=number: house.runner.stats()["repeated_ids"] == number)  # type: ignore[misc]
+        clock.advance(2)
+        await house.stopped(2)
+        outcome = house.outcomes[held[0].job.id]
+        assert outcome.reason == "timeout", "it begins once: eleven seconds ago"
+        assert outcome.finished_at_ms - outcome.started_at_ms == 20_000
 
 
 async def test_taken_for_later_waits_for_done(open_house: OpenHouse, eventually: Eventually) -> None:
