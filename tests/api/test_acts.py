@@ -261,6 +261,23 @@ async def test_a_change_is_not_made_while_another_does_not_come(edge, autojump_c
     assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"})).status == 200
 
 
+async def test_a_change_that_waited_long_for_the_disk_may_have_been_overtaken(edge, autojump_clock, monkeypatch):
+    job_id = await edge.push(argument="old")
+    real = edge.journal.wsync
+
+    async def slow(position: int) -> None:
+        monkeypatch.undo()
+        await trio.sleep(11)
+        edge.clock.advance(31)  # nobody waits for it any more
+        assert (await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 7})).status == 200
+        await real(position)
+
+    monkeypatch.setattr(edge.journal, "wsync", slow)
+    told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"}, accept=JSON)
+    assert told.status == 409, "the other one was made of the old content, and is the later one"
+    assert "look at it again" in told.body["detail"]
+
+
 async def test_a_job_that_is_gone_once_it_is_changed(edge, monkeypatch):
     job_id = await edge.push()
     real, calls = edge.whole.get_job, 0

@@ -202,6 +202,15 @@ async def test_no_name_is_given_while_the_store_is_told_what_it_forgot(store_ben
 # ---------------------------------------------------------------- changes
 
 
+async def test_a_change_says_nothing_of_the_jobs_before_it(store_bench: StoreBench) -> None:
+    """Its lane is ahead of theirs: they are on their way, and not such as never were."""
+    behind = store_bench.make()
+    await push_named(store_bench)
+    assert isinstance(await store_bench.store.get_job(behind.id), OnItsWay)
+    await store_bench.push()
+    assert await store_bench.store.get_job(behind.id) is None
+
+
 async def test_a_change_is_made_of_the_latest_content_and_one_at_a_time(store_bench: StoreBench) -> None:
     job, store = await store_bench.push(), store_bench.store
     assert await store.reserve_edit("no-such-job", 0) == 0
