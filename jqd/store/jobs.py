@@ -99,8 +99,9 @@ class JobMethods:
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
         place = self._lane(journal_id, lane, start, end)
+        numbers = changes, len(copies) // 3, self._config.history_max
         last = last_field(journal_number(journal_id)), newest
-        await self._caller.call_behind(lane, "apply_jobs", *place, *last, changes, len(copies) // 3, *flat)
+        await self._caller.call_behind(lane, "apply_jobs", *place, *last, *numbers, *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""

@@ -7,7 +7,7 @@ import msgspec
 from jqd.errors import StoreUnsettled
 from jqd.job import NIL, Change, Fate, Job, Outcome
 from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
-from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name
+from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name, Tries
 
 
 class FakeChanges(FakeMembers):
@@ -145,7 +145,7 @@ class FakeChanges(FakeMembers):
             self._data.notes.pop(("c", job.id), None)
         if entry.place in ("ended", "dead"):
             if not self._end_stands(job.id, change) and not self._meets_late_end(entry, change):
-                self._forget_end(job.id)
+                self._begin_anew(job.id)
                 self._put(entry, job, change)
         elif entry.place != "held":
             self._put(entry, job, change)
@@ -166,7 +166,7 @@ class FakeChanges(FakeMembers):
                 self._end_cancelled(entry)
             else:
                 if ended is not None:
-                    self._forget_end(job.id)
+                    self._begin_anew(job.id)
                 self._put(entry, job, change)
         return entry
 
@@ -213,6 +213,15 @@ class FakeChanges(FakeMembers):
         self._data.outcomes[job_id] = None
         self._data.cancelled.add(job_id)
         entry.place, entry.score, entry.sysid = "ended", self._now_ms(), ""
+
+    def _begin_anew(self, job_id: str) -> None:
+        """The end of a content that another one takes the place of: if it failed, that stays in the job's history."""
+        last = self._data.outcomes.get(job_id)
+        self._forget_end(job_id)
+        if last is not None and last.fence and last.fate in (Fate.FAILED, Fate.DEAD):
+            tries = self._data.tries.setdefault(job_id, Tries())
+            tries.count += 1
+            tries.kept = [*tries.kept, last][-self._config.history_max :]
 
     def _forget_end(self, job_id: str) -> None:
         self._data.outcomes.pop(job_id, None)

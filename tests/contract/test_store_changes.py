@@ -389,12 +389,13 @@ async def test_what_ended_is_tried_anew(store_bench: StoreBench, end: str) -> No
         await store_bench.cancel(job.id)
     else:
         fate = Fate.DEAD if end == "dead" else Fate.FAILED
-        await store_bench.settle(outcome(await store_bench.claim_one(owner), fate))
+        await store_bench.settle(outcome(await store_bench.claim_one(owner), fate, message="last"))
     assert (await store_bench.view(job)).state.is_final
     await store_bench.add(changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY))
     view = await store_bench.view(job)
     assert not view.state.is_final
-    assert view.history[0].message == "first", "what went wrong before stays known"
+    told = [attempt.message for attempt in view.history]
+    assert told == (["first"] if end == "cancelled" else ["first", "last"]), "what went wrong before stays known"
     held = await store_bench.claim_one(owner)
     assert held.attempt == 1
     await store_bench.settle(outcome(held, Fate.SUCCEEDED))

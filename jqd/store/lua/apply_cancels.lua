@@ -5,7 +5,7 @@
 -- Returns  number of jobs that ended by it
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
---@include fail keys now order heads pages position holder move early change
+--@include fail keys now order heads pages position holder move early tries change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5

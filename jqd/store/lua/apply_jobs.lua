@@ -1,7 +1,7 @@
 #!lua
 -- Adds jobs or changes from a journal and moves the position of their lane, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies;
+-- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies, history_max;
 --          per change: revision, generation, two positions as of a copy or nothing,
 --          name, digest, id, jobtype, priority, eligible_at_ms, row; per copy: id, position where it stood first,
 --          position it was copied from; then per group of jobs that have them in common:
@@ -9,14 +9,15 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order heads pages position holder move early gone change
+--@include fail keys now order heads pages position holder move early gone tries change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, COPIES, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 11, 3, 4, 2
+local CHANGES, COPIES, HISTORY, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 10, 11, 3, 4, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
+local history_max = number(ARGV[HISTORY], 'history_max')
 if has_early or change_count > 0 then
   expect_held_keys()
 end
@@ -135,7 +136,7 @@ for _, group in ipairs(groups) do
   end
 end
 for _, one in ipairs(changes) do
-  added = added + apply_change(one, now_ms)
+  added = added + apply_change(one, now_ms, history_max)
 end
 if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
   redis.call('HSET', K.applied, last_field, last_id)

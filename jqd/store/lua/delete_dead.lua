@@ -5,7 +5,7 @@
 -- Returns  those that were there and had ended
 -- Errors   JQD_WRONG_TYPE; none after the first write
 -- Cost     O(ids · log ended)
---@include fail keys now order heads pages holder move early change delete
+--@include fail keys now order heads pages holder move early tries change delete
 local FIRST = 2
 
 expect_deletable()

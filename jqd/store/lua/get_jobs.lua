@@ -9,7 +9,7 @@
 --          `generation`; nil for what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
---@include fail keys now order heads pages holder move early life change
+--@include fail keys now order heads pages holder move early life tries change
 local brief = ARGV[3] == '1'
 local FIRST, FIELDS = 4, 2
 

@@ -1,11 +1,11 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
--- Needs keys, fail, pages, move, early, holder. A row of `generation` is "revision:generation": the number of the latest change,
+-- Needs keys, fail, pages, move, early, holder, tries. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
 -- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
--- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids); apply_change(one, now_ms).
+-- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
 local function changed(id)
@@ -144,6 +144,20 @@ local function place_change(one, now_ms)
   return 'ready'
 end
 
+local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
+
+-- The end of a content that another one takes the place of: if it failed, that stays in the job's history.
+local function begin_anew(id, history_max)
+  local packed = redis.call('HGET', K.outcome, id) or ''
+  packed = packed:sub(1, 1) == CANCELLED and packed:sub(2) or packed:sub((packed:match('^' .. MEANT .. '%d+:()') or 1))
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
+  forget_end(id)
+  if good and (fate == FAILED or fate == DEAD_END) then
+    add_try(id, 0, packed, history_max)
+  end
+end
+
 -- The fence and the attempt in a packed outcome of `tries`; include/tries.lua draws such a row.
 local function tried(packed)
   local at = packed:byte(1) == 0xdc and 3 or 1
@@ -170,7 +184,7 @@ local function count_anew(one)
 end
 
 -- A job that has not come yet: notes of it count when they were meant for this content.
-local function place_unseen(one, now_ms)
+local function place_unseen(one, now_ms, history_max)
   local id = one.id
   local sysid = early_holder(id)
   if sysid then
@@ -190,7 +204,7 @@ local function place_unseen(one, now_ms)
     end_cancelled(id, now_ms)
   else
     if ended or killed then
-      forget_end(id)
+      begin_anew(id, history_max)
     end
     place_change(one, now_ms)
   end
@@ -199,7 +213,7 @@ end
 
 -- A job that is here. In a hand only its row is exchanged: what an older attempt brings does not count any more. Returns
 -- whether it waits now.
-local function place_again(one, row, now_ms)
+local function place_again(one, row, now_ms, history_max)
   local id = one.id
   local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
   if cancelled_to(id) < one.generation then
@@ -207,7 +221,7 @@ local function place_again(one, row, now_ms)
   end
   if set then
     if not end_stands(one) and not meet_late_end(one, now_ms) then
-      forget_end(id)
+      begin_anew(id, history_max)
       local place = place_change(one, now_ms)
       if place ~= 'ended' or set ~= K.ended then
         redis.call('ZREM', set, id)
@@ -262,7 +276,7 @@ local function take_name(one, now_ms)
 end
 
 -- Returns 1 when the job was not here before.
-local function apply_change(one, now_ms)
+local function apply_change(one, now_ms, history_max)
   local id = one.id
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
@@ -274,9 +288,9 @@ local function apply_change(one, now_ms)
     end_cancelled(id, now_ms)
     waits = false
   elseif row then
-    waits = place_again(one, row, now_ms)
+    waits = place_again(one, row, now_ms, history_max)
   else
-    place_unseen(one, now_ms)
+    place_unseen(one, now_ms, history_max)
   end
   redis.call('HSET', K.jobs, id, one.row)
   if one.generation > generation then
