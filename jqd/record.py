@@ -34,6 +34,10 @@ class Lane(enum.IntEnum):
     jobs, because of two contents the older must not start before the newer was told (docs/adr/0018)."""
 
 
+CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
+ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+
+
 class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """A job as its pusher wrote it (`interfaces.md` 2). Limits are checked at the edge, before the journal sees it."""
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import trio
+from msgspec import structs
 
 from jqd.backoff import Backoff
 from jqd.cli.records import DECODERS
@@ -280,7 +281,10 @@ class _Gathered:
 def _decoded(piece: Good, lane: Lane, seen: Seen, tally: Tally) -> Iterator[tuple[int, Any]]:
     start = piece.frame.start
     try:
-        yield from enumerate(DECODERS[lane](piece.body), start)
+        for position, record in enumerate(DECODERS[lane](piece.body), start):
+            # A copy is as good as its original here: this store never had the journal that it was copied in.
+            copied = isinstance(record, Job) and record.copied is not None
+            yield position, structs.replace(record, copied=None) if copied else record
     except JournalDamaged as error:
         tally.note(seen.place(Kind.BAD_BODY, start, piece.frame.end, str(error)))
 

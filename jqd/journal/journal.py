@@ -26,9 +26,11 @@ from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.journal.reader import Reader
 from jqd.journal.recover import Recovered
+from jqd.journal.retired import Retired, write_retired
 from jqd.journal.segment import Segment
+from jqd.journal.writer import FULL
 from jqd.log import get_logger
-from jqd.record import Lane
+from jqd.record import CARRIED, Lane
 
 MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
@@ -51,6 +53,9 @@ class JournalConfig:
     retry_s: float = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
+    # Endings stay that much longer at most for other daemons' jobs; so long one is waited for that is not heard of.
+    others_s: float = 86_400.0
+    others_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
         if not 0 < self.frame_bytes_max <= self.pending_bytes_max - FRAME_HEADER_BYTES:
@@ -58,8 +63,8 @@ class JournalConfig:
         above = (self.segment_bytes, self.segment_age_s, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s)
         if min(above) <= 0:
             raise ValueError(f"segment_bytes, commit_bytes_max and the times must be above 0; got {self}")
-        if min(self.retention_s, self.retention_bytes, self.commit_linger_ms) < 0:
-            raise ValueError(f"a retention or commit_linger_ms cannot be negative; got {self}")
+        if min(self.retention_s, self.retention_bytes, self.others_s, self.others_bytes, self.commit_linger_ms) < 0:
+            raise ValueError(f"a retention, others_* or commit_linger_ms cannot be negative; got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +104,7 @@ class Journal:
         self._files = files
         self._clock = clock
         self._commits = commits
+        self._retired = found.retired
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
         self._cursors: dict[tuple[Lane, int], Cursor] = {}
@@ -160,10 +166,29 @@ class Journal:
         segments = self._commits.segments
         return segments[0].first if segments else self.end
 
+    @property
+    def retired(self) -> int:
+        """Jobs before that position are never read again: they have ended, or were copied behind it."""
+        return self._retired.position
+
+    @property
+    def written(self) -> int:
+        """Position up to which it was given out."""
+        return self._commits.written
+
+    @property
+    def others_s(self) -> float:
+        """How long a daemon is waited for that is not heard of."""
+        return self._config.others_s
+
+    def oldest(self, lane: Lane) -> int:
+        """From where on that lane is read."""
+        return max(self.start, self.retired) if lane in CARRIED else self.start
+
     def _cursor(self, lane: Lane, reader: int) -> Cursor:
         cursor = self._cursors.get((lane, reader))
         if cursor is None:
-            cursor = self._cursors[lane, reader] = Cursor(lane, self.start, reader)
+            cursor = self._cursors[lane, reader] = Cursor(lane, self.oldest(lane), reader)
             self._readers[lane, reader] = Reader(self._files)
             self._read_limiter.total_tokens += 1
         return cursor
@@ -255,9 +280,10 @@ class Journal:
                 f"the store has applied position {position} of journal {self.journal_id}, but its directory "
                 f"{self._config.directory} ends at {self.end}: it was restored from an older copy"
             )
-        if position < self.start:
-            self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=self.start)
-        self._cursor(lane, reader).seek(max(position, self.start))
+        oldest = self.oldest(lane)
+        if position < oldest:
+            self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=oldest)
+        self._cursor(lane, reader).seek(max(position, oldest))
 
     def place_of(self, position: int) -> str:
         """The segment and byte of a position, for people."""
@@ -278,16 +304,51 @@ class Journal:
 
     # ------------------------------------------------------------ space
 
-    def expired(self, position: int) -> int:
-        """Up to where the oldest closed segments, of those that end at or before `position`, are past retention."""
-        segments, expired, left = self._commits.segments, self.start, self._bytes()
-        for segment, following in itertools.pairwise(segments):
+    def retirable(self, position: int) -> int:
+        """Up to where jobs before `position` are past retention; no less than is retired already.
+
+        Also in the open segment when nobody writes to it any more: it would keep others' endings for ever.
+        """
+        config, now_ms = self._config, self._clock.wall_ms()
+        retirable, left = self.retired, sum(one.size for one in self._commits.segments if one.end > self.retired)
+        for segment, following in itertools.pairwise(self._commits.segments):
+            if segment.end <= retirable:
+                continue
+            age_s = (now_ms - following.header.created_at_ms) / 1000
+            if segment.end > position or (age_s < config.retention_s and left <= config.retention_bytes):
+                return retirable
+            retirable, left = segment.end, left - segment.size
+        opened = self._commits.segments[-1:]
+        age_s = (now_ms - opened[0].header.created_at_ms) / 1000 if opened else 0.0
+        # All of it: a frame must not be retired in part.
+        whole = position >= self.end and age_s > max(config.retention_s, config.segment_age_s)
+        return self.end if whole else retirable
+
+    def overdue(self, position: int) -> int:
+        """Up to where closed segments that end at or before `position` are kept for no other daemon any more."""
+        config, overdue, left = self._config, self.start, self._bytes()
+        for segment, following in itertools.pairwise(self._commits.segments):
             age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
-            past = age_s >= self._config.retention_s or left > self._config.retention_bytes
-            if segment.end > position or not past:
+            too_old = age_s >= config.retention_s + config.others_s
+            if segment.end > position or not (too_old or left > config.retention_bytes + config.others_bytes):
                 break
-            expired, left = segment.end, left - segment.size
-        return expired
+            overdue, left = segment.end, left - segment.size
+        return overdue
+
+    def closed(self, position: int) -> int:
+        """The end of the last closed segment that ends at or before `position`; our start when none does."""
+        return max((one.end for one in self._commits.segments[:-1] if one.end <= position), default=self.start)
+
+    async def retire(self, position: int) -> None:
+        """Never read jobs before that again, durably. Raises JournalRefused."""
+        assert self.retired <= position <= self.end, f"{position} is retired already, or was never on disk"
+        retired = Retired(position, self.end)
+        try:
+            await trio.to_thread.run_sync(write_retired, self._files, self._config.directory, retired)
+        except OSError as error:
+            why = f"it cannot be written down in {self._config.directory} which jobs have ended: {error}"
+            raise JournalRefused(why, full=error.errno in FULL) from error
+        self._retired = retired
 
     def trim(self, position: int) -> int:
         """Delete the oldest closed segments that end at or before `position`, in the background.

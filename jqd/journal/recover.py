@@ -25,6 +25,7 @@ from jqd.journal.frame import (
     pack_frame_header,
     unpack_head,
 )
+from jqd.journal.retired import NOTHING_RETIRED, RETIRED, Retired, read_retired
 from jqd.journal.segment import (
     DAMAGED,
     NEW,
@@ -60,6 +61,7 @@ class Recovered:
     last_at_ms: int = 0
     damaged: list[str] = field(default_factory=list)
     """One sentence for each place that holds neither good frames nor a torn tail."""
+    retired: Retired = NOTHING_RETIRED
 
 
 def recover(files: Files, directory: Path) -> Recovered:
@@ -74,6 +76,10 @@ def recover(files: Files, directory: Path) -> Recovered:
     lost_end = found.end
     _bound_by_next(found)
     scan = _scan_newest(files, found)
+    if RETIRED in names:
+        found.retired, doubt = read_retired(files, directory, found.end)
+        if doubt is not None:
+            found.damaged.append(doubt)
 
     for path in headless:
         _set_aside(files, path)

@@ -42,11 +42,10 @@ from jqd.loops.pace import Pace
 from jqd.loops.readable import expect_readable
 from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
-from jqd.record import Lane
+from jqd.record import ENDINGS, Lane
 from jqd.runner import Runner
 from jqd.store import Look, Owner, Store
 
-ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 WORDS = (*ENDINGS, Lane.CHANGES)  # what must be in the store before anybody may claim a job they are about
 RESIGN_S = 60.0  # longer than a disk that still lives takes; so long may one bad disk stop the claims of all daemons
 LEAVE_S = 5.0  # to hand in the seat; where that fails we are taken for dead after a lease

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from jqd.journal import Journal
-from jqd.loops.ingest import CARRIED, Ingest
-from jqd.record import Lane
+from jqd.loops.ingest import Ingest
+from jqd.record import CARRIED, Lane
 from jqd.store import Store
 
 

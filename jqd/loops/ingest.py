@@ -34,7 +34,7 @@ from jqd.journal import Journal, Reservation, Slice
 from jqd.log import get_logger
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.record import Lane
+from jqd.record import CARRIED, Lane
 from jqd.store import Store
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
@@ -44,8 +44,6 @@ CHUNK_BYTES = 1 << 20
 IDLE_TURNS = 20  # a few without progress are ordinary, after a store that changed or answers that crossed; after
 IDLE_S = 0.5  # more of them each waits: whatever brings them about takes no whole core, and `progress` tells of it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
-
-CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # what retention copies to the journal's end
 
 Record = TypeVar("Record")
 
@@ -291,9 +289,10 @@ class Ingest(Generic[Record]):
     async def _pass_what_is_gone(self, nursery: trio.Nursery) -> bool:
         """A store that remembers a position before our oldest lacks what stood between, and is to know: of that there
         are copies, which are new jobs to it. Whether all was sent."""
-        if self.lane not in CARRIED or self._end >= self._journal.start:
+        oldest = self._journal.oldest(self.lane)
+        if self.lane not in CARRIED or self._end >= oldest:
             return True
-        return await self._send_behind(nursery, Chunk(self._journal.start, []), gone=True)
+        return await self._send_behind(nursery, Chunk(oldest, []), gone=True)
 
     async def _send_behind(self, nursery: trio.Nursery, chunk: Chunk[Record], *, gone: bool = False) -> bool:
         """Send it when there is room; whether it was sent."""

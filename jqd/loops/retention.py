@@ -1,17 +1,17 @@
 """Gives the journal's space back: deletes segments that nobody can need any more.
 
-A segment goes when all lanes are applied beyond it, the store would survive a crash with all of that, and it is past
-the retention. Jobs of it that have not ended are written to the end of the journal again first, so one job of next
-year pins nothing. Where more than half is unfinished the segments stay: copying them would free little, again and
-again. A disk that is slow or refuses is asked for a little at once, and for nothing twice. Outcomes go with their
-segment: a store that is emptied after that runs those jobs again (docs/JOURNAL.md).
+Two steps. First jobs are *retired*: those that are applied in a store that would survive a crash, and past the
+retention. Jobs that have not ended, and dead ones, are written to the journal's end again before that, so one job of
+next year pins nothing. Where more than half would have to be, they stay: copying would free little, again and again. A
+disk that is slow or refuses is asked for a little at once, and for nothing twice. Then a segment goes, when all its
+jobs are retired and its endings are needed by no other daemon's jobs (horizon.py).
 
-    journal   ├─ expired ─┤─────── kept ───────┤─ open ─┤
-                   └── unfinished jobs, copied ────▶ end
+    journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
+              start            retired     └── unfinished jobs, copied ──▶ end
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -20,14 +20,16 @@ import trio
 
 from jqd.clock import Clock
 from jqd.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
+from jqd.job import Outcome
 from jqd.jobid import partition_of
 from jqd.journal import Journal, Slice
 from jqd.log import get_logger
+from jqd.loops.horizon import Horizon
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.record import Lane, cancel_of, carry_jobs, encode_cancels, generations, job_ids
+from jqd.record import ENDINGS, Lane, cancel_of, carry_jobs, encode_cancels, encode_outcomes, generations, job_ids
 from jqd.store import CALL_JOBS_MAX, Store
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
@@ -36,6 +38,8 @@ REST = 50  # looks that freed nothing may take one part in so many of the time
 DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
 COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
+ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
+SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
 
 class Keeper(NamedTuple):
@@ -66,6 +70,9 @@ class Copied:
     ids: set[str] = field(default_factory=set)
     """Of jobs that were copied."""
     generations: dict[str, int] = field(default_factory=dict)
+    bytes: int = 0
+    done_at: int | None = None
+    """Where the journal ended when all was copied."""
 
 
 class Retention:
@@ -77,7 +84,9 @@ class Retention:
         self._journal = journal
         self._keepers = keepers
         self._clock = clock
-        self._copied: Copied | None = None  # of what could not be freed yet
+        self._horizons = [Horizon(journal.journal_id) for _ in keepers]
+        self._copied: Copied | None = None  # of what could not be retired yet
+        self._say_at_s = 0.0
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -98,43 +107,117 @@ class Retention:
         positions = [found for keeper in self._keepers if (found := keeper.positions()) is not None]
         if len(positions) < len(self._keepers):
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
-        applied = min(
-            self._journal.read_point(lane, n) for n, keeper in enumerate(self._keepers) for lane in keeper.lanes
-        )
-        start, expired = self._journal.start, self._journal.expired(applied)
+        await self._tell()
+        applied = min(self._read_points(Lane))
+        if self._copied is None or self._copied.done_at is None:
+            await self._copy(applied, positions)
+        if self._copied is not None and self._copied.done_at is not None:
+            await self._retire(self._copied, self._copied.done_at, positions)
+        await self._trim(applied, positions)
+
+    def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
+        """Up to where these lanes are applied, in each partition."""
+        return [self._journal.read_point(lane, n) for n in range(len(self._keepers)) for lane in lanes]
+
+    async def _tell(self) -> None:
+        """Tell others since when we keep jobs, and hear it of them."""
+        journal = self._journal
+        for number, (keeper, horizon) in enumerate(zip(self._keepers, self._horizons, strict=True)):
+            applied = min(journal.read_point(lane, number) for lane in ENDINGS)
+            answer = await keeper.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
+            horizon.note(answer, applied=applied, written=journal.written)
+
+    async def _copy(self, applied: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+        """Copy what must be, of the jobs that are to be retired; unless it would not pay, or there are none."""
+        journal = self._journal
+        start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
-        if expired == start or early:
+        if expired <= start or early or not await self._is_durable():
             return
-        for keeper in self._keepers:
-            if not await keeper.store.wait_durable(timeout_s=DURABLE_S):
-                return
         began_s = self._clock.mono_s()
         # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
         reach = start + max(LOOK_BYTES, 2 * self._look_at_bytes)
-        end = self._journal.expired(min(applied, reach))
-        if end == start:
+        end = journal.retirable(min(applied, reach))
+        if end <= start:
             end = expired
-        if self._copied is not None and self._copied.start == start:
+        if self._copied is not None and self._copied.start == start and self._copied.end <= applied:
             end = self._copied.end  # the rest of it first
-        unfinished, copied_bytes = await self._find_unfinished(start, end)
+        kept, copied_bytes = await self._find_kept(start, end)
         if copied_bytes * COPY_PART > end - start:
             self._look_at_bytes = copied_bytes * COPY_PART
             now_s = self._clock.mono_s()
             self._look_at_s = now_s + (now_s - began_s) * REST
-            self._log.info("retention.kept", bytes=end - start, unfinished=len(unfinished))
+            self._log.info("retention.kept", bytes=end - start, unfinished=len(kept))
             return
         self._look_at_bytes = 0
-        if unfinished:
-            cancels = await self._copy_forward(start, end, unfinished)
-            await self._expect_remembered(positions)
-            if cancels:
-                await self._journal.wsync(self._journal.write(Lane.CANCELS, len(cancels), encode_cancels(cancels)))
+        copied = await self._copy_forward(start, end, kept)
+        # Who was asked while it had forgotten may have it all again when they are retired.
         await self._expect_remembered(positions)
-        freed, self._copied = self._journal.trim(end), None
-        self._log.info("retention.freed", bytes=freed, position=end, copied=len(unfinished), copied_bytes=copied_bytes)
+        copied.bytes, copied.done_at = copied_bytes, journal.end
 
-    async def _find_unfinished(self, start: int, end: int) -> tuple[set[str], int]:
-        """Ids of jobs that have not ended, and what copying them costs. Gives up early when it is too much."""
+    async def _retire(self, copied: Copied, done_at: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+        """Retire what was copied, once all endings that were journaled before the copies are known.
+
+        One of those may be deleted before the copy that it ends. So it is said again, behind the copies: how a job
+        ended meanwhile, or is dead; and a cancel where that is not known any more.
+        """
+        if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
+            return  # the next look asks again
+        ids = sorted(copied.ids)
+        alive = await self._unfinished(ids)
+        ends: list[Outcome] = []
+        for number, its in self._by_partition(ids):
+            ends += await self._keepers[number].store.get_ends(its)
+        await self._expect_remembered(positions)
+        gone = sorted(copied.ids.difference(alive, (end.job_id for end in ends)))
+        cancels = [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in gone]
+        for at in range(0, len(cancels), CALL_JOBS_MAX):
+            some = cancels[at : at + CALL_JOBS_MAX]
+            self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))
+        for at in range(0, len(ends), ENDS_PER_FRAME):
+            ended = ends[at : at + ENDS_PER_FRAME]
+            self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
+        await self._journal.wsync()
+        await self._expect_remembered(positions)
+        await self._journal.retire(copied.end)
+        self._copied = None
+        self._log.info("retention.retired", position=copied.end, copied=len(ids), copied_bytes=copied.bytes)
+
+    async def _trim(self, applied: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+        """Delete the segments whose jobs are retired, and whose endings nobody needs."""
+        journal, others_s = self._journal, self._journal.others_s
+        retired = min(journal.retired, applied)
+        unneeded = [end for horizon in self._horizons if (end := horizon.unneeded(others_s)) is not None]
+        wanted, overdue = journal.closed(retired), journal.overdue(retired)
+        end = journal.closed(max(overdue, min([retired, *unneeded])))
+        if end < wanted or overdue > min([retired, *unneeded]):
+            self._say_held(wanted, end)
+        if end <= journal.start or not await self._is_durable():
+            return
+        await self._expect_remembered(positions)
+        freed = journal.trim(end)
+        self._log.info("retention.freed", bytes=freed, position=end)
+
+    def _say_held(self, wanted: int, end: int) -> None:
+        """Now and then: whose jobs keep which bytes, or would have and were not waited for."""
+        now_s, others_s = self._clock.mono_s(), self._journal.others_s
+        if now_s < self._say_at_s:
+            return
+        self._say_at_s = now_s + SAY_S
+        holders = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
+        self._log.warning(
+            "retention.held_for_others", bytes=wanted - end, given_up_bytes=end - self._journal.start, journals=holders
+        )
+
+    async def _is_durable(self) -> bool:
+        """Whether all partitions would survive a crash with all that was applied before."""
+        for keeper in self._keepers:
+            if not await keeper.store.wait_durable(timeout_s=DURABLE_S):
+                return False
+        return True
+
+    async def _find_kept(self, start: int, end: int) -> tuple[set[str], int]:
+        """Ids of jobs that have not ended or are dead, and what copying costs. Gives up early when it is too much."""
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
         total = 0
@@ -163,12 +246,19 @@ class Retention:
                         if not piece.first:  # else it is the rest of a frame that was given before
                             yield piece
 
+    def _by_partition(self, ids: Sequence[str]) -> list[tuple[int, list[str]]]:
+        """Which ids are of which partition, as many as a call may have."""
+        partitions, found = len(self._keepers), []
+        for number in range(partitions):
+            its = [job_id for job_id in ids if partition_of(job_id, partitions) == number]
+            found += [(number, its[at : at + CALL_JOBS_MAX]) for at in range(0, len(its), CALL_JOBS_MAX)]
+        return found
+
     async def _unfinished(self, ids: Sequence[str]) -> list[str]:
+        """Those that are owed to somebody: a dead job is kept until it is dealt with."""
         alive = []
-        for number, keeper in enumerate(self._keepers):
-            its = [job_id for job_id in ids if partition_of(job_id, len(self._keepers)) == number]
-            for at in range(0, len(its), CALL_JOBS_MAX):
-                alive += await keeper.store.unfinished(its[at : at + CALL_JOBS_MAX])
+        for number, its in self._by_partition(ids):
+            alive += await self._keepers[number].store.unfinished(its, dead=True)
         return alive
 
     async def _expect_remembered(self, positions: Sequence[Mapping[Lane, int]]) -> None:
@@ -183,11 +273,10 @@ class Retention:
                     ingest.recheck()
                 raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
 
-    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> list[str]:
+    async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> Copied:
         """Write them to the end again, durably. The store leaves a job alone that it has.
 
-        Goes on where it stopped when the disk refused. Returns cancels of those that ended meanwhile: an ending that
-        was journaled before the copy may be deleted before the copy, so it must be said again after it.
+        Goes on where it stopped when the disk refused.
         """
         copied = self._copied
         if copied is None or (copied.start, copied.end) != (start, end) or not unfinished <= copied.unfinished:
@@ -196,8 +285,7 @@ class Retention:
         copied.unfinished = unfinished
         for lane in (Lane.JOBS, Lane.CHANGES):
             await self._copy_lane(lane, copied, unfinished)
-        ended = copied.ids.difference(await self._unfinished(sorted(copied.ids)))
-        return [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in sorted(ended)]
+        return copied
 
     async def _copy_lane(self, lane: Lane, copied: Copied, unfinished: set[str]) -> None:
         behind = copied.behind.get(lane, copied.start)

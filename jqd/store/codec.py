@@ -128,6 +128,19 @@ def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bo
     return decode_outcome(keys, "outcome", job_id, row), False
 
 
+def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
+    """How a job ended, as a journal may say it again: less its result. None when that is not known, or by a cancel.
+
+    Raises Unreadable.
+    """
+    outcome, cancelled = decode_end(keys, job_id, row)
+    if outcome is None or cancelled:
+        return None
+    _, generation, _ = decode_generation(keys, job_id, changed)
+    generation = outcome.generation or (generation if outcome.reason == "crash" else 0)
+    return replace(outcome, generation=generation, keep_result=False)
+
+
 def crashed(job_id: str, deaths: int) -> Outcome:
     """The end of a job that took daemons with it."""
     message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"

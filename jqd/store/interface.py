@@ -13,6 +13,7 @@ from jqd.job import Held, Job, Outcome, State, Wanted
 from jqd.record import Lane
 from jqd.store.shapes import (
     JobView,
+    Kept,
     Look,
     Member,
     NameGiven,
@@ -106,8 +107,11 @@ class EdgeStore(Protocol):
         """Numbers of jobs. O(members). A partition that does not answer is named in them; StoreAway when none does."""
         ...
 
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
-        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life."""
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
+        """Those of at most CALL_JOBS_MAX jobs that are there and have not ended. StoreChanged in another life.
+
+        `dead`: those too that lie in the dead set.
+        """
         ...
 
     async def resolve(self, name: str) -> str | None:
@@ -205,6 +209,10 @@ class Store(EdgeStore, Protocol):
         """
         ...
 
+    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
+        """How those of some jobs ended that did, not by a cancel, less their results. StoreChanged in another life."""
+        ...
+
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
 
@@ -216,6 +224,14 @@ class Store(EdgeStore, Protocol):
         """Move a lane's position over a range that holds none of its records. Raises PositionMismatch.
 
         `gone`: it held some, which its journal has no more. Jobs copied from there count as new.
+        """
+        ...
+
+    async def tell_kept(self, journal_id: str, since: int) -> Kept:
+        """Tell since when this journal keeps jobs, and see what all told: endings before that, nobody needs any more.
+
+        `since`: a `Kept.now` after which all jobs were written that it may apply again; what it told before stays if it
+        is later. Raises StoreChanged.
         """
         ...
 

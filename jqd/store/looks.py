@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jqd.job import State
+from jqd.job import Outcome, State
 from jqd.jobid import parse_id
 from jqd.store import codec
 from jqd.store.config import StoreConfig
@@ -187,13 +187,25 @@ class LookMethods:
             changed=codec.decode_generation(self._keys, job_id, generation),
         )
 
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See Store."""
         bound(job_ids)
         if not job_ids:
             return []
-        answer = await self._caller.call("unfinished", self._caller.identity, *job_ids)
+        answer = await self._caller.call("unfinished", self._caller.identity, int(dead), *job_ids)
         return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
+
+    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
+        """See Store."""
+        found: list[Outcome] = []
+        for at in range(0, len(job_ids), VIEWS):
+            answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
+            flat = codec.list_of(self._keys, "outcome", answer)
+            for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+                job_id = codec.text(self._keys, "dead", given)
+                if (outcome := codec.decode_told_end(self._keys, job_id, row, changed or None)) is not None:
+                    found.append(outcome)
+        return found
 
     # ------------------------------------------------------------ numbers
 

@@ -80,6 +80,23 @@ class Renewed(NamedTuple):
     """Ids in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
 
 
+class Told(NamedTuple):
+    """What a journal told last. Both are of the growing sequence that fences are of."""
+
+    since: int
+    """All jobs that it keeps, and may apply again, were written after that; 0: it has not told yet."""
+    at: int
+    """When it told that, or was first met."""
+
+
+class Kept(NamedTuple):
+    """Since when journals keep jobs."""
+
+    now: int
+    """Later than all that was applied before."""
+    journals: dict[str, Told]
+
+
 class Release(enum.StrEnum):
     """What becomes of jobs that are given back without an outcome."""
 

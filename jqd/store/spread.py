@@ -109,11 +109,15 @@ class Spread:
         """See EdgeStore."""
         return await self._one(self._of_name(name), lambda store: store.resolve(name))
 
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See EdgeStore."""
         places = self._places(map(self._of, job_ids))
         return await self._those(
-            job_ids, {n: partial(self._stores[n].unfinished, [job_ids[at] for at in its]) for n, its in places.items()}
+            job_ids,
+            {
+                n: partial(self._stores[n].unfinished, [job_ids[at] for at in its], dead=dead)
+                for n, its in places.items()
+            },
         )
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:

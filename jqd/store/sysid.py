@@ -6,7 +6,7 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
 from jqd.store.keys import Keys
-from jqd.store.shapes import CALL_JOBS_MAX, Member, Owner, Renewed
+from jqd.store.shapes import CALL_JOBS_MAX, Kept, Member, Owner, Renewed, Told
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
@@ -43,6 +43,18 @@ class SysidMethods:
         settled, asked, *flat = codec.list_of(self._keys, "members", answer)
         cancels = [codec.text(self._keys, "asked", job_id) for job_id in codec.list_of(self._keys, "asked", asked)]
         return Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
+
+    async def tell_kept(self, journal_id: str, since: int) -> Kept:
+        """See Store."""
+        answer = await self._caller.call("tell_kept", self._caller.identity, journal_id, since)
+        first, *flat = codec.list_of(self._keys, "applied", answer)
+        journals = {
+            codec.text(self._keys, "applied", journal): Told(
+                codec.whole(self._keys, "applied", told), codec.whole(self._keys, "applied", at)
+            )
+            for journal, told, at in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
+        }
+        return Kept(codec.whole(self._keys, "fence", first), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
         """See Store."""

@@ -1,10 +1,10 @@
-"""Part of the fake store: what lists, deletes, and keeps handlers."""
+"""Part of the fake store: what lists, deletes, keeps handlers, and shows what journals keep."""
 
 from collections.abc import Iterable, Sequence
 
 from jqd.job import Job, State
 from jqd.jobid import parse_id
-from jqd.store import JobView, Page, TypeView, codec
+from jqd.store import JobView, Kept, Page, Told, TypeView, codec
 from jqd.testing.changes import FakeChanges
 from jqd.testing.members import Entry, Tries
 
@@ -109,6 +109,15 @@ class FakeLooks(FakeChanges):
                 data.deaths,
             ):
                 rows.pop(job_id, None)
+
+    async def tell_kept(self, journal_id: str, since: int) -> Kept:
+        """See Store."""
+        await self._answer()
+        self._expect_life()
+        now = self._next_fence()
+        known = self._data.kept.get(journal_id, Told(0, 0))
+        self._data.kept[journal_id] = Told(max(since, known.since), now)
+        return Kept(now, dict(self._data.kept))
 
     # ------------------------------------------------------------ handlers
 

@@ -11,7 +11,7 @@ from jqd.clock import Clock
 from jqd.errors import StaleOwner, StoreAway, StoreChanged, SysidTaken
 from jqd.job import Job, Outcome
 from jqd.record import Lane
-from jqd.store import Look, Member, Owner, Release, Renewed, StoreConfig, codec
+from jqd.store import Look, Member, Owner, Release, Renewed, StoreConfig, Told, codec
 
 SUSPECT_DEATHS = 2  # from which on a job runs alone
 
@@ -73,6 +73,8 @@ class Data:
     positions: dict[tuple[str, Lane], int] = field(default_factory=dict)
     gone: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
     """Journal id → ranges of positions that were deleted there before they came here."""
+    kept: dict[str, Told] = field(default_factory=dict)
+    """Journal id → what it told of the jobs that it keeps."""
     last: dict[int, str] = field(default_factory=dict)
     members: dict[str, Seat] = field(default_factory=dict)
     names: dict[str, Name] = field(default_factory=dict)

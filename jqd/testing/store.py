@@ -13,7 +13,18 @@ from jqd.errors import PositionMismatch
 from jqd.job import NIL, Fate, Held, Job, Outcome, Wanted
 from jqd.jobid import journal_number
 from jqd.record import Lane, split_cancel
-from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Owner, Promoted, StoreStats, Suspects, WaitingType, codec
+from jqd.store import (
+    CALL_JOBS_MAX,
+    JobView,
+    OnItsWay,
+    Owner,
+    Promoted,
+    StoreStats,
+    Suspects,
+    Told,
+    WaitingType,
+    codec,
+)
 from jqd.testing.looks import FakeLooks
 from jqd.testing.members import Entry, Tries
 
@@ -173,6 +184,7 @@ class FakeStore(FakeLooks):
         await self._answer()
         self._expect_life()
         self._data.last.setdefault(journal_number(journal_id), "")
+        self._data.kept.setdefault(journal_id, Told(0, self._now_ms() * 1000))
         return {lane: self._data.positions.get((journal_id, lane), 0) for lane in Lane}
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
@@ -335,14 +347,26 @@ class FakeStore(FakeLooks):
             used_memory=0,
         )
 
-    async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
+    async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         _bound(len(job_ids))
         if not job_ids:
             return []
         await self._answer()
         self._expect_life()
-        alive = ("ready", "later", "held")
+        alive = ("ready", "later", "held", *(["dead"] if dead else []))
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]
+
+    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
+        await self._answer()
+        self._expect_life()
+        found = []
+        for job_id in job_ids:
+            entry, outcome = self._data.entries.get(job_id), self._data.outcomes.get(job_id)
+            over = entry is not None and entry.place in ("ended", "dead") and job_id not in self._data.cancelled
+            if over and outcome is not None:
+                generation = outcome.generation or (self._began(job_id) if outcome.reason == "crash" else 0)
+                found.append(msgspec.structs.replace(outcome, generation=generation, keep_result=False))
+        return found
 
 
 def _is_meant(wish: Wanted, jobtype: str, priority: int) -> bool:

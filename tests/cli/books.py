@@ -36,11 +36,11 @@ class Ids:
         self._clock = ManualClock(wall_ms=AT_MS)
         self._source = IdSource(journal=number, salt=3, clock=self._clock)
 
-    def jobs(self, *pushed: dict[str, Any], at_ms: int | None = None, eligible: dict[int, int] | None = None) -> Batch:
-        """A frame of jobs."""
+    def jobs(self, *pushed: dict[str, Any], at_ms: int | None = None, **more: Any) -> Batch:
+        """A frame of jobs. `more`: what else its head says."""
         self._clock.advance(1)
         given = self._source.take(len(pushed), self._homes[: len(pushed)])
-        head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, eligible or {}, homes=given.homes)
+        head = Head(given.first, self._clock.wall_ms() if at_ms is None else at_ms, homes=given.homes, **more)
         return Batch(Lane.JOBS, len(pushed), encode_jobs(head, msgspec.msgpack.encode(pushed)), given.ids())
 
     def edit(self, job_id: str, job: dict[str, Any], revision: int) -> Batch:

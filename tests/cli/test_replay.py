@@ -43,7 +43,7 @@ class Told:
         self.waits, self.done, self.failed, self.dead, self.again, self.twice, self.cancelled, self.late = self.jobs.ids
         self.stranger = Ids(number=9).jobs({"name": "t"})  # another machine's job, that failed here
         later = AT_MS + 10 * 365 * 86_400_000
-        self.dated = ids.jobs({"name": "u", "priority": 4}, eligible={0: later})
+        self.dated = ids.jobs({"name": "u", "priority": 4}, eligible={0: later}, copied=(0, 0))
         self.batches: list[Batch] = [
             self.jobs,
             cancels(self.cancelled, self.late),

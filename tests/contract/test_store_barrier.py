@@ -1,11 +1,13 @@
 """The recovery barrier as the store sees it: lives, seats that are through or not, and holds that are said again."""
 
 import pytest
+from msgspec import structs
 
 from jqd.errors import PositionMismatch, StaleOwner, StoreChanged
-from jqd.job import Fate, Held, Job, State, Wanted
-from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store
-from tests.contract.bench import JOURNAL, StoreBench, holds, ids, outcome
+from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
+from jqd.record import Lane
+from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store, Told
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 # ---------------------------------------------------------------- lives
 
@@ -355,15 +357,69 @@ async def test_unfinished_are_those_that_are_there_and_have_not_ended(store_benc
     asked = [over[0].id, *alive, unseen.id, over[1].id, "no-such-job", over[2].id]
     assert await store_bench.store.unfinished(asked) == alive
     assert await store_bench.store.unfinished([]) == []
+    assert await store_bench.store.unfinished(asked, dead=True) == [*alive, over[2].id]
     with pytest.raises(ValueError, match="records"):
         await store_bench.store.unfinished(["x"] * (CALL_JOBS_MAX + 1))
+
+
+async def test_a_death_can_be_told_again(store_bench: StoreBench) -> None:
+    """Retention says it behind the copy of a dead job: to a store that was emptied, and to the one that knows it."""
+    store, owner = store_bench.store, await store_bench.join()
+    first, changed = await store_bench.push("a"), store_bench.make("a")
+    change = Change(1, 1, ChangeKind.NEW)
+    await store_bench.add(structs.replace(changed, change=change))
+    held = await store_bench.claim(owner, "a")
+    await store_bench.settle(*(outcome(one, Fate.DEAD, message="it cannot") for one in held))
+    poison = await store_bench.push("b")
+    for _ in range(3):
+        await store_bench.claim_one(await store_bench.join("two"), "b")
+        await store.reap("two", (await store_bench.members(owner))["two"], 10)
+    alive = await store_bench.push("c")
+    ids = [first.id, changed.id, poison.id, alive.id]
+    deaths = await store.get_ends([*ids, "none"])
+    assert [death.job_id for death in deaths] == ids[:3]
+    assert [death.reason for death in deaths] == ["", "", "crash"]
+    views = [await store_bench.view(job_id) for job_id in ids]
+    await store_bench.settle(*deaths)
+    assert [await store_bench.view(job_id) for job_id in ids] == views, "who knows it learns nothing"
+    store_bench.wipe()
+    await store.look(fresh=False)
+    store_bench.at = dict.fromkeys(Lane, 0)
+    await store_bench.settle(*deaths)
+    await store_bench.add(first, structs.replace(changed, change=change), poison, alive)
+    assert await store.unfinished(ids) == [alive.id]
+    assert await store.get_ends(ids) == deaths
+
+
+async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.look(fresh=False)
+    await store.applied(JOURNAL)
+    await store.applied(OTHER_JOURNAL)
+    first = await store.tell_kept(JOURNAL, 7)
+    assert {journal: told.since for journal, told in first.journals.items()} == {JOURNAL: 7, OTHER_JOURNAL: 0}
+    store_bench.clock.advance(1.0)
+    await store.applied(JOURNAL)
+    second = await store_bench.other.tell_kept(OTHER_JOURNAL, 9)
+    assert second.now - first.now > 999_000
+    assert second.journals == {JOURNAL: Told(7, first.now), OTHER_JOURNAL: Told(9, second.now)}
+    third = await store.tell_kept(JOURNAL, 5)
+    assert third.journals[JOURNAL] == Told(7, third.now), "it only grows"
+    await store_bench.push()
+    assert (await store_bench.claim_one(await store_bench.join())).fence > third.now
 
 
 async def test_what_an_emptied_store_knows_of_jobs_and_positions_is_not_told(store_bench: StoreBench) -> None:
     """It would say that nothing is unfinished, and somebody would delete the only copy."""
     await store_bench.store.look(fresh=False)
     job = await store_bench.push()
-    for ask in (lambda: store_bench.store.unfinished([job.id]), lambda: store_bench.store.applied(JOURNAL)):
+    store = store_bench.store
+    for ask in (
+        lambda: store.unfinished([job.id]),
+        lambda: store.get_ends([job.id]),
+        lambda: store.applied(JOURNAL),
+        lambda: store.tell_kept(JOURNAL, 1),
+    ):
         await store_bench.store.look(fresh=False)
         store_bench.wipe()
         with pytest.raises(StoreChanged, match="emptied"):

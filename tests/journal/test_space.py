@@ -17,11 +17,11 @@ async def test_segments_are_trimmed_only_when_applied_and_past_retention() -> No
     files, clock = MemoryFiles(), ManualClock()
     async with opened(files, clock, segment_bytes=50, retention_s=100.0) as journal:
         await push(journal, *[b"x" * 56] * 5)
-        assert journal.expired(journal.end) == 0
+        assert journal.retirable(journal.end) == 0
         clock.advance(101)
-        assert journal.expired(0) == 0
-        assert journal.expired(299) == 200
-        assert journal.expired(journal.end) == 400
+        assert journal.retirable(0) == 0
+        assert journal.retirable(299) == 200
+        assert journal.retirable(journal.end) == 400
         assert journal.trim(0) == 0
         assert journal.trim(299) == 200
         assert journal.trim(journal.end) == 200
@@ -39,9 +39,9 @@ async def test_more_than_the_retention_bytes_goes_before_its_time() -> None:
     files = MemoryFiles()
     async with opened(files, segment_bytes=50, retention_bytes=250) as journal:
         await push(journal, *[b"x" * 56] * 5)
-        assert journal.expired(journal.end) == 300
-        assert journal.expired(150) == 100
-        assert journal.trim(journal.expired(journal.end)) == 300
+        assert journal.retirable(journal.end) == 300
+        assert journal.retirable(150) == 100
+        assert journal.trim(journal.retirable(journal.end)) == 300
         assert journal.stats().bytes == 200
 
 

@@ -15,7 +15,7 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Keeper, Retention
-from jqd.record import Head, Lane, decode_cancels, decode_jobs, encode_jobs, encode_outcomes
+from jqd.record import Head, Lane, decode_cancels, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
 from jqd.store import JobView, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
@@ -75,6 +75,23 @@ async def finish(here: House, owner: Owner, keep: set[str]) -> None:
         await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome])))
     for lane in here.lanes.values():
         await lane.wait_caught_up(here.journal.end)
+
+
+def outcome_ids(body: bytes) -> list[str]:
+    return [outcome.job_id for outcome in decode_outcomes(body)]
+
+
+async def state(here: House, job_id: str) -> State:
+    view = await here.store.get_job(job_id)
+    assert isinstance(view, JobView)
+    return view.state
+
+
+async def copied_at(journal: Journal, job_id: str) -> int:
+    """Where its copy is."""
+    pieces = [piece async for slices in journal.read_range(Lane.JOBS, 0, journal.end) for piece in slices]
+    (place,) = [p.start for p in pieces if any(job.id == job_id and job.copied for job in decode_jobs(p.body))]
+    return place
 
 
 async def jobs_in(journal: Journal) -> list[str]:
@@ -154,32 +171,42 @@ async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_job_that_ended_while_it_was_copied_is_cancelled_behind_its_copy(autojump_clock: None) -> None:
-    async with small() as (here, retention), trio.open_nursery() as nursery:
+@pytest.mark.parametrize("purged", [False, True])
+async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(autojump_clock: None, purged: bool) -> None:
+    async with small(ended_keep_jobs=0 if purged else 100) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
         ask, asked = here.store.unfinished, [0]
 
-        async def ends_meanwhile(job_ids: list[str]) -> list[str]:
-            alive = await ask(job_ids)
+        async def ends_meanwhile(job_ids: list[str], *, dead: bool) -> list[str]:
+            alive = await ask(job_ids, dead=dead)
             if ids[3] in alive and not asked[0]:
                 asked[0] = 1
                 await finish(here, owner, set())
+                while purged and await here.store.purge(100):
+                    pass
             return alive
 
         here.store.unfinished = ends_meanwhile  # type: ignore[method-assign,assignment]
         await nursery.start(retention.run)
         await until(lambda: here.journal.start > 0)
-        cancels = []
-        async for slices in here.journal.read_range(Lane.CANCELS, here.journal.start, here.journal.end):
-            cancels += [job_id for piece in slices for job_id in decode_cancels(piece.body)]
-        assert cancels == [ids[3]]
-        await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
-        view = await here.store.get_job(ids[3])
-        assert isinstance(view, JobView)
-        assert view.state is State.SUCCEEDED, "in a store that remembers it changes nothing"
+        await until(lambda: here.journal.stats().segments == 1)
+        said, behind = {Lane.CANCELS: 0, Lane.OUTCOMES: 0}, await copied_at(here.journal, ids[3])
+        for lane in said:
+            async for slices in here.journal.read_range(lane, behind, here.journal.end):
+                for piece in slices:
+                    records = decode_cancels(piece.body) if lane is Lane.CANCELS else outcome_ids(piece.body)
+                    said[lane] += records.count(ids[3])
+        assert said == {Lane.CANCELS: int(purged), Lane.OUTCOMES: int(not purged)}
+        for lane in said:
+            await here.lanes[lane].wait_caught_up(here.journal.end)
+        if not purged:
+            assert await state(here, ids[3]) is State.SUCCEEDED, "in a store that remembers it changes nothing"
+        here.store.wipe()
+        await trio.sleep(10)
+        assert await state(here, ids[3]) is State.SUCCEEDED, "its outcome is there still, and beats a cancel"
         nursery.cancel_scope.cancel()
 
 
@@ -309,7 +336,7 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
     autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(retention_module, "COPY_BYTES", 1)
-    async with small() as (here, retention), trio.open_nursery() as nursery:
+    async with small(ended_keep_jobs=0) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         ids = await push(here, 60)
@@ -326,6 +353,8 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
         await nursery.start(retention.run)
         await refused.wait()
         await finish(here, owner, {ids[30]})
+        while await here.store.purge(100):
+            pass
         await until(lambda: here.journal.start > 0)
         cancels = []
         async with aclosing(here.journal.read_range(Lane.CANCELS, 0, here.journal.end)) as pieces:
@@ -367,11 +396,11 @@ async def test_a_store_that_forgot_unnoticed_takes_no_job_along(autojump_clock: 
         def forget() -> None:
             here.store.wipe() if how == "emptied" else here.store.load(older)
 
-        async def forgets(job_ids: list[str]) -> list[str]:
+        async def forgets(job_ids: list[str], *, dead: bool) -> list[str]:
             asked[0] += 1
             if moment == "while it is asked" and asked[0] == 1:
                 forget()
-            alive = await ask(job_ids)
+            alive = await ask(job_ids, dead=dead)
             if moment == "while it is copied" and asked[0] == 1:
                 forget()
             return alive

@@ -149,6 +149,8 @@ CALLS: dict[str, Call] = {
     "drop_result": lambda here: here.bench.store.drop_result(here.ended.id),
     "purge": lambda here: here.bench.store.purge(10),
     "stats": lambda here: here.bench.store.stats(),
+    "get_ends": lambda here: here.bench.store.get_ends([here.ended.id, here.named.id]),
+    "tell_kept": lambda here: here.bench.store.tell_kept(JOURNAL, 5),
     "unfinished": lambda here: here.bench.store.unfinished([here.ended.id, here.named.id]),
     "resolve": lambda here: here.bench.store.resolve("mine"),
     "list_jobs": lambda here: here.bench.store.list_jobs(None, None, None, 50, ""),

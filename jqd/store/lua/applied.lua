@@ -1,15 +1,23 @@
 #!lua flags=allow-oom
--- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on.
+-- Where the lanes of a journal stand; makes the journal known, so that its ids are "on their way" from now on, and others
+-- keep what ends its jobs until it tells since when it keeps them.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, last field, then position fields
 -- Returns  one position per position field, nil for a lane never applied
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(fields)
---@include fail keys life
+--@include fail keys now life kept
+local _, now_us = clock(ARGV[1])
 local last_field = ARGV[3]
 local FIRST = 4
 
 expect('applied', 'life')
 expect_life(ARGV[2])
 redis.call('HSETNX', K.applied, last_field, '')
-return redis.call('HMGET', K.applied, unpack(ARGV, FIRST))
+local fields = {unpack(ARGV, FIRST)}
+local journal = fields[1]:match('^[^:]*')
+local since, told_at = kept_since(journal)
+if told_at == 0 then
+  tell_kept(journal, since, now_us)
+end
+return redis.call('HMGET', K.applied, unpack(fields))

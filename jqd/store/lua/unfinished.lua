@@ -1,19 +1,20 @@
 #!lua flags=no-writes
--- Which of some jobs are there and have not ended.
+-- Which of some jobs are there and have not ended, or are dead.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity as the caller knows it, then ids
+-- ARGV     now_ms, identity as the caller knows it, 1 for the dead too, then ids
 -- Returns  those ids
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended)
 --@include fail keys order heads life move
-local FIRST = 3
+local dead_too = ARGV[3] == '1'
+local FIRST = 4
 
 expect('jobs', 'ended', 'dead', 'life')
 expect_life(ARGV[2])
 local found = {}
 for at = FIRST, #ARGV do
   local id = ARGV[at]
-  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) then
+  if redis.call('HEXISTS', K.jobs, id) == 1 and (not has_ended(id) or dead_too and redis.call('ZSCORE', K.dead, id)) then
     table.insert(found, id)
   end
 end

@@ -1,0 +1,80 @@
+"""From where on jobs are read: those before that have ended, or were copied behind it, and are never applied again.
+
+Their segments may have to stay longer, for the endings in them that other daemons' jobs need (docs/adr/0019).
+
+    retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
+
+`end` is where the journal ended when that was written: the copies lie before it. A directory that ends earlier is an
+older one, in which a newer file was put; it is not believed, and all jobs are read.
+"""
+
+import re
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+from jqd.errors import JournalVersion
+from jqd.journal.files import Files
+from jqd.journal.segment import NEW
+
+RETIRED = "retired"
+
+_LINE = re.compile(rb"(jqd-retired (\d+) (\d{1,20}) (\d{1,20}) )([0-9a-f]{8})\n")
+_VERSION = re.compile(rb"jqd-retired (\d{1,9}) ")
+_BYTES_MAX = 128
+
+
+class Retired(NamedTuple):
+    """What the file says; 0 when there is none."""
+
+    position: int = 0
+    end: int = 0
+
+
+NOTHING_RETIRED = Retired()
+
+
+def write_retired(files: Files, directory: Path, retired: Retired) -> None:
+    """Durably, in place of what was there. Raises OSError. Blocks: for a thread."""
+    line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
+    path = directory / RETIRED
+    new = path.with_name(RETIRED + NEW)
+    fd = files.create(new)
+    try:
+        data = line + b"%08x\n" % zlib.crc32(line)
+        while data:
+            data = data[files.write(fd, [data]) :]
+        files.sync(fd)
+    finally:
+        files.close(fd)
+    files.rename(new, path)
+    files.sync_directory()
+
+
+def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
+    """What it says, and a sentence when that cannot be believed. `end`: of the journal.
+
+    Raises JournalVersion; OSError when the disk does not let it be read.
+    """
+    path = directory / RETIRED
+    fd = files.open(path)
+    try:
+        data = files.read(fd, _BYTES_MAX, 0)
+    finally:
+        files.close(fd)
+    version = _VERSION.match(data)
+    if version and int(version[1]) != 1:
+        raise JournalVersion(
+            f"{path} has version {int(version[1])}, this jqd reads 1: a newer jqd wrote it. "
+            "Nothing was changed; start that one"
+        )
+    match = _LINE.fullmatch(data)
+    if match is None or int(match[5], 16) != zlib.crc32(match[1]):
+        return (
+            Retired(),
+            f"{RETIRED}: it cannot be read, so jobs that ended long ago are applied again when a store was emptied",
+        )
+    found = Retired(int(match[3]), int(match[4]))
+    if found.end > end:
+        return Retired(), f"{RETIRED}: it is newer than the segments beside it, so all jobs in them are read"
+    return found, None

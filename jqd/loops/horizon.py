@@ -1,0 +1,74 @@
+"""Which endings in our journal nobody needs any more, as far as one partition of the store goes. Pure.
+
+An ending is needed as long as the job it ends may be applied again, from whichever journal. Whatever job a journal
+keeps was unfinished when that frame was written, original or copy. So an ending that the store had before all jobs were
+written that any other journal keeps, concerns none of them. What was before what, the store's growing sequence tells:
+
+    a mark     written ┐           ┌ applied        "jobs from `written` on come later than `now`, and
+                       └── now ────┘                 endings up to `applied` came before it"
+    journal A  tells   since = now of its last mark before which all jobs are retired
+    journal B  gives back endings up to `applied` of its last mark whose now ≤ every other journal's `since`
+
+docs/adr/0019.
+"""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from jqd.store import Kept, Told
+
+MARKS_MAX = 4_000  # five hours of looks; of more every second one goes, which only keeps a little longer
+EDIT_US = 60_000_000  # an edit is agreed to by the store before it is written: no request takes a minute in between
+
+
+class Mark(NamedTuple):
+    """What was where at one moment of the store."""
+
+    now: int
+    applied: int
+    """All endings before that position were applied before."""
+    written: int
+    """All frames from that position on were written after it."""
+
+
+class Horizon:
+    """What one partition's journals told, and what we may conclude."""
+
+    def __init__(self, journal_id: str) -> None:
+        self._journal_id = journal_id
+        self._marks: list[Mark] = []  # oldest first
+        self._others: dict[str, Told] = {}  # also those that an emptied store does not know any more
+
+    def note(self, answer: Kept, *, applied: int, written: int) -> None:
+        """The store answered. `applied`: as of before the call; `written`: as of after it."""
+        mark = Mark(answer.now, applied, written)
+        if len(self._marks) > 1 and self._marks[-2][1:] == self._marks[-1][1:] == mark[1:]:
+            del self._marks[-1]  # of a quiet time the first tells of endings, the last of jobs
+        self._marks.append(mark)
+        if len(self._marks) > MARKS_MAX:
+            del self._marks[1:-1:2]
+        for journal_id, told in answer.journals.items():
+            if journal_id != self._journal_id:
+                known = self._others.get(journal_id, told)
+                self._others[journal_id] = Told(max(told.since, known.since), max(told.at, known.at))
+
+    def since(self, retired: int) -> int:
+        """What to tell: all jobs from `retired` on were written after it."""
+        return max((mark.now - EDIT_US for mark in self._marks if mark.written <= retired), default=0)
+
+    def unneeded(self, others_s: float) -> int | None:
+        """Endings before that position nobody needs; None: nobody else is there.
+
+        A journal that was not heard of for `others_s` is not waited for.
+        """
+        since = [told.since for told in self._living(others_s).values()]
+        return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
+
+    def holders(self, position: int, others_s: float) -> list[str]:
+        """Who may need endings before that position."""
+        after = min((mark.now for mark in self._marks if mark.applied >= position), default=None)
+        return [one for one, told in self._living(others_s).items() if after is None or told.since < after]
+
+    def _living(self, others_s: float) -> Mapping[str, Told]:
+        now = self._marks[-1].now if self._marks else 0
+        return {one: told for one, told in self._others.items() if now - told.at <= others_s * 1_000_000}
