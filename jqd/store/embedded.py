@@ -89,18 +89,9 @@ class _Server:
 
     async def start(self) -> None:
         """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""
-        _rotate_log(self._directory / "valkey.log")
-        # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
         try:
-            self._process = process = subprocess.Popen(  # noqa: ASYNC220
-                [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[self._lock_fd],
-                start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
-            )
-        except OSError as error:  # no descriptor, memory or process to be had now; perhaps at the next try
+            self._process = process = self._launch()
+        except OSError as error:  # no memory, no process or descriptor left, a disk that refuses: weather, all of them
             raise StoreRefused(f"the embedded Valkey in {self._directory} cannot be started: {error}") from error
         with trio.move_on_after(START_S):
             while process.poll() is None:
@@ -111,6 +102,19 @@ class _Server:
         code = process.poll()
         what = f"has not loaded its data after {START_S:.0f} s" if code is None else f"ended with code {code}"
         raise StoreRefused(f"the embedded Valkey in {self._directory} {what}; {_last_words(self._directory)}")
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        """Raises OSError."""
+        _rotate_log(self._directory / "valkey.log")
+        # The kernel counts the *thread* that forks as the parent, so this must not go through a worker thread.
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid()), str(self._binary), *self._options()],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[self._lock_fd],
+            start_new_session=True,  # Ctrl-C is for the daemon, which still needs its store to settle
+        )
 
     async def keep_alive(self) -> None:
         """Start the server again whenever it died, slower each time; until cancelled."""

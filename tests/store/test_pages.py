@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
 
@@ -137,6 +138,15 @@ async def test_what_is_in_a_page_already_comes_there_once(bench: StoreBench, cli
     jobs = await waiting(bench, 8)
     client.hdel(KEYS["jobs"], jobs[3].id, jobs[4].id, jobs[7].id)
     await bench.add(*jobs)
+    assert in_pages(client) == [job.id for job in jobs]
+    assert ids(await bench.claim(await bench.join())) == [job.id for job in jobs]
+
+
+async def test_a_job_and_its_copy_in_one_call_come_there_once(bench: StoreBench, client: "redis.Redis") -> None:
+    """As an emptied store is told again: what retention copied lies behind what it was copied from."""
+    jobs = [bench.make() for _ in range(9)]
+    copies = [msgspec.structs.replace(job, copied=(at, at)) for at, job in enumerate(jobs)]
+    await bench.add(*jobs, *copies)
     assert in_pages(client) == [job.id for job in jobs]
     assert ids(await bench.claim(await bench.join())) == [job.id for job in jobs]
 
