@@ -1,11 +1,17 @@
-"""The two clocks, and the only import of `time` in the package.
+"""The clocks, and the only import of `time` in the package.
 
-Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures: leases, timeouts, rates.
+Wall time labels things for people (ids, log lines, dates of jobs). Monotonic time measures: others' leases, timeouts,
+rates. It stands still while the machine is suspended, and others' clocks do not: so whether we still own what we hold
+is judged by the time since boot, which goes on. Who watches others counts the monotonic one, for it may only be late.
 No wall clock ever judges a lock. Components take a `Clock`; tests hand them a `ManualClock`.
 """
 
 import time
 from typing import Protocol
+
+_SINCE_BOOT = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
+)  # where there is no such clock the other counts sleep
 
 
 class Clock(Protocol):
@@ -19,6 +25,15 @@ class Clock(Protocol):
         """Seconds on a clock that only grows; its zero means nothing."""
         ...
 
+    def boot_s(self) -> float:
+        """As `mono_s`, and it grows while the machine is suspended, too. The two have not the same zero."""
+        ...
+
+
+_SINCE_BOOT = getattr(
+    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
+)  # where there is no such clock the other counts sleep
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -31,6 +46,10 @@ class SystemClock:
         """Seconds on the machine's monotonic clock."""
         return time.monotonic()
 
+    def boot_s(self) -> float:
+        """Seconds since the machine was booted."""
+        return time.clock_gettime(_SINCE_BOOT)
+
 
 class ManualClock:
     """A clock that stands still until told otherwise, for tests and simulation."""
@@ -38,6 +57,7 @@ class ManualClock:
     def __init__(self, *, wall_ms: int = 1_800_000_000_000, mono_s: float = 1_000.0) -> None:
         self._wall_ms = wall_ms
         self._mono_s = mono_s
+        self._suspended_s = 0.0
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, UTC."""
@@ -46,6 +66,15 @@ class ManualClock:
     def mono_s(self) -> float:
         """Seconds, growing only by `advance`."""
         return self._mono_s
+
+    def boot_s(self) -> float:
+        """Seconds, growing by `advance` and by `suspend`."""
+        return self.mono_s() + self._suspended_s
+
+    def suspend(self, seconds: float) -> None:
+        """Let the machine be suspended for so long: the monotonic clock does not notice."""
+        self._suspended_s += seconds
+        self._wall_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass on both clocks."""

@@ -1,4 +1,4 @@
-"""Owner leases: how long a daemon may trust what it holds. Pure arithmetic on monotonic seconds.
+"""Owner leases: how long a daemon may trust what it holds. Pure arithmetic on seconds that only grow.
 
     sent renewal          trusts itself            others may take over
     ────┬─────────────────────────────┬──────────────┬────────────▶
@@ -7,6 +7,7 @@
 
 The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
 change, on its own monotonic clock. Whoever saw it saw it later, so the spans never overlap, whatever wall clocks do.
+A machine may be suspended in between: the owner counts that time (`Clock.boot_s`), a watcher need not.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
@@ -47,7 +48,7 @@ class Trust:
 
     @property
     def until_s(self) -> float:
-        """The monotonic second at which trust ends; minus infinity when there is none."""
+        """The second since boot at which trust ends; minus infinity when there is none."""
         return self._until_s
 
 

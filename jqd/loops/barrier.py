@@ -199,7 +199,7 @@ class Barrier:
 
         Raises JournalStuck when other daemons wait for that and it gets nowhere.
         """
-        mark, since_s = self._mark(), trio.current_time()
+        left, since_s = self._left(goal, lanes), trio.current_time()
         for lane, ingest in self._lanes.items():
             caught_up = False
             while not caught_up:
@@ -209,8 +209,8 @@ class Barrier:
                 if not caught_up:
                     # Lanes only wait when another store answers, and without a seat nobody renews: so it is asked here.
                     await self._store.applied(self._journal.journal_id)
-                    if mark != self._mark():
-                        mark, since_s = self._mark(), trio.current_time()
+                    if left != (now_left := self._left(goal, lanes)):
+                        left, since_s = now_left, trio.current_time()
                     elif others_wait and trio.current_time() - since_s >= RESIGN_S:
                         raise JournalStuck(
                             f"lane {lane.name.lower()} of the journal has not got on for {RESIGN_S:g} s, while all "
@@ -219,9 +219,16 @@ class Barrier:
                             "run once more"
                         )
 
-    def _mark(self) -> list[tuple[int | None, int]]:
-        """Changes with every step forward of any lane."""
-        return [(each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()]
+    def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
+        """Where those stand that have not got to their goal; the others move with all that is written."""
+        stands = [
+            (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
+        ]
+        return [
+            (lane, position, read)
+            for lane, position, read in stands
+            if position is None or (lane in lanes and max(position, read) < goal)
+        ]
 
     async def _resign(self) -> None:
         """As after an orderly stop: work in hand is ended, what was held is made ready, nobody waits for us."""

@@ -51,12 +51,12 @@ class Membership:
 
     def trusts(self) -> bool:
         """Whether work in hand may be started now."""
-        return self._owner is not None and self._trust.holds(self._clock.mono_s())
+        return self._owner is not None and self._trust.holds(self._clock.boot_s())
 
     @property
-    def trust_ends_s(self) -> float:
-        """The monotonic second at which trust ends unless renewed."""
-        return self._trust.until_s
+    def trust_left_s(self) -> float:
+        """For how long work in hand is trusted still, unless renewed."""
+        return self._trust.until_s - self._clock.boot_s()
 
     @property
     def settled(self) -> bool:
@@ -111,7 +111,7 @@ class Membership:
         self._tell(hurry=True)
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
-        """A renewal sent at `sent_at_s` was confirmed."""
+        """A renewal sent at `sent_at_s`, since boot, was confirmed."""
         self._trust.renewed(sent_at_s)
         others = (m for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch)
         self._others_through = all(member.through for member in others)

@@ -18,6 +18,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.store import Member, Owner, Store
 
+DOUBT_S = 1.0  # timers stand still while the machine is suspended: what was in hand is stopped so soon after it woke
 MOTION_S = 0.25  # while others are awaited, so that claims begin again soon after the last of them is through
 
 
@@ -83,9 +84,9 @@ class Renew:
         task_status.started()
         while True:
             await self._membership.wait_trusted()
-            await trio.sleep(self._membership.trust_ends_s - self._clock.mono_s())
-            if not self._membership.trusts():
-                self._stop_work()
+            while (left_s := self._membership.trust_left_s) > 0:  # noqa: ASYNC110 - time alone ends it
+                await trio.sleep(min(left_s, DOUBT_S))
+            self._stop_work()
 
     def peers(self) -> list[Peer]:
         """All daemons that the last renewal brought, this one first."""
@@ -113,7 +114,7 @@ class Renew:
 
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
-        sent_at_s = self._clock.mono_s()
+        sent_at_s = self._clock.boot_s()
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.wants_settling)
         self.pace.went_well()
         if owner != membership.seated:

@@ -9,13 +9,13 @@ import trio
 
 from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
-from jqd.testing.sim.plan import APART_KINDS, KINDS, PARTITIONS_MAX
+from jqd.testing.sim.plan import APART_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
 
 
 def main(argv: list[str] | None = None) -> int:
     """1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m jqd.testing.sim", description=__doc__)
-    named = ",".join((*KINDS, *APART_KINDS))
+    named = ",".join((*KINDS, *STILL_KINDS, *APART_KINDS))
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
@@ -25,7 +25,7 @@ def main(argv: list[str] | None = None) -> int:
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
     kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
-    if unknown := set(kinds or ()) - {*KINDS, *APART_KINDS}:
+    if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *APART_KINDS}:
         parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
     broken = starts = 0
     for seed in seeds:

@@ -29,6 +29,7 @@ from jqd.testing.members import Entry, FakeMembers
 from jqd.testing.sim import simulate
 from jqd.testing.sim.apart import APART
 from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.store import FakeStore
 
@@ -189,6 +190,14 @@ def _drop_all(real: Real) -> Real:
     return stop_work
 
 
+def _stand_still_too(real: Real) -> Real:
+    def boot_s(self: WorldClock) -> float:
+        since_boot_s: float = real(self)
+        return since_boot_s - self.slept_s
+
+    return boot_s
+
+
 def _never_doubt(real: Real) -> Real:
     def init(self: Runner, *args: Any, trusts: Callable[[], bool], **named: Any) -> None:
         real(self, *args, trusts=lambda: True, **named)
@@ -286,6 +295,20 @@ MISTAKES: dict[str, Mistake] = {
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),
+    ),
+    "never-resigns": mistake(
+        "unreadable,wipe",
+        20,
+        "held up",
+        "a daemon that cannot read what it knows of ended jobs keeps its seat",
+        (Barrier, "_resign", _do_not),
+    ),
+    "trusts-asleep": mistake(
+        "suspend",
+        9,
+        "fence",
+        "a lease is judged by a clock that stands still while the machine is suspended",
+        (WorldClock, "boot_s", _stand_still_too),
     ),
     **APART,
 }

@@ -17,6 +17,12 @@ full      a disk is full
 clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
 workers   a worker cannot be reached; others die, say nothing, or refuse (see `plan.py`)
 
+Kinds in which something stands still for long:
+
+stall       a disk answers nothing for up to a minute
+suspend     a machine is suspended: its process and its monotonic clock stand still, all other clocks go on
+unreadable  a disk cannot be read for up to a minute, and takes what is written
+
 With several partitions a fault of the store befalls one of them or all. Kinds that only they have:
 
 absent    one partition is away from its first moment, or a few seconds on, until all is mended
@@ -99,6 +105,7 @@ class Nemesis:
         world.clock.wrong_ms = self._hours_ms
         for node in world.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
+            node.unreadable = False
             node.lags_s = [0.0] * len(node.lags_s)
             life = node.life
             for link in life.links if life is not None else ():
@@ -183,6 +190,24 @@ class Nemesis:
         await trio.sleep(after_s)
         if not life.dead and self._world.is_frozen(life):
             self._world.history.note("thaw", life.label)
+            self._world.thaw(life)
+            self._end_away(node)
+
+    async def _suspend(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        life = node.life
+        if self._is_up(node) and life is not None:
+            self._begin_away(node, "suspended")
+            self._world.history.note("suspend", life.label)
+            self._world.freeze(life)
+            self._world.spawn(self._wake_after, node, life, fault.span_s)
+
+    async def _wake_after(self, node: Node, life: Life, after_s: float) -> None:
+        began_s = trio.current_time()
+        await trio.sleep(after_s)
+        node.clock.slept_s += trio.current_time() - began_s
+        if not life.dead and self._world.is_frozen(life):
+            self._world.history.note("wake", life.label)
             self._world.thaw(life)
             self._end_away(node)
 
@@ -319,6 +344,24 @@ class Nemesis:
         node.failing_syncs = 0.5 if fault.part < 0.4 else 0.0
         await trio.sleep(fault.span_s)
         node.slow_disk_s = node.failing_syncs = 0.0
+
+    async def _stall(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        node.disk_back_s = max(node.disk_back_s, trio.current_time() + fault.span_s)
+        away = self._world.history.gone(node.name, "its disk stands still")
+        self._world.spawn(self._answers_after, away, fault.span_s)
+
+    async def _answers_after(self, away: Away, after_s: float) -> None:
+        await trio.sleep(after_s)
+        away.to_s = trio.current_time()
+
+    async def _unreadable(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        node.unreadable = True
+        away = self._world.history.gone(node.name, "its disk cannot be read")
+        await trio.sleep(fault.span_s)
+        node.unreadable = False
+        away.to_s = trio.current_time()
 
     async def _full(self, fault: Fault) -> None:
         node = self._world.nodes[fault.node]

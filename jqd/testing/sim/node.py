@@ -17,6 +17,7 @@ from jqd.daemon import Daemon
 from jqd.errors import JournalError, JournalRefused
 from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
+from jqd.loops import barrier as barrier_module
 from jqd.loops import ingest as ingest_module
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import Entry
@@ -29,6 +30,7 @@ from jqd.testing.sim.worker import HOSTS, SLOTS
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more
 CHUNKS = (ingest_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
+RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
 
@@ -38,12 +40,17 @@ class WorldClock(ManualClock):
     def __init__(self) -> None:
         super().__init__(wall_ms=EPOCH_MS)
         self.wrong_ms = 0
+        self.slept_s = 0.0  # of the time that passed the machine was suspended
 
     def wall_ms(self) -> int:
         """See Clock."""
         return EPOCH_MS + self.wrong_ms + round(trio.current_time() * 1000)
 
     def mono_s(self) -> float:
+        """See Clock."""
+        return self.boot_s() - self.slept_s
+
+    def boot_s(self) -> float:
         """See Clock."""
         return MONO_S + trio.current_time()
 
@@ -88,6 +95,7 @@ def without_edge(chunk_records: int) -> Iterator[None]:
         (daemon, "serve_http", _serve),
         (daemon, "url_of", lambda listener: "http://sim"),
         (ingest_module, "CHUNK_RECORDS", chunk_records),
+        (barrier_module, "RESIGN_S", RESIGN_S),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]
     try:
@@ -108,6 +116,9 @@ class Node:
         self.disk = MemoryFiles()
         self.life: Life | None = None
         self.slow_disk_s = 0.0
+        self.disk_back_s = 0.0
+        """When a disk that stands still answers again."""
+        self.unreadable = False
         self.lags_s = [0.0] * world.plan.partitions
         self.failing_syncs = 0.0
         self.full = False
@@ -174,6 +185,7 @@ class Node:
             async with trio.open_nursery() as requests:
                 life.requests = requests
                 await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
+                life.requests = None
                 requests.cancel_scope.cancel()
 
     def kill(self) -> None:
@@ -191,13 +203,16 @@ class Node:
     def _slow(self, life: Life) -> float:
         if life.dead:
             raise JournalRefused("this process is gone", full=False)  # so that whoever waits shielded ends, too
-        return self._source.uniform(0.0, self.slow_disk_s) if self.slow_disk_s else 0.0
+        back_s = max(0.0, self.disk_back_s - trio.current_time())
+        return back_s + (self._source.uniform(0.0, self.slow_disk_s) if self.slow_disk_s else 0.0)
 
     def _fail(self, life: Life, call: str) -> int | None:
         """What the disk does at a call: see `MemoryFiles.fail`."""
         if life.dead:
             return None
         self._world.moment(self, f"disk {call}")
+        if call == "read" and self.unreadable:
+            return errno.EIO
         if call == "sync" and self.failing_syncs and self._source.random() < self.failing_syncs:
             return errno.EIO
         return None

@@ -33,6 +33,12 @@ KINDS = (
     "workers",
 )
 """Kinds of fault, each explained in `faults.py`."""
+STALL, SUSPEND, UNREADABLE = "stall", "suspend", "unreadable"
+STILL_KINDS = (STALL, SUSPEND, UNREADABLE)
+"""Kinds in which something stands still for long: see `faults.py`."""
+PATIENT = frozenset((UNREADABLE, "wipe", "rollback", "restart"))
+"""With these alone nobody is waited for without an end."""
+STILLS = 0.1  # share of runs with one of these, and one or two others
 SOLO = 0.6  # share of runs with one kind of fault only: what it alone must not do is checked most sharply
 JOBTYPES = ("a", "b")
 PARTITIONS_MAX = 4
@@ -119,6 +125,7 @@ def make_plan(seed: int, kinds: frozenset[str] | None = None, partitions: int = 
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
+    own = _kinds_still(seed) or own
     kinds = own if kinds is None else kinds
     types = JOBTYPES if partitions == 1 else SPREAD_TYPES
     works: list[Work] = []
@@ -146,6 +153,14 @@ def _kinds(source: random.Random) -> frozenset[str]:
     if source.random() < SOLO:
         return frozenset(source.sample((*KINDS, ""), 1)) - {""}
     return frozenset(source.sample(KINDS, source.randint(2, 6)))
+
+
+def _kinds_still(seed: int) -> frozenset[str]:
+    source = random.Random(f"still {seed}")
+    if source.random() >= STILLS:
+        return frozenset()
+    still = source.choice(STILL_KINDS)
+    return frozenset((still, *source.sample(("wipe", "rollback", "kill", "lag", "restart"), source.randint(0, 2))))
 
 
 def _kinds_apart(source: random.Random) -> frozenset[str]:
@@ -194,6 +209,8 @@ def _duration_s(source: random.Random) -> float:
 def _fault(source: random.Random, nodes: int, kinds: list[str]) -> Fault:
     kind = source.choice(kinds)
     span_s = source.uniform(0.1, 4.0)
-    if kind in ("pause", "cut", "away"):
+    if kind in ("pause", "cut", "away", SUSPEND):
         span_s = LEASE.lease_s * source.choice(PAUSES) * source.uniform(0.9, 1.1)
+    if kind in (STALL, UNREADABLE):
+        span_s = source.uniform(2.0, 60.0)
     return Fault(source.uniform(0.5, FAULTY_S), kind, source.randrange(nodes), span_s, source.random())

@@ -18,7 +18,7 @@ import trio
 from jqd.jobid import partition_of
 from jqd.testing.members import Entry
 from jqd.testing.sim.check import Story
-from jqd.testing.sim.node import Life
+from jqd.testing.sim.node import RESIGN_S, Life
 from jqd.testing.sim.worker import SLOTS
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ LOOK_S = 0.25
 BOUND_S = (
     4.0  # an idle poll, a batch on its way, a connection that takes time; the partition is away for five times that
 )
+PATIENCE_S = RESIGN_S + 5.0  # it notices with its next renewal, looks each second, and leaves
 OPEN = ("ready", "later", "held")  # where a job is that has not ended
 SUSPECT = 2  # deaths after which a job runs alone
 
@@ -102,6 +103,36 @@ class Progress:
 
     def _entries(self, number: int) -> dict[str, Entry]:
         return self._world.stores[number]._data.entries
+
+
+class Patience:
+    """Nobody waits for ever for a daemon that cannot read what it knows: asked in runs of `PATIENT` faults."""
+
+    def __init__(self, world: "World") -> None:
+        self._world = world
+        self._since: dict[str, float] = {}  # by life
+
+    async def watch(self) -> None:
+        """Until cancelled."""
+        losses = 0
+        while True:
+            await trio.sleep(LOOK_S)
+            if losses != len(self._world.history.losses):
+                losses = len(self._world.history.losses)  # a new life of the store is entered: they wait anew
+                self._since.clear()
+            for node in self._world.nodes:
+                self._look(node.life)
+
+    def _look(self, life: Life | None) -> None:
+        if life is None or life.dead or life.daemon is None:
+            return
+        now_s = trio.current_time()
+        waits = any("another daemon" in str(each.membership.hold_up()) for each in life.daemon.partitions)
+        if not waits:
+            self._since.pop(life.label, None)
+        elif now_s - self._since.setdefault(life.label, now_s) > PATIENCE_S:
+            self._world.history.wrong(f"held up: {life.label} waits for a daemon that cannot read its disk")
+            self._since[life.label] = now_s
 
 
 def _sysid(life: Life) -> str:

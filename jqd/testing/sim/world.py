@@ -26,8 +26,8 @@ from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link, Weather
 from jqd.testing.sim.loop import RunQueue, start_in
 from jqd.testing.sim.node import Life, Node, WorldClock
-from jqd.testing.sim.plan import FAULTY_S, STORE, Plan, Work
-from jqd.testing.sim.progress import Progress
+from jqd.testing.sim.plan import FAULTY_S, PATIENT, STORE, UNREADABLE, Plan, Work
+from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.worker import Workers
 from jqd.testing.store import FakeStore
 
@@ -69,6 +69,8 @@ class World:
                     clients.start_soon(self._push, each.at_s, each.node, each.numbers)
                 if self.plan.absent is not None:
                     clients.start_soon(Progress(self, self.plan.absent).watch)
+                if UNREADABLE in self.plan.kinds <= PATIENT:
+                    clients.start_soon(Patience(self).watch)
                 await self.nemesis.run(clients)
                 await trio.sleep_until(FAULTY_S)
                 clients.cancel_scope.cancel()

@@ -1,0 +1,53 @@
+"""A machine is suspended: its monotonic clock and its timers stand still, all others go on."""
+
+import time
+from typing import Any
+
+import trio
+
+from jqd.clock import SystemClock
+from jqd.loops.renew import DOUBT_S
+from jqd.store import Owner, Renewed
+from tests.loops.house import house, until
+
+
+async def test_a_lease_that_ran_out_while_suspended_is_not_trusted_for_a_moment(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        stops = here.runner.stops
+        here.store.away = "no network yet"
+        here.clock.suspend(here.membership.config.lease_s)
+        assert not here.membership.trusts()
+        await trio.sleep(DOUBT_S)
+        assert here.runner.stops == stops + 1, "its timer stood still, and it is stopped all the same"
+        here.store.away = None
+        await until(here.membership.trusts)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_renewal_that_was_answered_after_it_extends_nothing(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.membership.wait_claimable()
+        renew, sent, woken = here.store.renew_sysid, trio.Event(), trio.Event()
+
+        async def late(owner: Owner, **named: Any) -> Renewed:
+            answer = await renew(owner, **named)
+            sent.set()
+            await woken.wait()
+            return answer
+
+        here.store.renew_sysid = late  # type: ignore[method-assign]
+        await sent.wait()
+        here.clock.suspend(here.membership.config.lease_s)
+        here.store.away = "no network yet"
+        woken.set()
+        for _ in range(20):
+            await trio.lowlevel.checkpoint()
+            assert not here.membership.trusts()
+        nursery.cancel_scope.cancel()
+
+
+def test_the_real_clock_counts_from_boot() -> None:
+    assert abs(SystemClock().boot_s() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 5
