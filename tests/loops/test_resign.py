@@ -36,6 +36,13 @@ def unreadable(call: str, _: int) -> int | None:
     return errno.EIO if call == "read" else None
 
 
+async def keep_pushing(who: House) -> None:
+    """What is taken meanwhile moves the read points of lanes that have nothing to read: that is no getting on."""
+    for _ in range(4):
+        await trio.sleep(RESIGN_S / 5)
+        await push(who, jobtype="b")
+
+
 async def claimed(who: House, store: FakeStore) -> list[str]:
     owner = await who.membership.wait_claimable()
     held = await store.get_waiting_jobs(owner, "a", 10, priority_min=-9, priority_max=9, bytes_max=1 << 20)
@@ -59,6 +66,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
         await end(bad, finished, fence)  # it is written, and cannot be read back
         store.wipe()
         began_s = trio.current_time()
+        nursery.start_soon(keep_pushing, bad)
         with trio.fail_after(RESIGN_S + 2 * here.membership.config.lease_s):
             await until(lambda: not here.membership.settled)
             assert await claimed(here, store) == [waiting]

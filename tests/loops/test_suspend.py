@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import trio
+import trio.testing
 
 from jqd.clock import SystemClock
 from jqd.loops.renew import DOUBT_S
@@ -15,11 +16,12 @@ async def test_a_lease_that_ran_out_while_suspended_is_not_trusted_for_a_moment(
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await here.membership.wait_claimable()
+        await trio.testing.wait_all_tasks_blocked()
         stops = here.runner.stops
         here.store.away = "no network yet"
         here.clock.suspend(here.membership.config.lease_s)
         assert not here.membership.trusts()
-        await trio.sleep(DOUBT_S)
+        await trio.sleep(1.1 * DOUBT_S)
         assert here.runner.stops == stops + 1, "its timer stood still, and it is stopped all the same"
         here.store.away = None
         await until(here.membership.trusts)

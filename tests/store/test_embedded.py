@@ -141,33 +141,6 @@ async def test_a_dead_server_is_started_again(directory: Path, monkeypatch: pyte
             assert client.get("kept") == b"yes"
 
 
-async def test_a_server_that_cannot_be_started_is_tried_again(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process or memory left, say: it ended the daemon, which could have gone on taking jobs."""
-    real, refusals = subprocess.Popen, [errno.EAGAIN, errno.ENOMEM]
-
-    def refuse(*args: Any, **named: Any) -> Any:
-        if refusals:
-            raise OSError(refusals[0], os.strerror(refusals.pop(0)))
-        return real(*args, **named)
-
-    async with open_embedded(directory) as url:
-        first = pid_of(url)
-        monkeypatch.setattr(subprocess, "Popen", refuse)
-        with structlog.testing.capture_logs() as logs:
-            os.kill(first, signal.SIGKILL)
-            with trio.fail_after(20):
-                while not any(entry["event"] == "valkey.started" for entry in logs):
-                    await trio.sleep(0.01)
-        said = [entry["error"] for entry in logs if entry["event"] == "valkey.not_started"]
-        assert [
-            os.strerror(number) in text for number, text in zip((errno.EAGAIN, errno.ENOMEM), said, strict=True)
-        ] == [
-            True,
-            True,
-        ]
-        assert pid_of(url) != first
-
-
 async def test_a_first_start_that_cannot_be_is_told_in_words(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: Any, **named: Any) -> Any:
         raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
