@@ -25,13 +25,15 @@ client, app = Client(sys.argv[1]), App(sys.argv[1])
 job = app.job("job")(print)
 assert client.push("n", "parent") == "parent"
 assert job.push("parent") == "parent"
-children = []
+children, (wait, go) = [], os.pipe()
 for child in range(4):
     pid = os.fork()
     if pid == 0:
         wrong = 1
         try:
-            for number in range(50):
+            os.close(go)
+            os.read(wait, 1)  # so that all begin at once
+            for number in range(20):
                 mine = f"{child}-{number}"
                 assert client.push("n", mine) == mine
                 assert job.push(mine) == mine
@@ -39,6 +41,7 @@ for child in range(4):
         finally:
             os._exit(wrong)
     children.append(pid)
+os.close(go)
 codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children]
 assert client.push("n", "again") == "again"
 sys.exit(any(codes))
