@@ -205,7 +205,7 @@ def _advance_first(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _rejoin_at_once(real: Callable[..., Any]) -> Callable[..., Any]:
-    async def catch_up(self: Barrier, *given: object) -> None:
+    async def catch_up(self: Barrier, *given: object, **named: object) -> None:
         await trio.lowlevel.checkpoint()
 
     return catch_up
