@@ -87,6 +87,7 @@ class Retention:
         self._horizons = [Horizon(journal.journal_id) for _ in keepers]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
+        self._given_up = 0  # bytes since that was said
         self._look_at_bytes = 0  # of expired segments; or
         self._look_at_s = 0.0  # by time: before either it does not pay to look again
         self._log = get_logger("retention")
@@ -188,26 +189,26 @@ class Retention:
         journal, others_s = self._journal, self._journal.others_s
         retired = min(journal.retired, applied)
         unneeded = [end for horizon in self._horizons if (end := horizon.unneeded(others_s)) is not None]
-        wanted, overdue = journal.closed(retired), journal.overdue(retired)
-        end = journal.closed(max(overdue, min([retired, *unneeded])))
-        if end < wanted or overdue > min([retired, *unneeded]):
-            self._say_held(wanted, end)
+        wanted, free = journal.closed(retired), journal.closed(min([retired, *unneeded]))
+        end = max(free, journal.closed(journal.overdue(retired)))
+        if free < wanted:
+            self._say_held(wanted, kept=wanted - end, given_up=end - free)
         if end <= journal.start or not await self._is_durable():
             return
         await self._expect_remembered(positions)
         freed = journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end)
 
-    def _say_held(self, wanted: int, end: int) -> None:
-        """Now and then: whose jobs keep which bytes, or would have and were not waited for."""
+    def _say_held(self, wanted: int, *, kept: int, given_up: int) -> None:
+        """Now and then: whose jobs keep so many bytes here, and of how many they were not waited for."""
         now_s, others_s = self._clock.mono_s(), self._journal.others_s
+        self._given_up += given_up
         if now_s < self._say_at_s:
             return
-        self._say_at_s = now_s + SAY_S
-        holders = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
-        self._log.warning(
-            "retention.held_for_others", bytes=wanted - end, given_up_bytes=end - self._journal.start, journals=holders
-        )
+        self._say_at_s, given_up, self._given_up = now_s + SAY_S, self._given_up, 0
+        journals = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
+        say = self._log.warning if given_up else self._log.info
+        say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
     async def _is_durable(self) -> bool:
         """Whether all partitions would survive a crash with all that was applied before."""

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import trio
+from structlog.testing import capture_logs
 
 from jqd.job import Fate, Outcome, State
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.horizon import EDIT_US, MARKS_MAX, Horizon
-from jqd.loops.retention import Keeper, Retention
+from jqd.loops.retention import SAY_S, Keeper, Retention
 from jqd.record import Lane, encode_cancels, encode_outcomes
 from jqd.store import JobView, Kept, StoreConfig, Told
 from jqd.testing.files import MemoryFiles
@@ -126,15 +127,22 @@ async def test_a_daemon_that_is_gone_is_not_waited_for_for_ever(autojump_clock: 
 
 
 async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None) -> None:
-    async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3_600.0) as (a, b), trio.open_nursery() as nursery:
+    async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3 * SAY_S) as (a, b), trio.open_nursery() as nursery:
         await a.move_in(nursery)
         await b.move_in(nursery)
         owner = await a.house.membership.wait_claimable()
         await push(b.house, 1)
-        for _ in range(3):
+        said: list[Any] = []
+        for _ in range(2):
             await push(a.house, 60)
             await finish(a.house, owner, set())
-            await trio.sleep(20)
+            with capture_logs() as log:
+                await trio.sleep(SAY_S + 20)
+            said += [line for line in log if line["event"] == "retention.held_for_others"]
+        assert [(line["log_level"], line["journals"]) for line in said[-1:]] == [
+            ("warning", [b.house.journal.journal_id])
+        ]
+        assert said[-1]["given_up_bytes"] > SEGMENT_BYTES
         assert a.house.journal.stats().bytes <= 4 * SEGMENT_BYTES
         assert a.house.journal.stats().bytes > SEGMENT_BYTES
         nursery.cancel_scope.cancel()
