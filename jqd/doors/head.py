@@ -12,6 +12,7 @@ import httptools
 
 Headers = list[tuple[bytes, bytes]]
 
+HEADERS_MAX = 100  # more is no client of ours
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 METHODS = frozenset((b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS"))
 
@@ -67,6 +68,8 @@ class _Reader:
 
 def read_head(data: bytes) -> Head:
     """`data`: from the request line to the empty line, both included. Raises Refused."""
+    if data.count(b"\n") > HEADERS_MAX + 2:  # before any of them costs something
+        raise Refused(431, f"there are more than {HEADERS_MAX} headers")
     line = _HEAD.fullmatch(data)
     if line is None:
         raise _refusal(data)

@@ -8,6 +8,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.doors.config import DoorConfig
+from jqd.doors.exchange import AHEAD_BYTES
 from tests.doors.pipes import PATIENCE_S, MemoryPipe, Talk, echo, talking
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -485,3 +486,36 @@ async def test_many_requests_at_once_do_not_have_the_loop_for_themselves(autojum
         assert 0 < len(seen) < 50
         await wait_all_tasks_blocked()
         assert len(seen) == 100
+
+
+async def test_who_sends_ahead_without_an_end_has_to_wait(autojump_clock: None) -> None:
+    async def poll(scope: Any, receive: Any, send: Any) -> None:
+        async with trio.open_nursery() as nursery:
+            await receive()
+            nursery.start_soon(receive)
+            await trio.sleep(0.1)
+            nursery.cancel_scope.cancel()
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    requests = 3 * AHEAD_BYTES // len(GET)
+    async with talking(poll) as talk:
+        talk.pipe.feed(GET)
+        await wait_all_tasks_blocked()
+        talk.pipe.feed(GET * requests)
+        await wait_all_tasks_blocked()
+        assert len(talk.connection._wire.buffer) <= AHEAD_BYTES
+        talk.pipe.feed_eof()
+        sent = await talk.wait_over()
+        assert sent.count(b" 204 ") == requests + 1
+
+
+async def test_an_answer_to_nobody_goes_nowhere(autojump_clock: None) -> None:
+    async with talking(streams) as talk:
+        talk.pipe.reads = False
+        talk.pipe.feed(GET)
+        await wait_all_tasks_blocked()
+        talk.pipe.reset()
+        await talk.wait_over()
+        assert not talk.pipe.sent
+    assert talk.log.lines == []

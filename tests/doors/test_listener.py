@@ -1,14 +1,18 @@
 """A door closes in stages, and none of them waits for a peer for ever."""
 
 import socket
+from functools import partial
 from typing import Any
 
+import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.doors import DoorConfig, listen
+import jqd.doors.listener as listener_module
+from jqd.doors import DoorConfig, listen, serve_http
 from jqd.doors.address import USER_TIMEOUT_MS
 from jqd.doors.listener import Door
+from jqd.doors.pipe import STRAIGHT_MAX, SocketPipe
 from tests.doors.pipes import CLIENT, Log, MemoryPipe, Talk, echo
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -112,3 +116,59 @@ async def test_sockets_are_set_as_the_listener_is() -> None:
         with accepted:
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
             assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == USER_TIMEOUT_MS
+
+
+async def test_more_than_a_socket_holds_goes_both_ways() -> None:
+    data = bytes(range(256)) * 16_384
+    ours, theirs = socket.socketpair()
+    for each in (ours, theirs):
+        each.setblocking(False)
+        each.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4_096)
+    pipe, peer = SocketPipe(ours), SocketPipe(theirs)
+    heard = bytearray()
+    turns = 0
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await trio.lowlevel.checkpoint()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(pipe.send_all, data)
+        nursery.start_soon(turn)
+        while len(heard) < len(data):
+            heard += await peer.receive_some(256)
+        nursery.cancel_scope.cancel()
+    assert heard == data
+    assert turns > len(data) / 256 / STRAIGHT_MAX / 2, "others had their turn"
+    pipe.finish()
+    assert await peer.receive_some(1) == b""
+    peer.close()
+    pipe.close()
+
+
+async def test_when_too_many_are_turned_away_no_more_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listener_module, "TURNED_AWAY_MAX", 0)
+    monkeypatch.setattr(listener_module, "STRAIGHT_MAX", 2)
+    inside, going, stopped, log = trio.Event(), trio.Event(), trio.Event(), Log()
+
+    async def busy(scope: Any, receive: Any, send: Any) -> None:
+        inside.set()
+        await going.wait()
+
+    listener = listen("127.0.0.1", 0)
+    place = listener.getsockname()[:2]
+    async with trio.open_nursery() as nursery:
+        config = DoorConfig(connections_max=1)
+        await nursery.start(partial(serve_http, busy, listener, stopped=stopped.wait, config=config, log=log))
+        async with await trio.open_tcp_stream(*place) as first:
+            await first.send_all(GET)
+            await inside.wait()
+            for _ in range(6):
+                async with await trio.open_tcp_stream(*place) as other:
+                    assert await other.receive_some() == b""
+            going.set()
+        stopped.set()
+    told = [line["event"] for line in log.lines if line["event"] != "door.broken"]
+    assert told == ["door.full", "door.unanswered"]

@@ -79,6 +79,7 @@ REFUSED = {
     "chunked twice": (400, head(b"Transfer-Encoding: chunked", b"Transfer-Encoding: chunked")),
     "chunks in 1.0": (400, head(b"Transfer-Encoding: chunked", first=b"POST / HTTP/1.0")),
     "expectation": (417, head(b"Expect: a miracle")),
+    "101 headers": (431, head(*[b"A: b"] * 100)),
     "nothing": (400, b"\r\n\r\n"),
     "garbage": (400, b"\x00\x01\x02\r\n\r\n"),
 }
