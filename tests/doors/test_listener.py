@@ -108,6 +108,18 @@ async def test_slow_heads_give_way_too(autojump_clock: None) -> None:
     assert talk.connection.client == CLIENT
 
 
+async def test_who_gives_way_goes_at_once(autojump_clock: None) -> None:
+    """Its place counts as free: to wait for its goodbye would open more descriptors than there are places."""
+    async with trio.open_nursery() as nursery:
+        hall = Hall(echo, nursery, DoorConfig(connections_max=1))
+        first = await hall.enter(GET)
+        began_s = trio.current_time()
+        await hall.enter()
+        assert b" 200 OK" in await first.wait_over()
+        assert trio.current_time() == began_s
+        nursery.cancel_scope.cancel()
+
+
 async def test_sockets_are_set_as_the_listener_is() -> None:
     """A peer that vanished is noticed in time, and answers do not wait for more to send."""
     with listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
