@@ -14,7 +14,7 @@ and refuses each that begins where it does not stand. What comes meanwhile gathe
 
 import random
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Generic, NamedTuple, TypeVar
 
@@ -32,6 +32,7 @@ from jqd.errors import (
 )
 from jqd.journal import Journal, Reservation, Slice
 from jqd.log import get_logger
+from jqd.loops.chunks import Chunk, chunks
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
 from jqd.record import CARRIED, Lane
@@ -39,20 +40,11 @@ from jqd.store import Store
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
-CHUNK_RECORDS = 500  # one script call must stay below about 5 ms
-CHUNK_BYTES = 1 << 20
 IDLE_TURNS = 20  # a few without progress are ordinary, after a store that changed or answers that crossed; after
 IDLE_S = 0.5  # more of them each waits: whatever brings them about takes no whole core, and `progress` tells of it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
 
 Record = TypeVar("Record")
-
-
-class Chunk(NamedTuple, Generic[Record]):
-    """Consecutive records of a lane, and the position after the last of them."""
-
-    end: int
-    records: list[Record]
 
 
 @dataclass(slots=True, eq=False)
@@ -119,6 +111,7 @@ class Ingest(Generic[Record]):
         # of all: only then does the store recognise a repeat, and are their waiters told.
         self._flights: deque[Flight[Record]] = deque()
         self._stretches: deque[Stretch] = deque()  # read and sent, not rsync'd yet
+        self._pass_to = 0  # the store is to be told when all before that is done, also where nothing is ours
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
         self._free = trio.Event()
@@ -193,6 +186,13 @@ class Ingest(Generic[Record]):
         while self.position is None or max(self.position, self._journal.read_point(self.lane, self.reader)) < position:
             await self._moved.wait()
 
+    async def pass_over(self, position: int) -> None:
+        """Return once the store knows that nothing before `position` is left, also of a lane that is quiet for long."""
+        self._pass_to = max(self._pass_to, position)
+        if not self._flights:
+            self._waiting.cancel()
+        await self.wait_applied(position)
+
     async def _find_position(self) -> None:
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
@@ -266,6 +266,9 @@ class Ingest(Generic[Record]):
             end = token.end
         if end is None:
             self._tell()  # all that is durable was looked at
+            done = self._journal.read_point(self.lane, self.reader)
+            if self._end < self._pass_to <= done:
+                return await self._send_behind(nursery, Chunk(done, []))
             if not self._stopped:  # said while the disk was waited for: nobody would wake us
                 await self._journal.wait_readable(self.lane, self.reader)
         return True
@@ -359,37 +362,3 @@ class Ingest(Generic[Record]):
     def _tell(self) -> None:
         self._moved.set()
         self._moved = trio.Event()
-
-
-def chunks(
-    slices: Sequence[Slice],
-    decode: Callable[[Slice], Sequence[Record]],
-    size_bytes: Callable[[Record], int],
-    mine: Callable[[Record], bool] | None = None,
-) -> Iterator[Chunk[Record]]:
-    """Cut what was read into bounded chunks that may span frames. Records that are not mine are left out. Pure.
-
-    A chunk's end moves over what was left out: its records alone could not tell that nothing between them is missing.
-    Raises what `decode` raises, once all before it was given.
-    """
-    batch: list[Record] = []
-    batch_bytes = end = 0
-    for piece in slices:
-        try:
-            records = decode(piece)
-        except JournalVersion:
-            if batch:
-                yield Chunk(end, batch)
-            raise
-        for index in range(piece.first, piece.stop):
-            record = records[index]
-            if mine is None or mine(record):
-                size = size_bytes(record)
-                if batch and (len(batch) == CHUNK_RECORDS or batch_bytes + size > CHUNK_BYTES):
-                    yield Chunk(end, batch)
-                    batch, batch_bytes = [], 0
-                batch.append(record)
-                batch_bytes += size
-            end = piece.end if index == piece.stop - 1 else piece.start + index + 1
-    if batch:
-        yield Chunk(end, batch)

@@ -29,7 +29,17 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.record import ENDINGS, Lane, cancel_of, carry_jobs, encode_cancels, encode_outcomes, generations, job_ids
+from jqd.record import (
+    CARRIED,
+    ENDINGS,
+    Lane,
+    cancel_of,
+    carry_jobs,
+    encode_cancels,
+    encode_outcomes,
+    generations,
+    job_ids,
+)
 from jqd.store import CALL_JOBS_MAX, Store
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
@@ -38,6 +48,7 @@ REST = 50  # looks that freed nothing may take one part in so many of the time
 DURABLE_S = 600.0  # a server that only takes snapshots takes one now and then
 COPY_PART = 2  # at most one part in so many may be unfinished: each byte freed costs at most one byte copied
 COPY_BYTES = 4 << 20  # written between two syncs: a small share of what may wait for the disk, most is for pushes
+PASS_S = 5.0  # for one call to each partition; a store that takes longer is asked at the next look
 ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
 SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
@@ -133,7 +144,7 @@ class Retention:
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
-        if expired <= start or early or not await self._is_durable():
+        if expired <= start or early or not await self._passed(expired, positions) or not await self._is_durable():
             return
         began_s = self._clock.mono_s()
         # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
@@ -164,6 +175,8 @@ class Retention:
         """
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
+        if not await self._passed(copied.end, positions):
+            return
         ids = sorted(copied.ids)
         alive = await self._unfinished(ids)
         ends: list[Outcome] = []
@@ -209,6 +222,26 @@ class Retention:
         journals = sorted({one for horizon in self._horizons for one in horizon.holders(wanted, others_s)})
         say = self._log.warning if given_up else self._log.info
         say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
+
+    async def _passed(self, position: int, positions: Sequence[Mapping[Lane, int]]) -> bool:
+        """Whether the stores know that the lanes of jobs are done up to there, also one that was quiet for long.
+
+        A lane whose position lies before our oldest job is taken to lack what was there: then copies of jobs that ended
+        would begin anew.
+        """
+        behind = [
+            ingest
+            for keeper in self._keepers
+            for lane in CARRIED
+            if (ingest := keeper.lanes[lane]).position is None or ingest.position < position
+        ]
+        if not behind:
+            return True
+        await self._expect_remembered(positions)
+        with trio.move_on_after(PASS_S) as scope:
+            for ingest in behind:
+                await ingest.pass_over(position)
+        return not scope.cancelled_caught and await self._is_durable()
 
     async def _is_durable(self) -> bool:
         """Whether all partitions would survive a crash with all that was applied before."""

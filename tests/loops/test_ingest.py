@@ -15,7 +15,8 @@ from jqd.clock import ManualClock
 from jqd.errors import JqdError, StoreAway, StoreRefused
 from jqd.job import Job, State
 from jqd.journal import Journal, JournalConfig, Slice, open_journal
-from jqd.loops.ingest import CHUNK_BYTES, CHUNK_RECORDS, FLIGHTS_MAX, SKIP_BYTES, Ingest, LaneRules, chunks
+from jqd.loops.chunks import CHUNK_BYTES, CHUNK_RECORDS, chunks
+from jqd.loops.ingest import FLIGHTS_MAX, SKIP_BYTES, Ingest, LaneRules
 from jqd.record import Head, Lane, decode_jobs, encode_jobs
 from jqd.store import JobView
 from jqd.testing.files import MemoryFiles
@@ -242,7 +243,7 @@ class Way:
 @pytest.fixture
 async def way(monkeypatch: pytest.MonkeyPatch, autojump_clock: None) -> AsyncIterator[tuple[Bench, Way, list[str]]]:
     """A lane with seven chunks of two jobs to bring into the store, and the way there."""
-    monkeypatch.setattr("jqd.loops.ingest.CHUNK_RECORDS", CHUNK)
+    monkeypatch.setattr("jqd.loops.chunks.CHUNK_RECORDS", CHUNK)
     async with bench() as made, trio.open_nursery() as nursery:
         ids = await made.push(6) + await made.push(8)
         way = Way(made)

@@ -18,7 +18,7 @@ from jqd.errors import JournalError, JournalRefused
 from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
-from jqd.loops import ingest as ingest_module
+from jqd.loops import chunks as chunks_module
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
@@ -29,7 +29,7 @@ from jqd.testing.sim.worker import HOSTS, SLOTS
 
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more
-CHUNKS = (ingest_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
+CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
@@ -94,7 +94,7 @@ def without_edge(chunk_records: int) -> Iterator[None]:
         (daemon, "Api", _Edge),
         (daemon, "serve_http", _serve),
         (daemon, "url_of", lambda listener: "http://sim"),
-        (ingest_module, "CHUNK_RECORDS", chunk_records),
+        (chunks_module, "CHUNK_RECORDS", chunk_records),
         (barrier_module, "RESIGN_S", RESIGN_S),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]
