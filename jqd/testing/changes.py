@@ -25,7 +25,8 @@ class FakeChanges(FakeMembers):
         job_id = row.job_id if row else one.job_id
         if verdict in (Verdict.DUPLICATE, Verdict.CONFLICT):
             return NameGiven(verdict, job_id, 0)
-        revision = self._next_fence()
+        again = verdict is Verdict.NEW and row is not None and row.digest == one.digest
+        revision = row.revision if again and row is not None else self._next_fence()
         if verdict is Verdict.NEW:
             until_ms = self._now_ms() + round(self._config.name_reserve_s * 1000)
             self._data.names[one.name] = Name(revision, job_id, until_ms, one.digest)

@@ -74,7 +74,7 @@ async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBe
     assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT, "it may still come"
     same = await ask(store_bench, "X")
     assert (same.verdict, same.job_id) == (Verdict.NEW, lost.id), "who pushes the same again need not wait"
-    assert same.revision > first.revision
+    assert same.revision == first.revision
     store_bench.clock.advance(TTL_MS / 1000 + 1)
     other = await ask(store_bench, "X", "d2")
     assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
@@ -127,6 +127,19 @@ async def test_the_same_content_is_confirmed_by_whoever_has_it_in_a_journal(stor
     assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
     assert await confirm(store_bench, job, "d1", second.revision) is True
     assert await confirm(store_bench, job, "d1", first.revision) is True
+
+
+async def test_the_same_push_at_two_daemons_at_once_runs_once(store_bench: StoreBench) -> None:
+    """Sent again because the first answer took long: both are journaled, and one may have run when the other comes."""
+    job, owner = store_bench.make(name="mine"), await store_bench.join()
+    for pushed in [await ask(store_bench, job.id), await ask(store_bench, "X")]:
+        await store_bench.add(changed(job, pushed.revision, ChangeKind.NEW, digest="d1"))
+        assert await confirm(store_bench, job, "d1", pushed.revision) is True
+        for held in await store_bench.claim(owner):
+            assert await store_bench.settle(outcome(held, Fate.SUCCEEDED)) == []
+        view = await store_bench.view(job)
+        assert (view.state, view.attempts) == (State.SUCCEEDED, 1)
+    assert await store_bench.claim(owner) == []
 
 
 async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:

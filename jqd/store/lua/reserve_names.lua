@@ -1,6 +1,7 @@
 #!lua
 -- Gives pushers' own ids to jobs that are about to be journaled. Unconfirmed (no such job came), a name is free again
--- after a while, and at once for whoever pushes the same content. None is given while the store lacks what a journal knows.
+-- after a while, and at once for whoever pushes the same content: under the same revision, for both may be in journals, and
+-- are one job. None is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
@@ -18,8 +19,9 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
 
+-- What is to be done, the id it stands for, and the revision that the same content was given before.
 local function verdict(row, digest, replace)
-  local _, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
+  local revision, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if not id then
     return 'new', nil
   end
@@ -28,7 +30,7 @@ local function verdict(row, digest, replace)
   if replace then
     return 'replace', id
   elseif known == digest then
-    return confirmed and 'duplicate' or 'new', id
+    return confirmed and 'duplicate' or 'new', id, revision
   end
   return (confirmed or tonumber(until_ms) > now_ms) and 'conflict' or 'new', id
 end
@@ -36,12 +38,12 @@ end
 local answer = {}
 for at = FIRST, #ARGV, FIELDS do
   local name, digest = ARGV[at], ARGV[at + 2]
-  local what, id = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3] == '1')
+  local what, id, given = verdict(redis.call('HGET', K.names, name) or '', digest, ARGV[at + 3] == '1')
   id = id or ARGV[at + 1]
   local revision = '0'
   if what == 'new' or what == 'replace' then
     -- What is replaced stands until the new one comes: a journal that dies now takes nothing along.
-    revision = digits(next_fence(now_us))
+    revision = what == 'new' and given or digits(next_fence(now_us))
     if what == 'new' then
       redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
       redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
