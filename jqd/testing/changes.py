@@ -206,6 +206,8 @@ class FakeChanges(FakeMembers):
         if job_id in self._data.cancelled:
             return self._data.cancelled_to.get(job_id, 0) >= change.generation
         outcome = self._data.outcomes.get(job_id)
+        if outcome is not None and outcome.reason == "crash" and not outcome.generation:
+            return self._began(job_id) >= change.generation  # of the content that is here
         return outcome is not None and outcome.meant_for >= change.generation
 
     def _end_cancelled(self, entry: Entry) -> None:

@@ -598,6 +598,8 @@ async def test_a_job_alone_in_hand_at_three_deaths_goes_to_the_dead_set(store_be
     assert view.outcome is not None
     assert (view.outcome.reason, view.outcome.fate) == ("crash", Fate.DEAD)
     assert "3 daemons died" in view.outcome.message
+    await store_bench.add(changed(poison, await store_bench.store.reserve_change(poison.id), ChangeKind.EDIT))
+    assert await store_bench.state(poison) is State.FAILED, "an edit that was agreed to while it waited"
     await store_bench.add(changed(poison, await store_bench.store.reserve_change(poison.id), ChangeKind.RETRY))
     assert await store_bench.state(poison) is State.WAITING
 

@@ -96,6 +96,8 @@ local function end_stands(one)
   local packed = redis.call('HGET', K.outcome, one.id) or ''
   if packed:sub(1, 1) == CANCELLED then
     return cancelled_to(one.id) >= one.generation
+  elseif packed:sub(1, 1) == CRASHED then
+    return began(one.id) >= one.generation  -- of the content that is here
   end
   return meant_for(packed) >= one.generation
 end
