@@ -84,7 +84,8 @@ def read_back(files: MemoryFiles) -> ReadBack:
         found = recover(files, DIRECTORY)
         reader = Reader(files)
         token = Reservation(Lane.JOBS, 0, found.end, 1 << 30, 1 << 40, 0.0)
-        bodies = [piece.body for piece in reader.read(token, found.segments)]
+        # Nothing is reserved where nothing is.
+        bodies = [piece.body for piece in reader.read(token, found.segments)] if found.end else []
         reader.close()
     assert files.open_descriptors == 0
     return ReadBack(bodies, found.damaged + reader.damaged, found.end)
