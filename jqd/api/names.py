@@ -17,7 +17,7 @@ from jqd.job import ChangeKind
 from jqd.jobid import homes_of, partition_of_name
 from jqd.log import get_logger
 from jqd.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
-from jqd.store import NameGiven, NameJournaled, NameWanted, Verdict
+from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
@@ -81,14 +81,15 @@ async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
     before this returns.
 
-    Raises Problem 503 when the store is not there to agree; JournalRefused.
+    Raises Problem 503 when the store is not there to agree, or what was to be replaced was edited in that time: the
+    edit, made of the older content, came later and stays. JournalRefused.
     """
     rows = {
         index: NameJournaled(str(job.job_id), job_id, content_digest(job), revision, kind is ChangeKind.REPLACE)
         for index, (job_id, revision, _, kind) in agreed.changes.items()
         if (job := agreed.jobs[index])
     }
-    places, stands = list(rows), list[bool]()
+    places, stands = list(rows), list[Standing]()
     try:
         for at in range(0, len(places), NAMES_PER_CALL):
             stands += await parts.store.confirm_names([rows[place] for place in places[at : at + NAMES_PER_CALL]])
@@ -99,7 +100,7 @@ async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
             "push them again, the same push counts once",
             retry_after_s=RETRY_AFTER_S,
         ) from error
-    lost = {place for place, stays in zip(places, stands, strict=True) if not stays}
+    lost = {place for place, stays in zip(places, stands, strict=True) if stays is Standing.LOST}
     if lost:
         get_logger("names").warning("names.lapsed", count=len(lost))
         among_good = [place for place in range(agreed.size) if place not in agreed.known | agreed.refused]
@@ -112,6 +113,9 @@ async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
         position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
         with trio.CancelScope(shield=True):
             await parts.journal.wsync(position)
+    if Standing.OVERTAKEN in stands:
+        detail = "a job that was to be replaced was changed while its replacement was written to disk: push it again"
+        raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
     return lost
 
 

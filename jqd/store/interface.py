@@ -25,6 +25,7 @@ from jqd.store.shapes import (
     Promoted,
     Release,
     Renewed,
+    Standing,
     StoreStats,
     Suspects,
     TypeView,
@@ -67,12 +68,11 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """Their jobs are in a journal: from now on the same push is a duplicate, on all daemons. Raises StoreChanged.
 
-        Returns for each whether it stands under its name, or did until it was replaced. False: its reservation was over
-        and another content has the name; this one must not be acknowledged. Without this call a name is taken for good
-        when its job is applied.
+        One that does not stand must not be acknowledged. Without this call a name is taken for good when its job is
+        applied.
         """
         ...
 

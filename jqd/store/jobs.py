@@ -19,6 +19,7 @@ from jqd.store.shapes import (
     Owner,
     Promoted,
     Release,
+    Standing,
     Suspects,
     Verdict,
     WaitingType,
@@ -120,12 +121,13 @@ class JobMethods:
             for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
         ]
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See Store."""
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
-        answer = await self._caller.call("confirm_names", self._caller.identity, *flat)
-        return [stands == 1 for stands in codec.list_of(self._keys, "names", answer)]
+        ttl_ms = milliseconds(self._config.name_reserve_s)
+        answer = await self._caller.call("confirm_names", self._caller.identity, ttl_ms, *flat)
+        return [Standing(codec.whole(self._keys, "names", one)) for one in codec.list_of(self._keys, "names", answer)]
 
     async def reserve_change(self, job_id: str) -> int:
         """See Store. All jobs of a partition are numbered alike."""

@@ -131,6 +131,17 @@ class Verdict(enum.StrEnum):
     """Another content stands there, and must not be replaced."""
 
 
+class Standing(enum.IntEnum):
+    """What is known of a job under a pusher's own id, when it is in a journal."""
+
+    LOST = 0
+    """Its reservation was over and another content has the name."""
+    STANDS = 1
+    """Under its name, or it did until it was replaced."""
+    OVERTAKEN = 2
+    """Its reservation was over, and a change was made of the content that it was to replace: that one stays."""
+
+
 class NameWanted(NamedTuple):
     """A pusher's own id for a job that is about to be journaled."""
 

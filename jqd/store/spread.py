@@ -23,6 +23,7 @@ from jqd.store.shapes import (
     NameWanted,
     OnItsWay,
     Page,
+    Standing,
     StoreStats,
     TypeView,
 )
@@ -78,7 +79,7 @@ class Spread:
         given = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
         return [given[at] for at in range(len(wanted))]
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See EdgeStore. All that are reachable are told, whatever the others do."""
         places = self._places(self._of_name(one.name) for one in journaled)
         answers = await self._all(

@@ -6,7 +6,7 @@ import msgspec
 
 from jqd.errors import StoreUnsettled
 from jqd.job import NIL, Change, Fate, Job, Outcome
-from jqd.store import NameGiven, NameJournaled, NameWanted, Suspects, Verdict
+from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Suspects, Verdict
 from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name, Tries
 
 
@@ -44,19 +44,26 @@ class FakeChanges(FakeMembers):
             return Verdict.NEW if row.until_ms else Verdict.DUPLICATE
         return Verdict.CONFLICT if not row.until_ms or row.until_ms > self._now_ms() else Verdict.NEW
 
-    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[bool]:
+    async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See Store."""
         await self._answer()
         self._expect_life()
         return [self._stands(one) for one in journaled]
 
-    def _stands(self, one: NameJournaled) -> bool:
+    def _stands(self, one: NameJournaled) -> Standing:
         row = self._data.names.get(one.name)
+        if one.replaces and self._is_overtaken(one):
+            return Standing.OVERTAKEN
         same = row is not None and (row.job_id, row.digest) == (one.job_id, one.digest)
         if row is None or row.revision <= one.revision or (same and row.until_ms):
             self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
-            return True
-        return row.job_id == one.job_id and not row.until_ms and (same or one.replaces)
+            return Standing.STANDS
+        return Standing(row.job_id == one.job_id and not row.until_ms and (same or one.replaces))
+
+    def _is_overtaken(self, one: NameJournaled) -> bool:
+        late = self._now_ms() - one.revision // 1000 > round(self._config.name_reserve_s * 1000)
+        given, _ = self._data.awaited.get(one.job_id, (0, 0))
+        return late and max(given, self._data.generations.get(one.job_id, (0, 0, False))[0]) > one.revision
 
     def _awaits_newer(self, entry: Entry) -> bool:
         """Whether a later content was acknowledged under its name, and is on its way."""

@@ -225,6 +225,25 @@ async def test_of_two_contents_under_one_id_one_pusher_is_told_that_his_is_not_t
     assert len(await edge.claim()) == (2 if many else 0), "what was refused never runs"
 
 
+async def test_a_replacement_is_not_acknowledged_when_an_edit_of_what_it_replaces_stays(edge, monkeypatch):
+    """While our disk stands still the reservation runs out, and another daemon edits the content that stands there."""
+    await push(edge, JOB)
+    (job,) = (await edge.whole.list_jobs(None, None, None, 9, "")).jobs
+    replacement, wsync = {**JOB, "argument": "new", "replace": True}, edge.journal.wsync
+
+    async def slow(position: int | None = None) -> None:
+        monkeypatch.setattr(edge.journal, "wsync", wsync)
+        edge.clock.advance(31)
+        assert await edge.whole.reserve_edit(job.id, job.revision) > 0
+        await wsync(position)
+
+    monkeypatch.setattr(edge.journal, "wsync", slow)
+    told = await edge.call("POST", "/v1/jobs", replacement)
+    assert (told.status, "push it again" in told.body["detail"]) == (503, True)
+    assert (await push(edge, replacement))[0] == 201
+    assert await arguments(edge) == ["new"]
+
+
 async def test_no_content_starts_that_was_acknowledged_before_a_204(edge):
     """It lies in the backlog of the daemon that took it when another one is asked to cancel the job."""
     await push(edge, JOB)

@@ -9,7 +9,7 @@ import pytest
 from jqd.errors import StoreChanged, StoreUnsettled
 from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.record import cancel_of
-from jqd.store import JobView, NameJournaled, NameWanted, OnItsWay, Owner, Release, Suspects, Verdict
+from jqd.store import JobView, NameJournaled, NameWanted, OnItsWay, Owner, Release, Standing, Suspects, Verdict
 from tests.contract.bench import StoreBench, holds, ids, outcome
 
 TTL_MS = 30_000
@@ -19,7 +19,7 @@ LATER_MS = 10**13
 async def confirm(bench: StoreBench, job: Job, digest: str, revision: int, replaces: bool = False) -> bool:
     """Whether this content of the job may be acknowledged under the name "mine"."""
     (stands,) = await bench.store.confirm_names([NameJournaled("mine", job.id, digest, revision, replaces)])
-    return stands
+    return stands is Standing.STANDS
 
 
 @pytest.fixture
@@ -248,6 +248,24 @@ async def test_no_change_is_made_of_a_content_that_is_being_replaced(store_bench
     assert await store.reserve_edit(job.id, seen) == 0
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
     assert await store.reserve_edit(job.id, given.revision) > 0
+
+
+@pytest.mark.parametrize("applied", [False, True])
+async def test_a_replacement_that_took_too_long_is_not_acknowledged_over_an_edit(
+    store_bench: StoreBench, applied: bool
+) -> None:
+    """The edit was made of what was to be replaced, and its revision is the greater one: it stays."""
+    job, store = await push_named(store_bench), store_bench.store
+    slow = await ask(store_bench, "X", "d2", replace=True)
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    edit = await store.reserve_edit(job.id, job.change.revision if job.change else 0)
+    assert edit > slow.revision
+    if applied:
+        await store_bench.add(changed(job, edit, ChangeKind.EDIT, priority=3))
+    replacement = NameJournaled("mine", job.id, "d2", slow.revision, replaces=True)
+    assert await store.confirm_names([replacement]) == [Standing.OVERTAKEN]
+    again = await ask(store_bench, "X", "d2", replace=True)
+    assert await store.confirm_names([replacement._replace(revision=again.revision)]) == [Standing.STANDS]
 
 
 async def test_a_waiting_job_is_replaced_where_it_waits(store_bench: StoreBench) -> None:

@@ -1,15 +1,18 @@
 #!lua flags=allow-oom
 -- Notes that jobs under reserved names are in a journal: they will come, so the same push again is a duplicate.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, then per job: name, id, digest, revision, 1 when it was to
+-- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, then per job: name, id, digest, revision, 1 when it was to
 --          replace what stood there
--- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name
+-- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
+--          reservation of what was to replace another content was over, and that one was changed meanwhile: it stays
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
---@include fail keys life
-local FIRST, FIELDS = 3, 5
+--@include fail keys now life
+local now_ms = clock(ARGV[1])
+local ttl_ms = number(ARGV[3], 'ttl_ms')
+local FIRST, FIELDS = 4, 5
 
-expect('names', 'life')
+expect('names', 'life', 'generation')
 expect_life(ARGV[2])
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
@@ -17,8 +20,24 @@ end
 
 -- The greatest revision wins, as it does when both are applied; but where a later one is only reserved and is the same
 -- content, this one is in a journal, and that may never be.
+-- A revision tells in microseconds when it was given. Only what was given later stays, and of an older content that is
+-- given only when the reservation is over.
+local function is_overtaken(id, revision)
+  if now_ms - revision / 1000 <= ttl_ms then
+    return false
+  end
+  local rows = redis.call('HMGET', K.generation, id, 'e' .. id)
+  local function later(row)
+    return (tonumber((row or ''):match('^%d+') or nil) or 0) > revision
+  end
+  return later(rows[1]) or later(rows[2])
+end
+
 local function stands(name, id, digest, revision, replaces)
   local row = redis.call('HGET', K.names, name) or ''
+  if replaces and is_overtaken(id, revision) then
+    return 2
+  end
   local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
     redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
