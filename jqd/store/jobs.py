@@ -72,14 +72,6 @@ class JobMethods:
         # The id of a change may be of another journal: it says nothing of how far this one came.
         number = journal_number(journal_id)
         newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
-        await self._apply(Lane.JOBS, journal_id, start, end, jobs, newest)
-
-    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """See Store."""
-        bound(jobs)
-        await self._apply(Lane.CHANGES, journal_id, start, end, jobs, "")
-
-    async def _apply(self, lane: Lane, journal_id: str, start: int, end: int, jobs: Sequence[Job], newest: str) -> None:
         groups: dict[tuple[str, int, int], list[object]] = {}
         flat: list[object] = []
         copies: list[object] = []
@@ -99,10 +91,19 @@ class JobMethods:
         flat += copies
         for common, fields in groups.items():
             flat += (*common, len(fields) // 2, *fields)
-        place = self._lane(journal_id, lane, start, end)
+        place = self._lane(journal_id, Lane.JOBS, start, end)
         numbers = changes, len(copies) // 3, self._config.history_max
-        last = last_field(journal_number(journal_id)), newest
-        await self._caller.call_behind(lane, "apply_jobs", *place, *last, *numbers, *flat)
+        last = last_field(number), newest
+        await self._caller.call_behind(Lane.JOBS, "apply_jobs", *place, *last, *numbers, *flat)
+
+    async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        """See Store."""
+        bound(jobs)
+        flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
+        for job in sorted(jobs, key=_id):
+            assert job.change is not None, f"job {job.id} lies among the changes and is none"
+            flat += _change(job, job.change)
+        await self._caller.call_behind(Lane.CHANGES, "apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""

@@ -9,8 +9,9 @@ import redis
 
 from jqd.clock import ManualClock
 from jqd.errors import PositionMismatch, StoreAway, StoreChanged
-from jqd.record import Lane
-from jqd.store import StoreConfig, open_store
+from jqd.job import Change, ChangeKind, Job, State
+from jqd.record import Lane, cancel_of
+from jqd.store import NameWanted, StoreConfig, open_store
 from jqd.store.keys import Keys
 from tests.contract.bench import JOURNAL, StoreBench
 from tests.store.proxy import Proxy
@@ -48,6 +49,27 @@ async def looked(own: Valkey) -> AsyncIterator[StoreBench]:
     async with open_store(StoreConfig(url=own.url), now_ms=clock.wall_ms) as store:
         await store.look(fresh=True)
         yield StoreBench(store, clock)
+
+
+async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_gives_no_new_ones(
+    own: Valkey, looked: StoreBench
+) -> None:
+    """Nobody may claim before they are in: it would stay full, and stand still, for ever."""
+    store, job = looked.store, await looked.push()
+    edit = await store.reserve_edit(job.id, 0)
+    with redis.Redis.from_url(own.url) as client:
+        client.config_set("maxmemory", 1)
+    for refused in (
+        looked.push(),
+        store.reserve_edit(job.id, 0),
+        store.reserve_names([NameWanted("a", "X", "", False)]),
+    ):
+        with pytest.raises(StoreAway, match="OOM"):
+            await refused
+    await looked.add(Job(job.id, "mail", change=Change(edit, 0, ChangeKind.EDIT)))
+    assert (await looked.view(job)).revision == edit
+    await looked.cancel(cancel_of(job.id, await store.reserve_change(job.id)))
+    assert await looked.state(job) is State.CANCELLED
 
 
 async def test_a_server_that_was_started_anew_is_looked_at_first(own: Valkey, looked: StoreBench) -> None:

@@ -1,19 +1,18 @@
 #!lua
--- Adds jobs or changes from a journal and moves the position of their lane, in one step.
+-- Adds jobs from a journal and moves the position of their lane, in one step; and changes, which older versions wrote among them.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies, history_max;
---          per change: revision, generation, two positions as of a copy or nothing,
---          name, digest, id, jobtype, priority, eligible_at_ms, row; per copy: id, position where it stood first,
+--          per change what include/incoming.lua says; per copy: id, position where it stood first,
 --          position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order heads pages position holder move early gone tries change
+--@include fail keys now order heads pages position holder move early gone tries change incoming
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, COPIES, HISTORY, FIRST, CHANGE, COPY, GROUP, FIELDS = 7, 8, 9, 10, 11, 3, 4, 2
+local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 4, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
@@ -26,14 +25,7 @@ if not at_position(field, from, to) then
 end
 local changes, groups, at, arguments = {}, {}, FIRST, #ARGV
 for position = 1, change_count do
-  local one = {
-    revision = number(ARGV[at], 'revision'), generation = number(ARGV[at + 1], 'generation'),
-    was_here = was_here(field, ARGV[at + 2], ARGV[at + 3]), name = ARGV[at + 4], digest = ARGV[at + 5], id = ARGV[at + 6],
-    jobtype = ARGV[at + 7], priority = ARGV[at + 8], eligible_at_ms = number(ARGV[at + 9], 'eligible_at_ms'), row = ARGV[at + 10],
-  }
-  number(one.priority, 'priority')
-  expect_ready(one.jobtype)
-  changes[position] = one
+  changes[position] = read_change(at, field)
   at = at + CHANGE
 end
 local known_copies = {}

@@ -1,5 +1,6 @@
-#!lua
--- Gives a number to a change of a job that is about to be journaled: later than any fence and change so far.
+#!lua flags=allow-oom
+-- Gives a number to a cancel that is about to be journaled: later than any fence and change so far. A full server gives it too: it
+-- takes no room, and a cancel makes some.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it
 -- Returns  revision

@@ -1,0 +1,33 @@
+#!lua flags=allow-oom
+-- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them too: nobody may claim
+-- while one is missing that was acknowledged (docs/adr/0018), so nothing would ever end and make room. It gives no new ones.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, position field, from, to, history_max, then per change what include/incoming.lua says
+-- Returns  number of jobs that were new
+-- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Cost     O(changes · (members + log waiting)), and the bytes
+--@include fail keys now order heads pages position holder move early gone tries change incoming
+local now_ms = clock(ARGV[1])
+local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+local history_max = number(ARGV[5], 'history_max')
+local FIRST = 6
+
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
+expect_held_keys()
+if not at_position(field, from, to) then
+  return 0
+end
+if (#ARGV - FIRST + 1) % CHANGE ~= 0 then
+  fail('JQD_ARGUMENT', 'changes')
+end
+local changes = {}
+for at = FIRST, #ARGV, CHANGE do
+  table.insert(changes, read_change(at, field))
+end
+
+local added = 0
+for _, one in ipairs(changes) do
+  added = added + apply_change(one, now_ms, history_max)
+end
+redis.call('HSET', K.applied, field, to)
+return added
