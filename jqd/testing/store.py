@@ -94,8 +94,7 @@ class FakeStore(FakeLooks):
             return noted
         if entry.place == "held" and entry.score == one.fence:
             if self._began(one.job_id) > one.meant_for:
-                due_ms = entry.job.eligible_at_ms
-                self._put_back(entry, due_ms if due_ms > self._now_ms() else None)
+                self._put_back(entry, None)
                 return False
             if one.fate is Fate.RETRY:
                 self._fail(one)

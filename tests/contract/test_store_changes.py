@@ -382,6 +382,37 @@ async def test_a_replaced_job_with_a_date_waits_for_it_after_the_old_attempt(sto
     assert await store_bench.state(job) is State.SCHEDULED
 
 
+@pytest.mark.parametrize("how", ["released", "released for a while", "reaped", "seat taken anew", "retried"])
+async def test_a_job_that_is_given_another_date_in_hand_waits_for_it_however_it_leaves_that(
+    store_bench: StoreBench, how: str
+) -> None:
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    old = await store_bench.claim_one(owner)
+    at_ms = store_bench.clock.wall_ms() + 60_000
+    kind = ChangeKind.EDIT if how == "retried" else ChangeKind.REPLACE
+    revision = await store_bench.store.reserve_change(job.id)
+    await store_bench.add(changed(job, revision, kind, digest="d2", eligible_at_ms=at_ms))
+    match how:
+        case "released":
+            await store_bench.store.release_jobs(owner, {job.id: old.fence})
+        case "released for a while":
+            await store_bench.store.release_jobs(owner, {job.id: old.fence}, Release.RETRY, 500)
+        case "reaped":
+            other = await store_bench.join("other")
+            members = (await store_bench.store.renew_sysid(other, through=True)).members
+            await store_bench.store.reap(owner.sysid, members[owner.sysid], 10)
+        case "seat taken anew":
+            await store_bench.store.reserve_sysid(owner.sysid, True, through=True)
+        case _:
+            await store_bench.settle(outcome(old, Fate.RETRY, delay_ms=500))
+    store_bench.clock.advance(1.0)
+    assert (await store_bench.store.promote(10)).moved == 0
+    assert await store_bench.state(job) in (State.SCHEDULED, State.RETRYING)
+    store_bench.clock.advance(60.0)
+    assert (await store_bench.store.promote(10)).moved == 1
+
+
 async def test_an_edit_changes_what_waits_and_nothing_else(store_bench: StoreBench) -> None:
     job = await store_bench.push(argument=b"\x01")
     revision = await store_bench.store.reserve_change(job.id)

@@ -102,17 +102,20 @@ local function retry(one, sysid)
   add_try(one.id, one.attempt, one.packed, history_max)
   if asked(one) then
     end_cancelled(one.id, now_ms, one.packed)
-  elseif one.delay_ms > 0 then
-    redis.call('ZADD', K.later, now_ms + one.delay_ms, one.id)
   else
-    local jobtype, priority = one.jobtype, one.priority
+    local jobtype, priority, due_ms = one.jobtype, one.priority, now_ms + one.delay_ms
     if changed(one.id) > 0 then
       -- It was edited while it ran: the outcome tells what it was before.
-      local now_jobtype, now_priority = header(redis.call('HGET', K.jobs, one.id) or '')
+      local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
       jobtype, priority = now_jobtype or jobtype, now_priority or priority
+      due_ms = math.max(due_ms, eligible_at_ms or 0)
       expect_kind(ready_key(jobtype), 'ready')
     end
-    add_ready(jobtype, priority, one.id)
+    if due_ms > now_ms then
+      redis.call('ZADD', K.later, due_ms, one.id)
+    else
+      add_ready(jobtype, priority, one.id)
+    end
   end
   redis.call('ZREM', held_key(sysid), one.id)
 end

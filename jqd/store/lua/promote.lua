@@ -13,8 +13,10 @@ expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb')
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)
 for position, row in ipairs(rows) do
-  return_job(ids[position], row, now_ms)
-  redis.call('ZREM', K.later, ids[position])
+  -- A retry may be due before the date that its content was given while it ran.
+  if not return_job(ids[position], row, now_ms) then
+    redis.call('ZREM', K.later, ids[position])
+  end
 end
 local next_due = redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2]
 return {#rows, next_due and math.max(0, math.ceil(tonumber(next_due) - now_ms))}

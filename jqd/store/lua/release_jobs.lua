@@ -31,7 +31,8 @@ for at = FIRST, #ARGV, FIELDS do
     if here and how == 'archive' then
       end_cancelled(id, now_ms)
     elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
-      redis.call('ZADD', K.later, now_ms + delay_ms, id)
+      local _, _, eligible_at_ms = header(redis.call('HGET', K.jobs, id))
+      redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
     else
       return_job(id, redis.call('HGET', K.jobs, id), now_ms)
     end

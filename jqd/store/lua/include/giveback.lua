@@ -5,7 +5,7 @@
 -- one that was alone in hand at so many goes to the dead set. A hand is as large as it was when its emptying began: the
 -- last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
+  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
   expect_kind(held_key(sysid), 'held')
 end
 

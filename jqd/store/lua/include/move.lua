@@ -61,19 +61,24 @@ local function end_cancelled(id, now_ms, packed)
   redis.call('ZREM', K.tomb, 'c' .. id)
 end
 
--- A job that leaves a hand untried: ready again, or cancelled when that was asked for meanwhile. An unreadable one goes
--- to the dead set, where somebody finds it; one that is gone or has ended goes nowhere.
+-- A job that leaves a hand untried: ready again, or cancelled when that was asked for meanwhile; its content may have been
+-- exchanged meanwhile for one that has a date. An unreadable one goes to the dead set, where somebody finds it; one that
+-- is gone or has ended goes nowhere. Returns whether it waits for a date.
 local function return_job(id, row, now_ms)
   if not row or has_ended(id) then
-    return
+    return false
   end
-  local jobtype, priority = header(row)
+  local jobtype, priority, eligible_at_ms = header(row)
   if not jobtype then
     redis.call('ZADD', K.dead, now_ms, id)
   elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
     end_cancelled(id, now_ms)
+  elseif eligible_at_ms > now_ms then
+    redis.call('ZADD', K.later, eligible_at_ms, id)
+    return true
   else
     expect_kind(ready_key(jobtype), 'ready')
     add_ready(jobtype, priority, id)
   end
+  return false
 end
