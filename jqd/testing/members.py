@@ -317,20 +317,16 @@ class FakeMembers:
                 self._data.asked.pop(job_id, None)
 
     def _put_back(self, entry: Entry, due_ms: int | None, last: Outcome | None = None) -> None:
-        """Out of a hand, not ended: cancelled when that was asked for, else ready or later.
-
-        Its content may have been exchanged meanwhile for one that has a date.
-        """
+        """Out of a hand, not ended: cancelled when that was asked for, else ready, or later by its date of now."""
         entry.sysid = ""
         date_ms = max(due_ms or 0, entry.job.eligible_at_ms)
         if self._data.notes.pop(("c", entry.job.id), None) is not None:
             self._data.outcomes[entry.job.id] = last
             self._data.cancelled.add(entry.job.id)
             entry.place, entry.score = "ended", self._now_ms()
-        elif date_ms > self._now_ms():
-            entry.place, entry.score = "later", date_ms
         else:
-            entry.place, entry.score = "ready", entry.job.priority
+            later = date_ms > self._now_ms()
+            entry.place, entry.score = ("later", date_ms) if later else ("ready", entry.job.priority)
 
     def _give_back(self, sysid: str, limit: int | None, *, died: bool = False) -> int:
         """The first of that hand by fence and id; one that has not come yet just drops."""

@@ -10,10 +10,13 @@ from jqd.jobid import partition_of_name
 from jqd.testing.sim import make_plan, simulate
 from jqd.testing.sim.__main__ import describe, main
 from jqd.testing.sim.bugs import MISTAKES, planted
-from jqd.testing.sim.plan import PARTITIONS_MAX, SPREAD_TYPES, TRIM
+from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
+from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
 
 SEEDS = 500
 APART_SEEDS = 20  # over two partitions, and over three
+WHATS = frozenset({PUSH, AGAIN, OTHER, REPLACE, EDIT, RETRY, DELETE, LOOK})
+OF_NAMES = frozenset({AGAIN, OTHER, REPLACE})
 CHUNK = 10  # seeds of one test, so that processes share them evenly
 
 
@@ -39,6 +42,16 @@ def test_in_some_runs_a_partition_is_absent_and_in_some_journals_are_short() -> 
     assert set(absent) == {0, 1, 2}
     assert any(TRIM in plan.kinds for plan in plans)
     assert {fault.partition for plan in plans for fault in plan.faults} == {None, 0, 1, 2}
+
+
+def test_in_half_of_the_runs_jobs_have_names_and_are_changed_in_every_way() -> None:
+    plans = [make_plan(seed) for seed in range(SEEDS)]
+    changed = [plan for plan in plans if plan.matters]
+    assert SEEDS * 0.4 < len(changed) < SEEDS * 0.6
+    orders = [(bool(matter.name), order.what) for plan in changed for matter in plan.matters for order in matter.orders]
+    assert set(orders) == {(True, what) for what in WHATS} | {(False, what) for what in WHATS if what not in OF_NAMES}
+    assert any(set(KEPT_KINDS) <= plan.kinds for plan in plans)
+    assert all(plan.works[number].jobtype for plan in changed for matter in plan.matters for number in matter.contents)
 
 
 def test_all_partitions_have_jobs() -> None:

@@ -9,43 +9,48 @@ import trio
 
 from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
-from jqd.testing.sim.plan import APART_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
+from jqd.testing.sim.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
 
 
 def main(argv: list[str] | None = None) -> int:
     """1 when a promise was broken."""
     parser = argparse.ArgumentParser(prog="python -m jqd.testing.sim", description=__doc__)
-    named = ",".join((*KINDS, *STILL_KINDS, *APART_KINDS))
+    named = ",".join(dict.fromkeys((*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS)))
     parser.add_argument("--seeds", type=int, default=1000, help="how many (default 1000)")
     parser.add_argument("--from", type=int, default=0, dest="first", metavar="SEED", help="the first of them")
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
+    parser.add_argument("--changes", action="store_true", help="in each seed some jobs have names and are changed")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
     seeds = range(chosen.first, chosen.first + chosen.seeds) if chosen.seed is None else [chosen.seed]
     kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
-    if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *APART_KINDS}:
+    if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS}:
         parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
     broken = starts = 0
     for seed in seeds:
-        plan = make_plan(seed, None if kinds is None else frozenset(kinds), chosen.partitions)
+        plan = make_plan(
+            seed, None if kinds is None else frozenset(kinds), chosen.partitions, changes=chosen.changes or None
+        )
         report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
         if chosen.trace:
             _print_events(report)
         if report.violations:
             broken += 1
-            _print(describe(seed, report, chosen.kinds))
+            _print(describe(seed, report, chosen.kinds, changes=chosen.changes))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report, kinds: str | None = None) -> str:
+def describe(seed: int, report: Report, kinds: str | None = None, *, changes: bool = False) -> str:
     """What was broken under which faults, and how to see it again."""
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
+    if changes:
+        instead += " --changes"
     if report.plan.partitions > 1:
         instead += f" --partitions {report.plan.partitions}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])

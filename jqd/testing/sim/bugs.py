@@ -31,6 +31,7 @@ from jqd.testing.sim.apart import APART
 from jqd.testing.sim.mistake import Mistake, Real, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
+from jqd.testing.sim.unkept import UNKEPT
 from jqd.testing.store import FakeStore
 
 
@@ -311,6 +312,7 @@ MISTAKES: dict[str, Mistake] = {
         (WorldClock, "boot_s", _stand_still_too),
     ),
     **APART,
+    **UNKEPT,
 }
 """By name."""
 
@@ -332,7 +334,8 @@ def hunt(name: str) -> tuple[int, str] | None:
 
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
-    return make_plan(seed, MISTAKES[name].kinds, MISTAKES[name].partitions)
+    planned = MISTAKES[name]
+    return make_plan(seed, planned.kinds, planned.partitions, changes=planned.changes)
 
 
 @contextmanager

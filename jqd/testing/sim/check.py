@@ -5,37 +5,22 @@ At each start     the job was pushed, as it is; no daemon that rightly trusts it
                   grew
 At the end        nothing acknowledged is lost or stuck, all hands are empty, counts balance, states match what ran
 
-Two things are not demanded, each recognised by its cause. A job that ran to its end may run again when the daemon that
-knew of it was away (dead, standing still, cut off) before the store knew. And a cancel lies in the journal of the
-daemon that took it: a store that loses data while that daemon is away forgets it.
+What is not demanded is known by its cause (`causes.py`). Jobs whose contents change are checked in `word.py`.
 """
 
 import hashlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import trio
 
 from jqd.job import Fate, State
 from jqd.jobid import partition_of
-from jqd.testing.sim.plan import POISON, STORE, Plan
-
-DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
-
-
-@dataclass(slots=True)
-class Attempt:
-    """One time a worker got a job."""
-
-    life: str
-    node: str
-    fence: int
-    at_s: float
-    fate: Fate | None = None
-    """What its daemon heard."""
-    fate_at_s: float = math.inf
+from jqd.testing.sim.causes import Attempt, Causes
+from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
+from jqd.testing.sim.word import DATE_S, Tale
 
 
 @dataclass(slots=True)
@@ -58,55 +43,34 @@ class Story:
     """Answered 204: when, by which node."""
 
 
-@dataclass(slots=True)
-class Away:
-    """A time in which a node was not there for others: `node` "*" is all of them."""
-
-    node: str
-    why: str
-    from_s: float
-    to_s: float = math.inf
-    partition: int | None = None
-    """Of the store, where it was there for the others."""
-
-
-class Loss(NamedTuple):
-    """A partition of the store forgot something."""
-
-    at_s: float
-    partition: int
-    clock_ms: int
-    """By the store's own clock, which may be set wrong."""
-
-
-class Slow(NamedTuple):
-    """A time in which a partition took so long that a daemon may notice a loss only after the lease others wait."""
-
-    from_s: float
-    to_s: float
-    partition: int
-
-
-class History:
+class History(Causes):
     """Everything noted, and what is wrong with it."""
 
     def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.partitions)
         self.plan = plan
-        self.stories = {number: Story(number) for number in range(len(plan.works))}
+        self.stories = {number: Story(number) for push in plan.pushes for number in push.numbers}
         self.violations: list[str] = []
         self.events: list[tuple[Any, ...]] = []
-        self.aways: list[Away] = []
-        self.losses: list[Loss] = []
-        self.slows: list[Slow] = []
         self.crashed: set[int] = set()
         """Jobs of which the store says that they were in hand at too many deaths."""
-        self.clock_jumps = False
         self.starts = 0
-        self._runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
+        self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
+        """Of the jobs whose content changes, by their number."""
+        self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
+        self.claims: dict[tuple[int, int], int] = {}
+        """Partition and fence of each claim → its moment."""
+        self._moments = 0
+        self.runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
 
     def watch(self, runs: Callable[[str, str], Iterator[str]]) -> None:
         """`runs`: given a job and a life, names of other lives at work on it that trust their lease now."""
-        self._runs = runs
+        self.runs = runs
+
+    def moment(self) -> int:
+        """A new one: what happens at the same time by the world's clock happens one after the other."""
+        self._moments += 1
+        return self._moments
 
     # ------------------------------------------------------------ what happened
 
@@ -127,12 +91,6 @@ class History:
         """A process of a node begins."""
         self.note("boot", life)
 
-    def gone(self, node: str, why: str, partition: int | None = None) -> Away:
-        """A node is away from now on, for all or for one partition; the caller sets `to_s` when it is back."""
-        away = Away(node, why, trio.current_time(), partition=partition)
-        self.aways.append(away)
-        return away
-
     def acked(self, number: int, job_id: str, node: str) -> None:
         """A push was answered 201."""
         story = self.stories[number]
@@ -140,11 +98,23 @@ class History:
             self.wrong(f"ghost: job {number} was acknowledged as {job_id}, but ran as {story.job_id}")
         story.job_id, story.acked_at_s, story.taker = job_id, trio.current_time(), node
 
-    def started(self, life: str, fence: int, job_id: str, number: int) -> None:
+    def claimed(self, home: int, fence: int) -> None:
+        """The store gave jobs under that fence."""
+        self.claims[home, fence] = self.moment()
+
+    def applied(self, content: int) -> None:
+        """The store has that content of a job."""
+        if content in self.of_content:
+            self.of_content[content].applied(content)
+
+    def started(self, life: str, fence: int, job_id: str, number: int, priority: int) -> None:
         """A worker has the job."""
         now_s = trio.current_time()
         self.note("start", life, number, job_id, fence)
         self.starts += 1
+        if number in self.of_content:
+            self.of_content[number].started(life, fence, job_id, number, priority)
+            return
         story = self.stories.get(number)
         if story is None or not story.tried or story.job_id not in ("", job_id):
             self.wrong(f"ghost: {job_id} (job {number}) started by {life} was never pushed")
@@ -157,7 +127,7 @@ class History:
         """A cancel was answered 204."""
         story = self.stories[number]
         story.cancelled.append((trio.current_time(), node))
-        for life in self._runs(story.job_id, ""):
+        for life in self.runs(story.job_id, ""):
             self.wrong(f"cancel: job {number} was answered 204 by {node} while {life} runs it")
 
     def ended(self, life: str, number: int, fence: int, fate: Fate) -> None:
@@ -172,14 +142,14 @@ class History:
 
     def _check_start(self, story: Story, life: str, fence: int, now_s: float) -> None:
         name = f"job {story.number}"
-        for other in self._runs(story.job_id, life):
+        for other in self.runs(story.job_id, life):
             self.wrong(f"overlap: {name} started by {life} while {other} runs it and rightly trusts its lease")
         for at_s, node in story.cancelled:
             takers = {node, *(each for _, each in story.cancels)}
-            if not any(self._cancel_forgotten(story, at_s, taker, now_s) for taker in takers):
+            if not any(self.forgotten(self._home(story), at_s, taker, now_s) for taker in takers):
                 self.wrong(f"cancel: {name} started by {life} after a 204 given by {node} at {at_s:.3f} s")
         for attempt in story.attempts:
-            if attempt.fate not in (None, Fate.RETRY) and not self._explained(story, attempt, now_s):
+            if attempt.fate not in (None, Fate.RETRY) and not self.again(self._home(story), attempt, now_s):
                 assert attempt.fate is not None
                 self.wrong(
                     f"again: {name} had ended ({attempt.fate.name} at {attempt.life}, {attempt.fate_at_s:.3f} s), "
@@ -190,45 +160,16 @@ class History:
         if now_s < story.due_s - DATE_S and not self.clock_jumps:
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
 
-    def _losses_of(self, story: Story) -> list[Loss]:
-        """Those of the partition that it lives in: what befalls another explains nothing."""
-        home = partition_of(story.job_id, self.plan.partitions)
-        return [loss for loss in self.losses if loss.partition == home]
-
-    def _away(self, story: Story, node: str, from_s: float, to_s: float) -> bool:
-        home = partition_of(story.job_id, self.plan.partitions)
-        return any(
-            away.node in (node, "*") and away.partition in (None, home) and away.from_s <= to_s and away.to_s >= from_s
-            for away in self.aways
-        )
-
-    def _slow(self, story: Story, from_s: float, to_s: float) -> bool:
-        home = partition_of(story.job_id, self.plan.partitions)
-        return any(slow.partition == home and slow.from_s <= to_s and slow.to_s >= from_s for slow in self.slows)
-
-    def _explained(self, story: Story, attempt: Attempt, now_s: float) -> bool:
-        """Its daemon was away at some time between the start and now; or the store cannot know better.
-
-        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
-        slow that this daemon takes its new seat only after the lease that others wait for it.
-        """
-        losses = [loss for loss in self._losses_of(story) if attempt.at_s <= loss.at_s]
-        wrong = any(attempt.fence > loss.clock_ms * 1000 for loss in losses)
-        late = any(self._slow(story, loss.at_s, now_s) for loss in losses if loss.at_s <= now_s)
-        return wrong or late or self._away(story, attempt.node, attempt.at_s, now_s)
-
-    def _cancel_forgotten(self, story: Story, at_s: float, node: str, now_s: float) -> bool:
-        return any(
-            self._away(story, node, loss.at_s, now_s) or self._slow(story, loss.at_s, now_s)
-            for loss in self._losses_of(story)
-            if at_s <= loss.at_s <= now_s
-        )
+    def _home(self, story: Story) -> int:
+        return partition_of(story.job_id, self.plan.partitions)
 
     def check_states(self, states: dict[int, State | None]) -> None:
         """At the end. `states`: of each acknowledged job in the store; None: the store does not know it."""
         for number, state in states.items():
             story = self.stories[number]
             fates = {attempt.fate for attempt in story.attempts}
+            if state is None and PURGE in self.plan.kinds and (story.cancels or fates - {None, Fate.RETRY}):
+                continue
             if state is None:
                 self.wrong(f"lost: job {number} was acknowledged, and the store does not know it")
             elif not state.is_final:
@@ -254,14 +195,10 @@ class History:
         return story.number in self.crashed and deaths >= STORE.crash_limit
 
     def _surely_succeeded(self, story: Story) -> bool:
-        """Whether a daemon heard so that was never away: its success was there before any end of another kind.
-
-        A store that lost data is told again lane by lane, and a cancel may come to it before the success.
-        """
+        """Whether a daemon heard so that was never away: its success beats a cancel, in whatever order they come."""
+        home = self._home(story)
         return any(
-            attempt.fate is Fate.SUCCEEDED
-            and not self._explained(story, attempt, math.inf)
-            and not any(loss.at_s >= attempt.at_s for loss in self._losses_of(story))
+            attempt.fate is Fate.SUCCEEDED and not self.was_away(home, attempt.node, attempt.at_s, math.inf)
             for attempt in story.attempts
         )
 

@@ -11,7 +11,8 @@ restart   the store is started anew with all it had
 away      nobody reaches the store
 cut       one daemon does not reach the store
 slow      the store takes long to answer
-lag       what one daemon's journal holds takes long to come to the store, as behind a large backlog
+lag       what one daemon's journal holds takes long to come to the store
+backlog   the jobs of one daemon's journal and their changes take long to come to the store, all else does not
 disk      a disk takes long, and some of its syncs fail
 full      a disk is full
 clock     the wall clock of the store's host, or of a daemon, jumps by up to an hour
@@ -23,10 +24,14 @@ stall       a disk answers nothing for up to a minute
 suspend     a machine is suspended: its process and its monotonic clock stand still, all other clocks go on
 unreadable  a disk cannot be read for up to a minute, and takes what is written
 
+What is kept, in some runs:
+
+trim      journals keep nothing that all partitions have
+purge     the store keeps nothing that ended
+
 With several partitions a fault of the store befalls one of them or all. Kinds that only they have:
 
 absent    one partition is away from its first moment, or a few seconds on, until all is mended
-trim      journals keep nothing that all partitions have
 poison    one or two jobs kill whatever daemon has them run
 """
 
@@ -35,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import trio
 
-from jqd.testing.sim.check import Away, Loss, Slow
+from jqd.testing.sim.causes import Away, Loss, Slow
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, Fault
@@ -106,7 +111,7 @@ class Nemesis:
         for node in world.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
             node.unreadable = False
-            node.lags_s = [0.0] * len(node.lags_s)
+            node.lags_s = node.backlogs_s = [0.0] * len(node.lags_s)
             life = node.life
             for link in life.links if life is not None else ():
                 link.cut = False
@@ -325,6 +330,14 @@ class Nemesis:
         await trio.sleep(fault.span_s * 3)
         for number in self._partitions(fault):
             node.lags_s[number] = 0.0
+
+    async def _backlog(self, fault: Fault) -> None:
+        node = self._world.nodes[fault.node]
+        for number in self._partitions(fault):
+            node.backlogs_s[number] = 1.0 + 4.0 * fault.part
+        await trio.sleep(fault.span_s * 3)
+        for number in self._partitions(fault):
+            node.backlogs_s[number] = 0.0
 
     async def _clock(self, fault: Fault) -> None:
         world = self._world

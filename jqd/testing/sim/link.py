@@ -51,11 +51,13 @@ class Link:
         spawn: Callable[..., None],
         note: Callable[..., None],
         moment: Callable[[str], bool],
-        lag_s: Callable[[], float],
+        told: Callable[[str, Any, Any], None],
+        lag_s: Callable[[str], float],
     ) -> None:
         """Everything here is of the world: `spawn` starts a task of it, for calls whose caller is gone.
 
-        `moment` is told of each point a call comes to; True: wait a turn. `lag_s`: what applying may take besides.
+        `moment` is told of each point a call comes to; True: wait a turn. `told`: of each call that
+        the store did its name, arguments and answer. `lag_s`: what a call may take besides.
         """
         self.cut = False
         """This daemon alone does not reach it."""
@@ -67,6 +69,7 @@ class Link:
         self._spawn = spawn
         self._note = note
         self._moment = moment
+        self._told = told
         self._lag_s = lag_s
 
     def __getattr__(self, name: str) -> Any:
@@ -97,7 +100,7 @@ class Link:
         if fate > 1 - weather.late:
             self._spawn(self._do_late, name, method, args, named)
             await self._give_up(name, "the request is on its way yet")
-        if name.startswith("apply_") and (lag_s := self._lag_s()):
+        if lag_s := self._lag_s(name):
             await trio.sleep(source.uniform(0.0, lag_s))
         await self._travel()
         if self.is_broken():
@@ -108,6 +111,7 @@ class Link:
             self._note("refused", name, type(error).__name__)
             raise
         self._note("done", name)
+        self._told(name, args, answer)
         if self._moment(f"after {name}"):
             await trio.lowlevel.checkpoint()
         await self._end_if_dead()
@@ -139,8 +143,9 @@ class Link:
         if self._weather.away:
             return
         try:
-            await method(*args, **named)
+            answer = await method(*args, **named)
         except StoreError as error:
             self._note("refused late", name, type(error).__name__)
         else:
             self._note("done late", name)
+            self._told(name, args, answer)

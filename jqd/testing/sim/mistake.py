@@ -20,6 +20,8 @@ class Mistake(NamedTuple):
     """How the violation begins."""
     partitions: int = 1
     """Of the store."""
+    changes: bool = False
+    """Whether some jobs have names and are changed."""
 
     @property
     def what(self) -> str:
@@ -28,8 +30,14 @@ class Mistake(NamedTuple):
 
 
 def mistake(
-    kinds: str, seed: int, finds: str, what: str, *parts: tuple[Any, str, Callable[[Any], Any]], partitions: int = 1
+    kinds: str,
+    seed: int,
+    finds: str,
+    what: str,
+    *parts: tuple[Any, str, Callable[[Any], Any]],
+    partitions: int = 1,
+    changes: bool = False,
 ) -> Mistake:
     """`parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one."""
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds, partitions)
+    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds, partitions, changes)

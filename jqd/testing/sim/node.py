@@ -120,6 +120,7 @@ class Node:
         """When a disk that stands still answers again."""
         self.unreadable = False
         self.lags_s = [0.0] * world.plan.partitions
+        self.backlogs_s = [0.0] * world.plan.partitions
         self.failing_syncs = 0.0
         self.full = False
         self._source = random.Random(f"{self.name} {seed}")
@@ -199,6 +200,11 @@ class Node:
         self.disk = self.disk.crash(self._source)
         self._world.thaw(life)
         life.scope.cancel()
+
+    def lag_s(self, partition: int, call: str) -> float:
+        """What that call may take longer, at most."""
+        backlog_s = self.backlogs_s[partition] if call in ("apply_jobs", "apply_changes") else 0.0
+        return max(backlog_s, self.lags_s[partition] if call.startswith("apply_") else 0.0)
 
     def _slow(self, life: Life) -> float:
         if life.dead:

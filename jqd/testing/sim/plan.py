@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 
 from jqd.lease import LeaseConfig
 from jqd.store import StoreConfig
+from jqd.testing.sim.matter import Matter, make_matters
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
-STORE = StoreConfig(url="redis://simulated")
+STORE = StoreConfig(url="redis://simulated", name_reserve_s=3 * LEASE.lease_s)  # as many leases as in service
 FAULTY_S = 20.0  # of the world's time in which faults come
 PAUSES = (0.5, 1.1, 3.0, 8.0, 20.0)  # leases a daemon stands still
 KINDS = (
@@ -27,6 +28,7 @@ KINDS = (
     "cut",
     "slow",
     "lag",
+    "backlog",
     "disk",
     "full",
     "clock",
@@ -43,13 +45,18 @@ SOLO = 0.6  # share of runs with one kind of fault only: what it alone must not 
 JOBTYPES = ("a", "b")
 PARTITIONS_MAX = 4
 SPREAD_TYPES = ("a", "b", "d", "e")  # some of them live in each of two, three or four partitions
-ABSENT, TRIM, POISON = "absent", "trim", "poison"
+ABSENT, TRIM, POISON, PURGE = "absent", "trim", "poison", "purge"
 APART_KINDS = (ABSENT, TRIM, POISON)
 """Kinds for stores of several partitions: see `faults.py`."""
-LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag")
+KEPT_KINDS = (TRIM, PURGE)
+"""What journals and store keep: no faults, but what makes some of them matter."""
+LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cut", "slow", "lag", "backlog")
 """What may happen while the journals keep no more than they must."""
 CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wipe", "rollback"))
 """With these alone the partitions that are there are as quick as ever."""
+SHORT = 0.06  # share of runs over one partition with short journals and a store that forgets what ended
+CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
+MATTERS_MAX = 3  # of such jobs
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals
 POISONS = 0.1  # and of those in which some jobs kill
@@ -112,6 +119,8 @@ class Plan:
     works: tuple[Work, ...]
     faults: tuple[Fault, ...] = field(default=())
     partitions: int = 1
+    matters: tuple[Matter, ...] = ()
+    """Their contents have works behind those of the plain jobs."""
 
     @property
     def absent(self) -> int | None:
@@ -120,8 +129,10 @@ class Plan:
         return next((fault.partition for fault in self.faults if fault.kind == ABSENT and calm), None)
 
 
-def make_plan(seed: int, kinds: frozenset[str] | None = None, partitions: int = 1) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own. Pure."""
+def make_plan(
+    seed: int, kinds: frozenset[str] | None = None, partitions: int = 1, *, changes: bool | None = None
+) -> Plan:
+    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`: with or without them. Pure."""
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
@@ -140,16 +151,37 @@ def make_plan(seed: int, kinds: frozenset[str] | None = None, partitions: int = 
         poison = ("murder", source.uniform(0.0, 0.3))
         for number in source.sample(range(len(works)), POISONOUS):
             works[number] = replace(works[number], attempts=(poison,), timeout_s=30.0)
-    often = sorted(kinds.difference(APART_KINDS))
+    often = sorted(kinds.difference(APART_KINDS, KEPT_KINDS))
     faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
     if partitions > 1:
         faults = [*(_befalling(source, fault, partitions) for fault in faults), *_absence(source, kinds, partitions)]
+    matters = _matters(seed, nodes, types, len(works), changes)
+    works += _works(seed, matters, nodes, "workers" in kinds)
     by_time = sorted(pushes, key=lambda push: push.at_s)
     faults.sort(key=lambda fault: fault.at_s)
-    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions)
+    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters))
+
+
+def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None) -> list[Matter]:
+    source = random.Random(f"matters {seed}")
+    wanted = source.random() < CHANGED if changes is None else changes
+    count = source.randint(1, MATTERS_MAX) if wanted else 0
+    return make_matters(source, count, nodes=nodes, types=types, first=first, until_s=FAULTY_S * 0.6)
+
+
+def _works(seed: int, matters: Sequence[Matter], nodes: int, bad_workers: bool) -> list[Work]:
+    source = random.Random(f"works of matters {seed}")
+    works: list[Work] = []
+    for matter in matters:
+        for number, order in sorted(matter.contents.items()):
+            drawn = _work(source, nodes, (matter.jobtype,), bad_workers)
+            works.append(replace(drawn, priority=number, delay_s=order.delay_s, cancels=()))
+    return works
 
 
 def _kinds(source: random.Random) -> frozenset[str]:
+    if source.random() < SHORT:
+        return frozenset((*KEPT_KINDS, *source.sample(LOSES_NOTHING, source.randint(1, 2))))
     if source.random() < SOLO:
         return frozenset(source.sample((*KINDS, ""), 1)) - {""}
     return frozenset(source.sample(KINDS, source.randint(2, 6)))
@@ -212,5 +244,5 @@ def _fault(source: random.Random, nodes: int, kinds: list[str]) -> Fault:
     if kind in ("pause", "cut", "away", SUSPEND):
         span_s = LEASE.lease_s * source.choice(PAUSES) * source.uniform(0.9, 1.1)
     if kind in (STALL, UNREADABLE):
-        span_s = source.uniform(2.0, 60.0)
+        span_s = source.uniform(2.0, source.choice((14.0, 60.0)))  # some of them end while clients still ask
     return Fault(source.uniform(0.5, FAULTY_S), kind, source.randrange(nodes), span_s, source.random())

@@ -17,6 +17,7 @@ import trio
 
 from jqd.jobid import partition_of
 from jqd.testing.members import Entry
+from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.check import Story
 from jqd.testing.sim.node import RESIGN_S, Life
 from jqd.testing.sim.worker import SLOTS
@@ -89,7 +90,9 @@ class Progress:
         return life.daemon.partitions[home].membership.hold_up() is None
 
     def _at_work(self, life: Life) -> int:
-        attempts = (attempt for story in self._world.history.stories.values() for attempt in story.attempts)
+        history = self._world.history
+        attempts: list[Attempt] = [attempt for story in history.stories.values() for attempt in story.attempts]
+        attempts += [run for tale in history.tales.values() for run in tale.runs]
         return sum(attempt.life == life.label and attempt.fate is None for attempt in attempts)
 
     def _suspects(self) -> list[str]:

@@ -5,28 +5,25 @@ build ──▶ faulty time: pushes, cancels and faults as planned ──▶ hea
 
 import random
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 import trio
 
-from jqd.api.jobs import delete_job
-from jqd.api.message import Request
-from jqd.api.problems import as_problem
-from jqd.api.push import push
-from jqd.errors import JqdError
 from jqd.job import Outcome, State
 from jqd.jobid import partition_of
 from jqd.journal import Journal
 from jqd.loops import dispatch
 from jqd.partition import Partition
 from jqd.store import JobView
-from jqd.testing.sim.check import Away, History
+from jqd.testing.sim.check import History
+from jqd.testing.sim.client import Clients
 from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link, Weather
 from jqd.testing.sim.loop import RunQueue, start_in
 from jqd.testing.sim.node import Life, Node, WorldClock
-from jqd.testing.sim.plan import FAULTY_S, PATIENT, STORE, UNREADABLE, Plan, Work
+from jqd.testing.sim.plan import FAULTY_S, PATIENT, PURGE, STORE, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.worker import Workers
 from jqd.testing.store import FakeStore
@@ -35,7 +32,6 @@ LOOK_S = 0.5  # between looks whether all is quiet
 DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries
 QUIET_LOOKS = 2
 IDLE_S = 0.5  # the idle poll of dispatch: leases are shorter here than in service, and polls cost most of a run's time
-MSGPACK = {"content-type": "application/msgpack"}
 
 
 class World:
@@ -49,14 +45,14 @@ class World:
         self.weathers = [Weather() for _ in range(plan.partitions)]
         self.clock = WorldClock()
         """Of the store's host."""
-        self.stores = [FakeStore(self.clock, STORE) for _ in range(plan.partitions)]
+        config = replace(STORE, ended_keep_jobs=0) if PURGE in plan.kinds else STORE
+        self.stores = [FakeStore(self.clock, config) for _ in range(plan.partitions)]
         """By the numbers of their partitions."""
         self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
         self.nemesis = Nemesis(self)
         self._queue = queue
         self._source = random.Random(f"net {plan.seed}")
-        self._starting: dict[str, Away] = {}
 
     async def run(self) -> None:
         """From the first start to the last check."""
@@ -65,8 +61,7 @@ class World:
             for node in self.nodes:
                 self.start(node)
             async with trio.open_nursery() as clients:
-                for each in self.plan.pushes:
-                    clients.start_soon(self._push, each.at_s, each.node, each.numbers)
+                clients.start_soon(Clients(self.plan, self.history, self.nodes).run)
                 if self.plan.absent is not None:
                     clients.start_soon(Progress(self, self.plan.absent).watch)
                 if UNREADABLE in self.plan.kinds <= PATIENT:
@@ -117,8 +112,21 @@ class World:
             spawn=self.spawn,
             note=lambda *what: self.history.note(name, life.label, *what),
             moment=lambda name: self.moment(node, name),
-            lag_s=lambda: node.lags_s[number],
+            told=lambda call, args, answer: self._told(node, number, call, args, answer),
+            lag_s=lambda call: node.lag_s(number, call),
         )
+
+    def _told(self, node: Node, number: int, call: str, args: Any, answer: Any) -> None:
+        """The store did a call."""
+        match call:
+            case "get_waiting_jobs":
+                for held in answer[:1]:  # all of a claim have the same fence
+                    self.history.claimed(number, held.fence)
+            case "apply_jobs" | "apply_changes":
+                for job in args[-1]:
+                    self.history.applied(msgspec.msgpack.decode(job.argument))
+            case "renew_sysid":
+                self.history.renewed(node.name, number)
 
     def moment(self, node: Node, name: str) -> bool:
         """A node came to a point where something may befall it."""
@@ -142,7 +150,9 @@ class World:
             self.history.wrong(f"doubt: job {number} started by {life.label}, which does not trust its lease")
         runner: Any = partition.runner
         entry = runner._ledger.find(job_id)
-        self.history.started(life.label, entry.held.fence if entry else 0, job_id, number)
+        held = entry.held if entry else None
+        fence, priority = (held.fence, held.job.priority) if held else (0, 0)
+        self.history.started(life.label, fence, job_id, number, priority)
         self._check_company(life, job_id, number)
 
     def _check_company(self, life: Life, job_id: str, number: int) -> None:
@@ -170,6 +180,8 @@ class World:
         for story in self.history.stories.values():
             if story.job_id == outcome.job_id:
                 self.history.ended(life.label, story.number, outcome.fence, outcome.fate)
+        for tale in self.history.tales.values():
+            tale.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
 
     def _runs(self, job_id: str, but: str) -> Iterator[str]:
         for node in self.nodes:
@@ -182,63 +194,6 @@ class World:
             if parcel is not None and parcel.sent_at_s is not None and partition.membership.trusts():
                 yield life.label
 
-    # ------------------------------------------------------------ clients
-
-    async def _push(self, at_s: float, index: int, numbers: tuple[int, ...]) -> None:
-        await trio.sleep_until(at_s)
-        node, works = self.nodes[index], [self.plan.works[number] for number in numbers]
-        bodies = [_body(number, work) for number, work in zip(numbers, works, strict=True)]
-        for number, work in zip(numbers, works, strict=True):
-            story = self.history.stories[number]
-            story.tried, story.due_s = True, trio.current_time() + work.delay_s
-        request = Request("POST", "/v1/jobs", b"", MSGPACK, msgspec.msgpack.encode(bodies))
-        status, body = await self._ask(node, push, request)
-        self.history.note("pushed", node.name, numbers, status)
-        if status != 201:
-            return
-        ids = msgspec.msgpack.decode(body)["job_ids"]
-        async with trio.open_nursery() as cancels:
-            for number, job_id, work in zip(numbers, ids, works, strict=True):
-                self.history.acked(number, job_id, node.name)
-                for after_s, through in work.cancels:
-                    cancels.start_soon(self._cancel, after_s, through, number, job_id)
-
-    async def _cancel(self, after_s: float, index: int, number: int, job_id: str) -> None:
-        await trio.sleep(after_s)
-        node, story = self.nodes[index], self.history.stories[number]
-        story.cancels.append((trio.current_time(), node.name))
-        request = Request("DELETE", f"/v1/jobs/{job_id}", b"", {}, b"")
-        status, _ = await self._ask(node, delete_job, request, job_id)
-        self.history.note("cancelled", node.name, number, status)
-        if status == 204:
-            self.history.cancelled(number, node.name)
-        if status >= 500 and self.plan.absent not in (None, partition_of(job_id, self.plan.partitions)):
-            self.history.wrong(f"held up: the cancel of job {number} was answered {status} by {node.name}")
-
-    async def _ask(self, node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
-        """What the daemon answers; 0: nothing, for it is not there, or goes away meanwhile."""
-        life = node.life
-        if life is None or life.dead or life.requests is None or life.stop.is_set():
-            return 0, b""
-        answered = trio.Event()
-        answer = [0, b""]
-
-        async def serve() -> None:
-            edge: Any = life.daemon.api  # type: ignore[union-attr]
-            try:
-                response = await handler(edge.parts, request, *args)
-            except JqdError as error:
-                status, body = as_problem(error).status, b""
-            else:
-                status, body = response.status, response.body
-            if not life.dead:
-                answer[:] = [status, body]
-            answered.set()
-
-        start_in(life.label, life.requests, _then(serve, answered))
-        await answered.wait()
-        return answer[0], answer[1]  # type: ignore[return-value]
-
     # ------------------------------------------------------------ the end
 
     async def _drain(self) -> None:
@@ -249,6 +204,7 @@ class World:
         if not self.history.violations:
             restless = await self._restless()
             self.history.check_states(await self._states())
+            await self._check_tales()
             self._check_places()
             if restless is not None:
                 self.history.wrong(f"stuck: {restless}")
@@ -290,6 +246,20 @@ class World:
                     self.history.crashed.add(number)
         return states
 
+    async def _check_tales(self) -> None:
+        for tale in self.history.tales.values():
+            if not tale.words or not (tale.matter.name or tale.job_id):
+                continue
+            store = self.stores[tale.home]
+            named = store._data.names.get(tale.matter.name)
+            job_id = named.job_id if named else "" if tale.matter.name else tale.job_id
+            view = await store.another_client().get_job(job_id) if job_id else None
+            if isinstance(view, JobView):
+                crashed = view.outcome is not None and view.outcome.reason == "crash"
+                tale.check_end(view.state, view.priority, crashed=crashed)
+            else:
+                tale.check_end(None, 0, crashed=False)
+
 
 def _restless_part(partition: Partition, journal: Journal) -> str | None:
     where = f" (partition {partition.number})" if partition.number else ""
@@ -302,27 +272,6 @@ def _restless_part(partition: Partition, journal: Journal) -> str | None:
             return f"has not applied its {lane.name.lower()}{where}"
     hold_up = partition.membership.hold_up()
     return None if hold_up is None else f"may not claim{where}: {hold_up}"
-
-
-def _then(serve: Callable[[], Any], answered: trio.Event) -> Callable[[], Any]:
-    async def served() -> None:
-        try:
-            await serve()
-        finally:
-            answered.set()  # also when the process went away under it
-
-    return served
-
-
-def _body(number: int, work: Work) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "name": work.jobtype,
-        "argument": number,
-        "priority": work.priority,
-        "timeout": work.timeout_s,
-        "max_retry": work.max_retry,
-    }
-    return body | ({"delay": work.delay_s} if work.delay_s else {})
 
 
 def _text_of(error: BaseException) -> str:

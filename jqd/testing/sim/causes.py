@@ -1,0 +1,127 @@
+"""What befell whom and when, and what that explains: nothing is ever excused in general.
+
+A job that ran to its end may run again when the daemon that knew of it was away (dead, standing still, cut off, its
+lease not renewed in time) before the store knew. And what was asked of a job lies in the journal of the daemon that
+took it: a store that loses data while that daemon is away does without it.
+"""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from jqd.job import Fate
+from jqd.testing.sim.plan import LEASE
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One time a worker got a job."""
+
+    life: str
+    node: str
+    fence: int
+    at_s: float
+    fate: Fate | None = None
+    """What its daemon heard."""
+    fate_at_s: float = math.inf
+
+
+@dataclass(slots=True)
+class Away:
+    """A time in which a node was not there for others: `node` "*" is all of them."""
+
+    node: str
+    why: str
+    from_s: float
+    to_s: float = math.inf
+    partition: int | None = None
+    """Of the store, where it was there for the others."""
+
+
+class Loss(NamedTuple):
+    """A partition of the store forgot something."""
+
+    at_s: float
+    partition: int
+    clock_ms: int
+    """By the store's own clock, which may be set wrong."""
+
+
+class Slow(NamedTuple):
+    """A time in which a partition took so long that a daemon may notice a loss only after the lease others wait."""
+
+    from_s: float
+    to_s: float
+    partition: int
+
+
+@dataclass
+class Causes:
+    """All that befell. `home` is the partition a job lives in: what befalls another explains nothing."""
+
+    partitions: int
+    aways: list[Away] = field(default_factory=list)
+    lapses: list[Away] = field(default_factory=list)
+    """Times in which a lease was not renewed although its daemon was there: answers were lost, or late."""
+    losses: list[Loss] = field(default_factory=list)
+    slows: list[Slow] = field(default_factory=list)
+    clock_jumps: bool = False
+    _renewals: dict[tuple[str, int], float] = field(default_factory=dict)
+
+    def renewed(self, node: str, partition: int) -> None:
+        """The store took its renewal. When the one before is longer ago than a lease, others took the node for dead."""
+        now_s = trio.current_time()
+        before_s = self._renewals.get((node, partition), now_s)
+        if now_s - before_s >= LEASE.lease_s:
+            self.lapses.append(Away(node, "lapsed", before_s, now_s, partition))
+        self._renewals[node, partition] = now_s
+
+    def gone(self, node: str, why: str, partition: int | None = None) -> Away:
+        """A node is away from now on, for all or for one partition; the caller sets `to_s` when it is back."""
+        away = Away(node, why, trio.current_time(), partition=partition)
+        self.aways.append(away)
+        return away
+
+    def losses_of(self, home: int) -> list[Loss]:
+        """Those of that partition."""
+        return [loss for loss in self.losses if loss.partition == home]
+
+    def was_lapsed(self, home: int, node: str, from_s: float, to_s: float) -> bool:
+        """Whether its renewals did not come in time, at some time between."""
+        renewed_s = self._renewals.get((node, home), math.inf)
+        now = renewed_s <= to_s and trio.current_time() - renewed_s >= LEASE.lease_s
+        lapses = (lapse for lapse in self.lapses if (lapse.node, lapse.partition) == (node, home))
+        return now or any(lapse.from_s <= to_s and lapse.to_s >= from_s for lapse in lapses)
+
+    def was_away(self, home: int, node: str, from_s: float, to_s: float) -> bool:
+        """Whether that node was, for that partition, at some time between."""
+        return any(
+            away.node in (node, "*") and away.partition in (None, home) and away.from_s <= to_s and away.to_s >= from_s
+            for away in self.aways
+        )
+
+    def was_slow(self, home: int, from_s: float, to_s: float) -> bool:
+        """Whether its partition was, at some time between."""
+        return any(slow.partition == home and slow.from_s <= to_s and slow.to_s >= from_s for slow in self.slows)
+
+    def again(self, home: int, attempt: Attempt, now_s: float) -> bool:
+        """Whether a job may run again after that attempt: its daemon was away since; or the store cannot know better.
+
+        One that lost all it knew while its clock was set back cannot know that it gave such a fence. And one may be so
+        slow that this daemon takes its new seat only after the lease that others wait for it.
+        """
+        losses = [loss for loss in self.losses_of(home) if attempt.at_s <= loss.at_s]
+        wrong = any(attempt.fence > loss.clock_ms * 1000 for loss in losses)
+        late = any(self.was_slow(home, loss.at_s, now_s) for loss in losses if loss.at_s <= now_s)
+        span = (home, attempt.node, attempt.at_s, now_s)
+        return wrong or late or self.was_away(*span) or self.was_lapsed(*span)
+
+    def forgotten(self, home: int, at_s: float, node: str, now_s: float) -> bool:
+        """Whether what that node took at `at_s` may be unknown to the store: it lost it, the node was away since."""
+        return any(
+            self.was_away(home, node, loss.at_s, now_s) or self.was_slow(home, loss.at_s, now_s)
+            for loss in self.losses_of(home)
+            if at_s <= loss.at_s <= now_s
+        )
