@@ -45,6 +45,44 @@ async def test_more_than_the_retention_bytes_goes_before_its_time() -> None:
         assert journal.stats().bytes == 200
 
 
+async def test_jobs_of_a_quiet_open_segment_are_past_retention_some_day_too() -> None:
+    """All of them: it would keep what ended them at other daemons for ever."""
+    files, clock = MemoryFiles(), ManualClock()
+    async with opened(files, clock, segment_bytes=150, retention_s=10.0, segment_age_s=100.0) as journal:
+        await push(journal, *[b"x" * 56] * 3)
+        assert journal.is_behind(Lane.JOBS)
+        await read_lane(journal)
+        assert not journal.is_behind(Lane.JOBS)
+        clock.advance(99)
+        assert journal.retirable(journal.end) == 200, "of the closed one"
+        await journal.retire(200)
+        assert (journal.retired, journal.retirable(journal.end)) == (200, 200)
+        clock.advance(2)
+        assert journal.retirable(journal.end) == journal.end == 300
+        assert journal.retirable(journal.end - 1) == 200
+
+
+async def test_what_is_kept_for_others_has_an_end_in_time_and_in_bytes() -> None:
+    files, clock = MemoryFiles(), ManualClock()
+    limits = {"retention_s": 10.0, "others_s": 100.0, "retention_bytes": 100, "others_bytes": 250}
+    async with opened(files, clock, segment_bytes=50, **limits) as journal:
+        assert journal.others_s == 100.0
+        await push(journal, *[b"x" * 56] * 5)
+        assert journal.written == journal.end == 500
+        assert (journal.closed(250), journal.closed(99), journal.closed(500)) == (200, 0, 400)
+        assert journal.overdue(journal.end) == 200, "more than 350 bytes are there"
+        assert journal.overdue(100) == 100
+        clock.advance(111)
+        assert journal.overdue(journal.end) == 400, "the open one stays"
+
+
+async def test_a_position_is_told_as_a_segment_and_a_byte() -> None:
+    async with opened(MemoryFiles(), segment_bytes=50) as journal:
+        await push(journal, *[b"x" * 56] * 2)
+        assert journal.place_of(120) == "00000000000000000100.jqd, byte 8212 (position 120)"
+        assert journal.place_of(999) == "position 999"
+
+
 async def test_a_segment_that_cannot_be_deleted_is_tried_again_before_any_younger_one() -> None:
     files = MemoryFiles()
     async with opened(files, segment_bytes=50, retention_s=0) as journal:

@@ -14,11 +14,11 @@ from jqd.config import load
 from jqd.errors import JournalVersion
 from jqd.job import Fate, Outcome
 from jqd.journal import JournalConfig, open_journal
-from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, pack_frame_header, unpack_frame_header, unpack_head
 from jqd.loops import barrier
 from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from tests.journal.conftest import of_kind
 from tests.loops.house import House, TrioClock, until
 
 DIRECTORY = Path("/journal")
@@ -31,24 +31,6 @@ OUTCOMES = encode_outcomes([Outcome("0" * 26, 1, Fate.SUCCEEDED, "t", 0, 1)])
 CANCELS = encode_cancels(["0" * 26])
 
 Frames = list[tuple[Lane, bytes]]
-
-
-def of_kind(content: bytearray, number: int, kind: int) -> None:
-    """Make the frame of that number in a segment one of that kind, with good sums."""
-    head = unpack_head(bytes(content[:HEAD_BYTES]), "")
-    assert head is not None
-    at = HEAD_BYTES
-    for _ in range(number):
-        header = unpack_frame_header(head.segment_id, head.first + at - HEAD_BYTES, bytes(content), at)
-        assert header is not None
-        at += FRAME_HEADER_BYTES + header.length
-    position = head.first + at - HEAD_BYTES
-    header = unpack_frame_header(head.segment_id, position, bytes(content), at)
-    assert header is not None
-    body = bytes(content[at + FRAME_HEADER_BYTES : at + FRAME_HEADER_BYTES + header.length])
-    content[at : at + FRAME_HEADER_BYTES] = pack_frame_header(
-        head.segment_id, position, kind=kind, records=1, back=header.back, seq=header.seq, at_ms=header.at_ms, body=body
-    )
 
 
 @asynccontextmanager
