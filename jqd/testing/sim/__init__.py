@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import trio
 
 from jqd.testing.sim import loop
-from jqd.testing.sim.node import CHUNKS, without_edge
+from jqd.testing.sim.node import without_edge
 from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.sim.world import World
 
@@ -43,7 +43,7 @@ def simulate(seed: int, *, log: Callable[[Any, str, Any], Any] | None = None, pl
             outside.cancel_scope.cancel()
         return world
 
-    with without_edge(CHUNKS[seed % len(CHUNKS)]):
+    with without_edge(seed):
         world: World = loop.run(main, seed, log=log)
     history = world.history
     return Report(chosen, history.violations, history.events, history.digest(), history.starts)

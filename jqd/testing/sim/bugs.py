@@ -199,6 +199,15 @@ def _stand_still_too(real: Real) -> Real:
     return boot_s
 
 
+def _count_what_is_left(real: Real) -> Real:
+    def give_back(self: FakeMembers, sysid: str, limit: int | None, *, died: bool = False) -> int:
+        self._data.emptying.pop(sysid, None)
+        moved: int = real(self, sysid, limit, died=died)
+        return moved
+
+    return give_back
+
+
 def _never_doubt(real: Real) -> Real:
     def init(self: Runner, *args: Any, trusts: Callable[[], bool], **named: Any) -> None:
         real(self, *args, trusts=lambda: True, **named)
@@ -310,6 +319,13 @@ MISTAKES: dict[str, Mistake] = {
         "fence",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),
+    ),
+    "hand-per-step": mistake(
+        "pause",
+        20,
+        "innocent",
+        "a dead daemon's hand is as large as what its last steps left of it",
+        (FakeMembers, "_give_back", _count_what_is_left),
     ),
     **APART,
     **UNKEPT,

@@ -19,6 +19,7 @@ from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
 from jqd.loops import chunks as chunks_module
+from jqd.loops import reap as reap_module
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
@@ -30,6 +31,7 @@ from jqd.testing.sim.worker import HOSTS, SLOTS
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more
 CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
+REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a dead daemon's is emptied in steps
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
@@ -87,14 +89,15 @@ async def _serve(app: Any, listener: Any, *, stopped: Callable[..., Any], task_s
 
 
 @contextlib.contextmanager
-def without_edge(chunk_records: int) -> Iterator[None]:
-    """Daemons are built without sockets, and send so many records at a time, for the time of the block."""
+def without_edge(seed: int) -> Iterator[None]:
+    """Daemons are built without sockets, and do as much at a time as with that seed, for the time of the block."""
     daemon: Any = daemon_module
     exchanged: list[tuple[Any, str, Any]] = [
         (daemon, "Api", _Edge),
         (daemon, "serve_http", _serve),
         (daemon, "url_of", lambda listener: "http://sim"),
-        (chunks_module, "CHUNK_RECORDS", chunk_records),
+        (chunks_module, "CHUNK_RECORDS", CHUNKS[seed % len(CHUNKS)]),
+        (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
     ]
     real = [(module, name, getattr(module, name)) for module, name, _ in exchanged]

@@ -19,6 +19,7 @@ from jqd.partition import Partition
 from jqd.store import JobView
 from jqd.testing.sim.check import History
 from jqd.testing.sim.client import Clients
+from jqd.testing.sim.deaths import WitnessedStore
 from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link, Weather
 from jqd.testing.sim.loop import RunQueue, start_in
@@ -26,7 +27,6 @@ from jqd.testing.sim.node import Life, Node, WorldClock
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, PURGE, STORE, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.worker import Workers
-from jqd.testing.store import FakeStore
 
 LOOK_S = 0.5  # between looks whether all is quiet
 DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries
@@ -46,7 +46,7 @@ class World:
         self.clock = WorldClock()
         """Of the store's host."""
         config = replace(STORE, ended_keep_jobs=0) if PURGE in plan.kinds else STORE
-        self.stores = [FakeStore(self.clock, config) for _ in range(plan.partitions)]
+        self.stores = [WitnessedStore(self.clock, config, self.history.wrong) for _ in range(plan.partitions)]
         """By the numbers of their partitions."""
         self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
