@@ -84,6 +84,8 @@ class Copied:
     bytes: int = 0
     done_at: int | None = None
     """Where the journal ended when all was copied."""
+    said: bool = False
+    """How they ended meanwhile stands behind the copies, durably."""
 
 
 class Retention:
@@ -177,6 +179,16 @@ class Retention:
             return  # the next look asks again
         if not await self._passed(copied.end, positions):
             return
+        if not copied.said:
+            await self._say_ends(copied, positions)
+            copied.said = True
+        await self._expect_remembered(positions)
+        await self._journal.retire(copied.end)
+        self._copied = None
+        self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
+
+    async def _say_ends(self, copied: Copied, positions: Sequence[Mapping[Lane, int]]) -> None:
+        """Once: a disk that then refuses what little there is to be noted would be filled with them."""
         ids = sorted(copied.ids)
         alive = await self._unfinished(ids)
         ends: list[Outcome] = []
@@ -192,10 +204,6 @@ class Retention:
             ended = ends[at : at + ENDS_PER_FRAME]
             self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
         await self._journal.wsync()
-        await self._expect_remembered(positions)
-        await self._journal.retire(copied.end)
-        self._copied = None
-        self._log.info("retention.retired", position=copied.end, copied=len(ids), copied_bytes=copied.bytes)
 
     async def _trim(self, applied: int, positions: Sequence[Mapping[Lane, int]]) -> None:
         """Delete the segments whose jobs are retired, and whose endings nobody needs."""

@@ -197,6 +197,15 @@ async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(auto
                     pass
             return alive
 
+        retire, refused = here.journal.retire, [0]
+
+        async def refuses(position: int) -> None:
+            refused[0] += 1
+            if refused[0] <= 3:
+                raise JournalRefused("no new file can be made", full=True)
+            await retire(position)
+
+        here.journal.retire = refuses  # type: ignore[method-assign]
         here.store.unfinished = ends_meanwhile  # type: ignore[method-assign,assignment]
         await nursery.start(retention.run)
         await until(lambda: here.journal.start > 0)
@@ -207,7 +216,7 @@ async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(auto
                 for piece in slices:
                     records = decode_cancels(piece.body) if lane is Lane.CANCELS else outcome_ids(piece.body)
                     said[lane] += records.count(ids[3])
-        assert said == {Lane.CANCELS: int(purged), Lane.OUTCOMES: int(not purged)}
+        assert said == {Lane.CANCELS: int(purged), Lane.OUTCOMES: int(not purged)}, "once, however often it was refused"
         for lane in said:
             await here.lanes[lane].wait_caught_up(here.journal.end)
         if not purged:
