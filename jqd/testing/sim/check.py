@@ -123,6 +123,15 @@ class History(Causes):
         self._check_start(story, life, fence, now_s)
         story.attempts.append(Attempt(life, life.partition(".")[0], fence, now_s))
 
+    def stopped(self, life: str, job_id: str) -> None:
+        """A worker was told to stop with a job."""
+        self.note("stopped", life, job_id)
+        for story in self.stories.values():
+            if story.job_id == job_id and not story.cancels:
+                self.wrong(f"stopped: {life} has job {story.number} stopped, and nobody cancelled it")
+        for tale in self.tales.values():
+            tale.stopped(life, job_id)
+
     def cancelled(self, number: int, node: str) -> None:
         """A cancel was answered 204."""
         story = self.stories[number]

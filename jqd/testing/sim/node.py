@@ -177,6 +177,7 @@ class Node:
                 started=lambda job_id, number: world.started(life, job_id, number),
                 dead=lambda: life.dead,
                 murder=lambda: world.nemesis.murder(self, life),
+                stopped=lambda job_id: world.history.stopped(life.label, job_id),
             )
             for partition in daemon.partitions:
                 runner: Any = partition.runner

@@ -110,6 +110,8 @@ class Tale:
     """The daemon's id, as far as we know it."""
     stored: dict[int, int] = field(default_factory=dict)
     """Content → the moment in which the store first had it."""
+    told_s: dict[int, float] = field(default_factory=dict)
+    """Content → when the store was last told of it."""
 
     @property
     def home(self) -> int:
@@ -157,6 +159,17 @@ class Tale:
     def applied(self, content: int) -> None:
         """The store has that content now."""
         self.stored.setdefault(content, self.history.moment())
+        self.told_s[content] = trio.current_time()
+
+    def stopped(self, life: str, job_id: str) -> None:
+        """A worker was told to stop with it."""
+        runs = [run for run in self.runs if (run.life, run.job_id, run.fate) == (life, job_id, None)]
+        if runs and self.matter.contents[runs[-1].content].what != EDIT:
+            given = list(self._giving(runs[-1].content))
+            deletions = (word for word in self._acting() if word.what == DELETE)
+            # What nobody gives was refused for a name that lapsed: its daemon cancels it by itself.
+            if given and not any(not word.before(each) for word in deletions for each in given):
+                self._wrong("stopped", f"{life} has content {runs[-1].content} stopped, and nobody cancelled that")
 
     def started(self, life: str, fence: int, job_id: str, content: int, priority: int) -> None:
         """A worker has it."""
@@ -190,7 +203,10 @@ class Tale:
     # ------------------------------------------------------------ what must hold
 
     def _check_given(self, run: Run) -> None:
-        words = list(self._giving(run.content))
+        # A push whose name was given away while its disk stood still is refused, and may have begun by then.
+        pushes = [word for word in self.words if word.gives and word.content == run.content]
+        lapsed = any(not other.before(word) for word in pushes for other in self._acting() if other.gives)
+        words = list(self._giving(run.content)) or (pushes if lapsed else [])
         if not words:
             self._wrong("ghost", f"content {run.content} starts at {run.life}, and nobody gave it that")
         elif not self.history.clock_jumps and not any(word.what == RETRY for word in self.words):
@@ -222,6 +238,8 @@ class Tale:
                 continue
             # A retry takes the content that it finds: one that overlaps may have found the older.
             overlapped = any(not each.before(word) for each in self._acting() if each.what == RETRY)
+            # A look while the store is told what it forgot may come too early; who claims waits for that.
+            overlapped = overlapped or (not stored and self._awaits_telling(word))
             if all(each.before(word) for each in given) and not overlapped and not self._forgotten(word):
                 self._wrong("older", f"content {content} is {what} at {where} after a {word}")
 
@@ -230,7 +248,7 @@ class Tale:
         for past in self.runs:
             if past.fate not in ENDS or (past.content != run.content and not edited):
                 continue
-            begins = (word for word in self._acting() if word.what in BEGINS and word.answered > past.claimed)
+            begins = (word for word in self._acting() if word.what in BEGINS and self._is_since(word, past.claimed))
             if any(edited or word.what == RETRY or word.content == run.content for word in begins):
                 continue
             if not self.history.again(self.home, past, run.at_s):
@@ -240,6 +258,14 @@ class Tale:
                     f"content {past.content} had ended ({past.fate.name} at {past.life}, {past.fate_at_s:.3f} s), "
                     f"{run.content} starts at {run.life}",
                 )
+
+    def _is_since(self, word: Word, moment: int) -> bool:
+        """Whether it may have come to the store after that moment."""
+        return max(word.answered, self.stored.get(word.content, 0)) > moment
+
+    def _awaits_telling(self, word: Word) -> bool:
+        losses = [loss.at_s for loss in self.history.losses_of(self.home) if loss.at_s >= word.answered_s]
+        return bool(losses) and self.told_s.get(word.content, 0.0) <= losses[-1]
 
     def _check_twins(self, run: Run) -> None:
         deleted = any(word.what == DELETE for word in self._acting())
@@ -302,7 +328,9 @@ class Tale:
         """A word that was answered well, and all others surely came before it."""
         acting = list(self._acting())
         for word in acting:
-            others = (each for each in acting if each is not word)
+            others = [each for each in acting if each is not word]
+            if word.what == AGAIN and any(each.what == DELETE for each in others):
+                continue  # the repetition of what was cancelled begins nothing anew (adr/0010)
             if (word.gives or word.what == RETRY) and word.holds and all(each.before(word) for each in others):
                 return word
         return None

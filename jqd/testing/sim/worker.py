@@ -38,12 +38,19 @@ class Workers:
         self._spawn = spawn
         self._begun: dict[int, int] = {}
 
-    def pool(self, *, started: Started, dead: Callable[[], bool], murder: Callable[[], None]) -> "Pool":
+    def pool(
+        self,
+        *,
+        started: Started,
+        dead: Callable[[], bool],
+        murder: Callable[[], None],
+        stopped: Callable[[str], None],
+    ) -> "Pool":
         """The connections of one life of a daemon. `started`: told of each job (id, number) when a worker has it.
 
-        `murder` kills that daemon.
+        `murder` kills that daemon; `stopped`: told of each job whose worker is told to stop.
         """
-        return Pool(self, self._source, started, dead, murder)
+        return Pool(self, self._source, started, dead, murder, stopped)
 
     def begin(self, jobs: list[dict[str, Any]], started: Started, murder: Callable[[], None]) -> "Exchange":
         """A request came in whole."""
@@ -146,7 +153,9 @@ class Pool:
         started: Started,
         dead: Callable[[], bool],
         murder: Callable[[], None],
+        stopped: Callable[[str], None],
     ) -> None:
+        self._stopped = stopped
         self._workers = workers
         self._source = source
         self._started = started
@@ -171,6 +180,7 @@ class Pool:
         if self._dead():
             await trio.sleep_forever()
         if method == "DELETE":
+            self._stopped(url.rpartition("=")[2])
             exchange = Exchange(405)  # it takes no such calls
             exchange.close()
         else:
