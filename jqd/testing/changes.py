@@ -26,6 +26,7 @@ class FakeChanges(FakeMembers):
         if verdict in (Verdict.DUPLICATE, Verdict.CONFLICT):
             return NameGiven(verdict, job_id, 0)
         again = verdict is Verdict.NEW and row is not None and row.digest == one.digest
+        again = again and row is not None and self._data.cancelled_to.get(job_id, 0) < row.revision
         revision = row.revision if again and row is not None else self._next_fence()
         if verdict is Verdict.NEW:
             until_ms = self._now_ms() + round(self._config.name_reserve_s * 1000)

@@ -142,6 +142,16 @@ async def test_the_same_push_at_two_daemons_at_once_runs_once(store_bench: Store
     assert await store_bench.claim(owner) == []
 
 
+async def test_a_push_that_never_came_takes_its_cancel_along(store_bench: StoreBench) -> None:
+    """The first was refused after its name was reserved; who cancelled it and pushes it again means it."""
+    job = store_bench.make(name="mine")
+    await ask(store_bench, job.id)
+    await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
+    again = await ask(store_bench, "X")
+    await store_bench.add(changed(job, again.revision, ChangeKind.NEW, digest="d1"))
+    assert await store_bench.state(job) is State.WAITING
+
+
 async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
     job = await push_named(store_bench)
     owner = await store_bench.join()

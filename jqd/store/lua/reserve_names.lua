@@ -19,6 +19,11 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
 
+-- Whether what was given that revision was cancelled before it came: then that one never runs.
+local function is_cancelled(id, revision)
+  return (tonumber(redis.call('HGET', K.generation, 'c' .. id) or nil) or 0) >= tonumber(revision)
+end
+
 -- What is to be done, the id it stands for, and the revision that the same content was given before.
 local function verdict(row, digest, replace)
   local revision, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
@@ -30,7 +35,7 @@ local function verdict(row, digest, replace)
   if replace then
     return 'replace', id
   elseif known == digest then
-    return confirmed and 'duplicate' or 'new', id, revision
+    return confirmed and 'duplicate' or 'new', id, not is_cancelled(id, revision) and revision or nil
   end
   return (confirmed or tonumber(until_ms) > now_ms) and 'conflict' or 'new', id
 end
