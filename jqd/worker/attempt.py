@@ -58,7 +58,7 @@ class Attempts:
             if cancelled is not None:
                 raise cancelled from None  # the daemon hung up: nobody is left to hear of the other errors
             return self._raised(item, errors)
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever a job raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - as in a thread: one job must not end the worker of all others
             return self._raised(item, error)
         finally:
             item.scope = None

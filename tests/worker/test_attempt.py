@@ -18,6 +18,10 @@ class Odd(Exception):
         raise RuntimeError("no text")
 
 
+class Base(BaseException):
+    """As asyncio's CancelledError and gevent's Timeout are."""
+
+
 class Point(msgspec.Struct):
     x: int
 
@@ -49,6 +53,10 @@ def ending(argument: Any) -> Any:
             raise Failed("no such file", error=object())
         case "exit":
             sys.exit("leaving")
+        case "interrupt":
+            raise KeyboardInterrupt("by itself")
+        case "base":
+            raise Base("of a library")
         case "odd":
             raise Odd
         case "surrogate":
@@ -148,6 +156,8 @@ async def test_an_error_value_that_cannot_be_encoded_is_told_as_text(name: str) 
     [
         ("nothing known", "ValueError: unknown: nothing known"),
         ("exit", "SystemExit: leaving"),
+        ("interrupt", "KeyboardInterrupt: by itself"),
+        ("base", "Base: of a library"),
         ("odd", "Odd: (its text cannot be read)"),
         ("surrogate", "ValueError: \\ud800 alone"),
         ("group", "ExceptionGroup: two (2 sub-exceptions)"),
