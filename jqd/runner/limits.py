@@ -23,6 +23,7 @@ WINDOW_S = 0.1  # of a worker's measured speed may be in its hand: enough to hid
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
+RETRY_AFTER_S_MIN = 0.1  # a worker that asks for less asks for no pause: it would be asked again at once, for ever
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 
 
@@ -109,19 +110,19 @@ class Gate:
     def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> bool:
         """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
 
-        `retry_after_s`: what the worker asked for, seconds; bounded. None: exponential, by failures in a row.
+        `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures.
         """
-        if retry_after_s is not None:
+        asked_s = self._asked(retry_after_s)
+        if asked_s is not None:
             # Also for a merged one: the worker said so itself.
-            wait_s = min(max(0.0, retry_after_s), self._retry_after_max_s)
-            self.open_until_s = max(self.open_until_s, now_s + wait_s)
+            self.open_until_s = max(self.open_until_s, now_s + asked_s)
         self._probes.clear()
         if sent_at_s < self._backed_off_at_s:
             return False
         self._cut = max(1.0, self.window() / 2)
         self.failures += 1
         self._backed_off_at_s = now_s
-        if retry_after_s is None:
+        if asked_s is None:
             self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
         return True
 
@@ -130,10 +131,16 @@ class Gate:
 
         One that has nothing in hand and has no room, or that asks for time, is backed off.
         """
-        if self.in_hand and retry_after_s is None:
+        if self.in_hand and self._asked(retry_after_s) is None:
             self._cut = float(min(self.in_hand, self.window()))
         else:
             self.back_off(sent_at_s, now_s, retry_after_s)
+
+    def _asked(self, retry_after_s: float | None) -> float | None:
+        """The pause a worker asked for; None for none, as a date is that has passed by our clock."""
+        if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
+            return None
+        return min(retry_after_s, self._retry_after_max_s)
 
     def not_taken(self, jobtype: str, now_s: float) -> None:
         """The worker does not know this jobtype."""

@@ -180,9 +180,20 @@ def test_retry_after_is_bounded() -> None:
     gate = gate_of()
     gate.back_off(0, 5, 10_000.0)
     assert gate.open_until_s == 105
-    other = gate_of()
-    other.back_off(0, 5, -3.0)
-    assert other.open_until_s == 5
+
+
+@pytest.mark.parametrize("asked_s", [0.0, -3.0, 1e-9, float("nan")])
+def test_who_asks_for_no_time_is_left_alone_for_longer_each_time(asked_s: float) -> None:
+    gate, own = gate_of(), gate_of()
+    for number in range(4):
+        for each, after_s in ((gate, asked_s), (own, None)):
+            each.put(1, number)
+            each.back_off(number, number, after_s)
+        assert gate.open_until_s == own.open_until_s > number, "as if it had named none"
+    busy = gate_of()
+    busy.put(2, 0)
+    busy.crowded(0, 1, asked_s)
+    assert busy.open_until_s < 0, "one with jobs in hand takes what it has"
 
 
 def test_each_back_off_halves_and_good_answers_give_back() -> None:
