@@ -6,7 +6,8 @@ import msgspec
 
 from jqd.api.change import Kind, change
 from jqd.api.find import find, resolve
-from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, read_value
+from jqd.api.large import answer_with
+from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, read_value
 from jqd.api.nesting import NESTING_MAX, nests_deeper
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem, field_problem
@@ -29,20 +30,20 @@ class Edit(msgspec.Struct, forbid_unknown_fields=True):
 async def retry(parts: Parts, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/retry`: one that failed or was cancelled is tried anew → 200 the job; 404, 409."""
     view = await change(parts, await _view(parts, job_id), Kind.RETRY)
-    return answer(200, job_body(parts, view, job_id), request.answer_language())
+    return await answer_with(parts, 200, job_body(parts, view, job_id), request.answer_language())
 
 
 async def run_now(parts: Parts, request: Request, job_id: str) -> Response:
     """`POST /v1/jobs/{id}/run-now`: it does not wait for its date any longer → 200 the job; 404, 409."""
     view = await change(parts, await _view(parts, job_id), Kind.RUN_NOW)
-    return answer(200, job_body(parts, view, job_id), request.answer_language())
+    return await answer_with(parts, 200, job_body(parts, view, job_id), request.answer_language())
 
 
 async def edit(parts: Parts, request: Request, job_id: str) -> Response:
     """`PATCH /v1/jobs/{id}`: another priority, date or argument for a job that waits → 200 the job; 404, 409, 422."""
     fields = _fields(parts, _read(request))
     view = await change(parts, await _view(parts, job_id), Kind.EDIT, **fields)
-    return answer(200, job_body(parts, view, job_id), request.answer_language())
+    return await answer_with(parts, 200, job_body(parts, view, job_id), request.answer_language())
 
 
 def _read(request: Request) -> Edit:

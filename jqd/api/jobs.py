@@ -6,6 +6,7 @@ import trio
 from msgspec import Raw
 
 from jqd.api.find import find, never_given, not_found, resolve
+from jqd.api.large import answer_with
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.polls import wait_final
@@ -25,7 +26,7 @@ async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
     inner = await resolve(parts, job_id)
     view = await wait_final(parts, inner, wait_s, named=inner != job_id)
-    return answer(200, job_body(parts, view, job_id), request.answer_language())
+    return await answer_with(parts, 200, job_body(parts, view, job_id), request.answer_language())
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
@@ -37,7 +38,7 @@ async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     result = view.result if isinstance(view, JobView) else None
     if result is not None and isinstance(view, JobView) and consume:
         await parts.store.drop_result(view.id)
-    return answer(200, {"result": Raw(result or NIL)}, request.answer_language())
+    return await answer_with(parts, 200, {"result": Raw(result or NIL)}, request.answer_language())
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:

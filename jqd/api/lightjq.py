@@ -11,6 +11,7 @@ from msgspec import Raw
 from jqd.api.batch import parse_array
 from jqd.api.find import find
 from jqd.api.jobs import cancel
+from jqd.api.large import answer_with
 from jqd.api.late import take_late
 from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
@@ -80,7 +81,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`."""
-    return answer(200, _body(parts, await find(parts, job_id)), _language(request))
+    return await answer_with(parts, 200, _body(parts, await find(parts, job_id)), _language(request))
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -102,7 +103,7 @@ async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     view = await wait_final(parts, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
-    return answer(200, _body(parts, view), _language(request))
+    return await answer_with(parts, 200, _body(parts, view), _language(request))
 
 
 def _polling_s(request: Request, max_s: float) -> float:

@@ -68,6 +68,8 @@ class Parts:
     taken: Taken = field(default_factory=Taken)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
+    shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

@@ -1,13 +1,18 @@
 """GET and DELETE of jobs through ASGI."""
 
+import threading
 from collections import Counter
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import msgspec
 import pytest
 import trio
 import trio.testing
 
+from jqd import tagged
+from jqd.api import message
+from jqd.api.large import AT_ONCE_BYTES
 from jqd.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.job import Fate, State
 from jqd.jobid import IdSource
@@ -310,6 +315,23 @@ async def test_a_client_that_leaves_is_waited_for_no_more(edge, autojump_clock):
 
 
 # ------------------------------------------------------------ result
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/{}", "/v1/jobs/{}/result", "/job/{}", "/job/{}/polling"])
+async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monkeypatch):
+    threads = []
+
+    def show(value):
+        threads.append(threading.current_thread())
+        return tagged.show(value)
+
+    monkeypatch.setattr(message, "tagged", SimpleNamespace(show=show))
+    for count, aside in ((AT_ONCE_BYTES + 1, True), (1_000, False)):
+        result: list[object] = [{}] * count
+        job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack(result))
+        told = await edge.call("GET", path.format(job_id), accept=JSON)
+        assert told.body["result"] == result
+        assert (threads.pop() is not threading.main_thread()) is aside
 
 
 async def test_a_result_can_be_taken_once(edge):

@@ -1,0 +1,38 @@
+"""Answers that hold what pushers and workers gave: made aside when there is much of it.
+
+What is only bytes to us has to be looked into to be said in JSON: a million small values in one result of 1 MiB take
+Python up to two seconds, in which the loop would turn for nobody, and a few such requests in a row cost the daemon its
+lease. Beside a thread the loop gets its turn every few milliseconds.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from jqd.api.message import Language, Response, answer
+from jqd.api.parts import Parts
+
+AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
+
+
+async def answer_with(parts: Parts, status: int, value: Mapping[str, Any], language: Language) -> Response:
+    """As `answer`, of any size: a large one in JSON in a thread, one after another, for each takes much memory."""
+    if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
+        return answer(status, value, language)
+    return await trio.to_thread.run_sync(answer, status, value, language, limiter=parts.shown)
+
+
+def _packed_bytes(value: Any) -> int:
+    """The bytes of all MessagePack in a body of ours."""
+    match value:
+        case Raw():
+            return memoryview(value).nbytes
+        case Mapping():
+            return sum(map(_packed_bytes, value.values()))
+        case str() | bytes():
+            return 0
+        case Sequence():
+            return sum(map(_packed_bytes, value))
+    return 0
