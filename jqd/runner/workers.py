@@ -4,7 +4,6 @@ A worker registered with a `ttl` must repeat itself in time, as one that may van
 a restart of the daemon (a JSON file, replaced atomically), until it unregisters or was unreachable for 5 minutes.
 """
 
-import json
 import re
 import secrets
 from collections.abc import Callable, Sequence
@@ -26,6 +25,7 @@ WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one POST
 JOBTYPES_MAX = 1_000  # named by one worker; who takes more takes any
+NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 URL_LENGTH_MAX = 2_048
 FORMAT_VERSION = 1
@@ -131,8 +131,7 @@ class Workers:
             _refuse_unless(url, self._reach.judge_host(host_of(url), standing))
         self._expire()
         known = self._workers.get(worker_id) if worker_id else self._same_server(name, url, protocol)
-        if known is None and len(self._workers) >= WORKERS_MAX:
-            raise WorkerRefused(f"{WORKERS_MAX} workers are registered already; unregister some", field="worker_id")
+        self._refuse_more(known, jobs)
         worker = Worker(
             id=known.id if known else worker_id or secrets.token_hex(8),
             name=name,
@@ -193,6 +192,16 @@ class Workers:
             if now_s - self._unreachable_since_s.setdefault(worker_id, now_s) >= UNREACHABLE_S:
                 self._remove(worker_id, "unreachable")
 
+    def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None) -> None:
+        """Raises WorkerRefused where there would be too many workers, or jobtypes of all of them."""
+        if known is None and len(self._workers) >= WORKERS_MAX:
+            raise WorkerRefused(f"{WORKERS_MAX} workers are registered already; unregister some", field="worker_id")
+        others = sum(len(w.jobs or ()) for w in self._workers.values() if w is not known)
+        had = len(known.jobs or ()) if known else 0  # who only says again what it said stays, whatever there is
+        if others + len(jobs or ()) > NAMES_MAX and len(jobs or ()) > had:
+            why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
+            raise WorkerRefused(f'{why}; unregister some, or say "*" for every one', field="jobs")
+
     def _same_server(self, name: str, url: str | None, protocol: Protocol) -> Worker | None:
         if url is None:
             return None
@@ -245,7 +254,8 @@ class Workers:
 
     def _content(self) -> bytes:
         kept = [worker for worker in self._workers.values() if worker.ttl_s is None]
-        return json.dumps(msgspec.to_builtins(_File(FORMAT_VERSION, kept)), indent=1).encode()
+        # In C: with NAMES_MAX names the json of Python would hold up the loop for half a second at each registration.
+        return msgspec.json.format(msgspec.json.encode(_File(FORMAT_VERSION, kept)), indent=1)
 
 
 def check_url(url: str) -> None:
@@ -322,7 +332,7 @@ def _check(
         check_url(url)
     if jobs is not None:
         if isinstance(jobs, str) or not 1 <= len(jobs) <= JOBTYPES_MAX:
-            raise WorkerRefused(f"jobs must be a list of 1 to {JOBTYPES_MAX} names, or left out for any", field="jobs")
+            raise WorkerRefused(f"jobs must be a list of 1 to {JOBTYPES_MAX} names", field="jobs")
         for jobtype in jobs:
             _check_text("jobs", jobtype)
     _check_range("max_jobs", max_jobs, 1, JOBS_MAX)

@@ -107,6 +107,22 @@ def test_a_bad_field_is_named(field: str, value: Any) -> None:
     assert workers.list() == []
 
 
+def test_all_workers_together_name_so_many_jobtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.runner.workers.NAMES_MAX", 5)
+    workers = Workers(None, clock=ManualClock())
+    first = workers.register(name="a", jobs=["1", "2", "3"])
+    workers.register(name="any")
+    workers.register(name="b", jobs=["1", "2"])
+    with pytest.raises(WorkerRefused, match="at most 5 jobtypes, the others have 5 of them already") as caught:
+        workers.register(name="c", jobs=["1"])
+    assert caught.value.field == "jobs"
+    assert workers.register(name="a", jobs=["7", "8", "9"], worker_id=first.id).jobs == ("7", "8", "9")
+    with pytest.raises(WorkerRefused, match="the others have 2"):
+        workers.register(name="a", jobs=["6", "7", "8", "9"], worker_id=first.id)
+    assert workers.unregister(first.id)
+    workers.register(name="c", jobs=["1"])
+
+
 def test_a_range_of_priorities_the_wrong_way_round() -> None:
     with pytest.raises(WorkerRefused, match="priority_max must be a whole number from 5"):
         Workers(None, clock=ManualClock()).register(name="w", priority_min=5, priority_max=4)
