@@ -18,7 +18,7 @@ Send = Callable[[Any], Awaitable[None]]
 
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
-TARGET_LENGTH_MAX = 4_096  # path and query
+TARGET_LENGTH_MAX = 16_384  # path and query: a list's cursor has a place in each queue, 9 KB for 1,000
 LENGTH_DIGITS_MAX = 18  # of a Content-Length: more is no length, whatever the limit
 
 
