@@ -39,6 +39,8 @@ class Change(msgspec.Struct, frozen=True, gc=False):
     kind: ChangeKind
     digest: str = ""
     """Of the content, where the pusher chose the id: pushed again it is known again."""
+    life: str = ""
+    """Of the store, in which an edit or a retry was given its revision: the job was there."""
 
 
 class Job(msgspec.Struct, frozen=True, gc=False):

@@ -69,6 +69,8 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     not the one of the sequence."""
     homes: str = ""
     """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
+    life: str = ""
+    """Of the store, in which the job was there that this frame changes; empty for pushes. A frame has one such job."""
     copied: tuple[int, int] | None = None
     """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
     from. The others follow it by one, in both."""
@@ -163,7 +165,8 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
         homes = head.homes[first : indexes[-1] + 1]
         lane = Lane.CHANGES if changed else Lane.JOBS
         copied = first_at + first, position + first
-        yield lane, len(indexes), encode_jobs(Head(given[first], head.at, eligible, changes, homes, copied), jobs)
+        carried = Head(given[first], head.at, eligible, changes, homes, head.life, copied)
+        yield lane, len(indexes), encode_jobs(carried, jobs)
 
 
 def generations(body: bytes) -> dict[str, int]:
@@ -195,7 +198,7 @@ def _change(head: Head, index: int, job: PushedJob) -> Change | None:
         return None
     _, revision, generation, kind = head.changes[index]
     pushed = kind in (ChangeKind.NEW, ChangeKind.REPLACE)
-    return Change(revision, generation, kind, content_digest(job) if pushed else "")
+    return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
 
 
 def content_digest(job: PushedJob) -> str:

@@ -17,7 +17,7 @@ from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.job import ChangeKind, State
 from jqd.record import Head, Lane, PushedJob, encode_jobs
-from jqd.store import JobView
+from jqd.store import EditGiven, JobView
 
 
 class Kind(enum.Enum):
@@ -46,8 +46,9 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     if view.state not in ALLOWED[kind]:
         _refuse(view, kind)
     began_s = trio.current_time()
-    view, revision = await _reserve(parts, view, kind)
-    body = _frame(parts, view, kind, revision, fields)
+    view, given = await _reserve(parts, view, kind)
+    revision = given.revision
+    body = _frame(parts, view, kind, given, fields)
     position = parts.journal.write(Lane.CHANGES, 1, body)
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
@@ -65,7 +66,7 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     return after
 
 
-async def _reserve(parts: Parts, view: JobView, kind: Kind) -> tuple[JobView, int]:
+async def _reserve(parts: Parts, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
     """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
 
     Raises Problem 409 or 503; StoreUnsettled, StoreAway, StoreRefused.
@@ -73,9 +74,9 @@ async def _reserve(parts: Parts, view: JobView, kind: Kind) -> tuple[JobView, in
     deadline_s = trio.current_time() + parts.config.cancel_s
     while True:
         ask = partial(parts.store.reserve_edit, view.id, view.revision)
-        revision = await once_noted(parts, parts.where(view.id), ask)
-        if revision:
-            return view, revision
+        given = await once_noted(parts, parts.where(view.id), ask)
+        if given is not None:
+            return view, given
         if trio.current_time() >= deadline_s:
             detail = f"job {view.id} is being changed by somebody else; try again"
             raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
@@ -97,7 +98,7 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
     raise Problem(409, f"job {view.id} cannot be {kind.value}: it is {view.state.value}")
 
 
-def _frame(parts: Parts, view: JobView, kind: Kind, revision: int, fields: dict[str, Any]) -> bytes:
+def _frame(parts: Parts, view: JobView, kind: Kind, given: EditGiven, fields: dict[str, Any]) -> bytes:
     """The job once more, as a frame."""
     eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
     job = PushedJob(
@@ -113,11 +114,11 @@ def _frame(parts: Parts, view: JobView, kind: Kind, revision: int, fields: dict[
     if kind is not Kind.EDIT:
         eligible_at_ms = 0
     eligible_at_ms = fields.get("eligible_at_ms", eligible_at_ms)
-    anew = kind is Kind.RETRY
+    anew, revision = kind is Kind.RETRY, given.revision
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
     }
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
     first = parts.journal.ids.take(1).first
-    head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes)
+    head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
     return encode_jobs(head, _encoder.encode([job]))

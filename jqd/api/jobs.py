@@ -76,15 +76,17 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
     for _ in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not parts.control.settled(parts.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
-        if before.state.is_final:
+        if before.state.is_final and before.state is not State.CANCELLED:
             return before.state
+        # Also of one that is cancelled: a retry of it may be recorded and on its way.
+        unsure = State.WAITING if before.state is State.CANCELLED else before.state
         cancelled_to = await record_cancels(parts, [before])
         if cancelled_to is None:
-            return before.state
+            return unsure
         try:
             after = await parts.store.get_job(job_id)
         except StoreAway:
-            return before.state
+            return unsure
         if isinstance(after, OnItsWay) and after.held:
             return State.RUNNING  # its daemon came sooner than the job's journal
         if not isinstance(after, JobView):
@@ -103,7 +105,7 @@ async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> dic
     Of a job whose content may change by a push, under its pusher's id, the store does not tell the last word: a
     replacement may be acknowledged and on its way. All that was acknowledged before now is meant.
     """
-    moving = [job.id for job in found if isinstance(job, Coming) or job.name or job.generation]
+    moving = [job.id for job in found if isinstance(job, Coming) or _may_move(job)]
     up_to, sure = await _up_to_now(parts, moving)
     up_to = {job.id: up_to.get(job.id, 0) for job in found}
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
@@ -114,6 +116,10 @@ async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> dic
     applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
     return up_to if applied and parts.control.settled(where) and sure else None
+
+
+def _may_move(job: JobView) -> bool:
+    return bool(job.name or job.generation or job.state is State.CANCELLED)
 
 
 async def _up_to_now(parts: Parts, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:

@@ -8,6 +8,7 @@ from jqd.store.interface import EdgeStore, Store
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
+    EditGiven,
     JobView,
     Kept,
     Look,
@@ -36,6 +37,7 @@ __all__ = [
     "INTERNAL",
     "MISPLACED",
     "EdgeStore",
+    "EditGiven",
     "JobView",
     "Kept",
     "Look",

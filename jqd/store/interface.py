@@ -12,6 +12,7 @@ from typing import Protocol
 from jqd.job import Held, Job, Outcome, State, Wanted
 from jqd.record import Lane
 from jqd.store.shapes import (
+    EditGiven,
     JobView,
     Kept,
     Look,
@@ -83,10 +84,10 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def reserve_edit(self, job_id: str, revision: int) -> int:
-        """A number for a change that is made of the content of that revision; 0 when it is not the latest any more.
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
+        """A number for a change that is made of the content of that revision; None when it is not the latest any more.
 
-        0, too, while another change is about to come, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
+        None, too, while another change is about to come, at most `name_reserve_s`. Raises StoreChanged, StoreUnsettled.
         """
         ...
 

@@ -13,6 +13,7 @@ from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys, lane_field, last_field
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
+    EditGiven,
     NameGiven,
     NameJournaled,
     NameWanted,
@@ -134,11 +135,13 @@ class JobMethods:
         """See Store. All jobs of a partition are numbered alike."""
         return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
-    async def reserve_edit(self, job_id: str, revision: int) -> int:
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
         """See Store."""
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
-        return codec.whole(self._keys, "fence", answer)
+        given, life = codec.list_of(self._keys, "fence", answer)
+        edit = EditGiven(codec.whole(self._keys, "fence", given), codec.text(self._keys, "life", life))
+        return edit if edit.revision else None
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         """See Store."""
@@ -302,6 +305,7 @@ class JobMethods:
 
 def _change(job: Job, change: Change) -> tuple[object, ...]:
     return (
+        change.life,
         change.revision,
         change.generation,
         *(job.copied or ("", "")),

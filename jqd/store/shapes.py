@@ -131,6 +131,14 @@ class Verdict(enum.StrEnum):
     """Another content stands there, and must not be replaced."""
 
 
+class EditGiven(NamedTuple):
+    """A change of a job may be journaled."""
+
+    revision: int
+    life: str
+    """Of the store, in which the job was there: a missing job in that life has been deleted since."""
+
+
 class Standing(enum.IntEnum):
     """What is known of a job under a pusher's own id, when it is in a journal."""
 

@@ -17,6 +17,7 @@ from jqd.job import State
 from jqd.jobid import partition_of, partition_of_name
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
+    EditGiven,
     JobView,
     NameGiven,
     NameJournaled,
@@ -92,7 +93,7 @@ class Spread:
         """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.reserve_change(job_id))
 
-    async def reserve_edit(self, job_id: str, revision: int) -> int:
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
         """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.reserve_edit(job_id, revision))
 

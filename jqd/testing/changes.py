@@ -6,7 +6,7 @@ import msgspec
 
 from jqd.errors import StoreUnsettled
 from jqd.job import NIL, Change, Fate, Job, Outcome
-from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Suspects, Verdict
+from jqd.store import EditGiven, NameGiven, NameJournaled, NameWanted, Standing, Suspects, Verdict
 from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name, Tries
 
 
@@ -56,8 +56,11 @@ class FakeChanges(FakeMembers):
         if one.replaces and self._is_overtaken(one):
             return Standing.OVERTAKEN
         same = row is not None and (row.job_id, row.digest) == (one.job_id, one.digest)
+        if same and row is not None and row.revision == one.revision and not row.until_ms:
+            return Standing.STANDS  # it is applied already
         if row is None or row.revision <= one.revision or (same and row.until_ms):
             self._data.names[one.name] = Name(one.revision, one.job_id, 0, one.digest)
+            self._data.notes["n", one.name] = self._now_ms()
             return Standing.STANDS
         return Standing(row.job_id == one.job_id and not row.until_ms and (same or one.replaces))
 
@@ -65,6 +68,16 @@ class FakeChanges(FakeMembers):
         late = self._now_ms() - one.revision // 1000 > round(self._config.name_reserve_s * 1000)
         given, _ = self._data.awaited.get(one.job_id, (0, 0))
         return late and max(given, self._data.generations.get(one.job_id, (0, 0, False))[0]) > one.revision
+
+    def _give_up(self, name: str) -> None:
+        """A content that never came: the name is free, or stands for the older content again."""
+        row = self._data.names.get(name)
+        entry = self._data.entries.get(row.job_id) if row else None
+        if row is not None and entry is None:
+            del self._data.names[name]
+        elif row is not None and entry is not None and self._awaits_newer(entry):
+            revision, _, _ = self._data.generations.get(row.job_id, (0, 0, False))
+            self._data.names[name] = Name(revision, row.job_id, 0, "")
 
     def _awaits_newer(self, entry: Entry) -> bool:
         """Whether a later content was acknowledged under its name, and is on its way."""
@@ -78,7 +91,7 @@ class FakeChanges(FakeMembers):
         self._expect_life()
         return self._next_fence()
 
-    async def reserve_edit(self, job_id: str, revision: int) -> int:
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
         """See Store."""
         await self._answer()
         self._expect_settled()
@@ -87,10 +100,10 @@ class FakeChanges(FakeMembers):
         awaited, until_ms = self._data.awaited.get(job_id, (0, 0))
         about = awaited > present and until_ms > self._now_ms()
         if entry is None or present != revision or about or self._awaits_newer(entry):
-            return 0
+            return None
         given = self._next_fence()
         self._await_change(job_id, given)
-        return given
+        return EditGiven(given, self._data.life)
 
     def _await_change(self, job_id: str, revision: int) -> None:
         self._data.awaited[job_id] = revision, self._now_ms() + round(self._config.name_reserve_s * 1000)
@@ -116,7 +129,8 @@ class FakeChanges(FakeMembers):
     def _apply_change(self, job: Job, change: Change) -> None:
         entry = self._data.entries.get(job.id)
         revision, generation, _ = self._data.generations.get(job.id, (0, 0, False))
-        if entry is not None and revision >= change.revision:
+        if (revision >= change.revision) if entry is not None else self._is_over(change):
+            self._forget_awaited(job.id, change)
             return
         waits = True
         if job.name and not self._take_name(job, change):
@@ -132,8 +146,15 @@ class FakeChanges(FakeMembers):
         entry.job = msgspec.structs.replace(job, change=None, copied=None)
         self._data.entries[job.id] = entry
         self._data.generations[job.id] = change.revision, max(generation, change.generation), not waits
-        if self._data.awaited.get(job.id, (0, 0))[0] <= change.revision:
-            self._data.awaited.pop(job.id, None)
+        self._forget_awaited(job.id, change)
+
+    def _is_over(self, change: Change) -> bool:
+        """Whether a job that is not here was, in this life, and is deleted: then its change begins nothing anew."""
+        return bool(change.life) and change.life == self._data.life
+
+    def _forget_awaited(self, job_id: str, change: Change) -> None:
+        if self._data.awaited.get(job_id, (0, 0))[0] <= change.revision:
+            self._data.awaited.pop(job_id, None)
 
     def _take_name(self, job: Job, change: Change) -> bool:
         row = self._data.names.get(job.name)

@@ -322,9 +322,7 @@ class FakeStore(FakeLooks):
             elif letter == "c":
                 self._data.cancelled_to.pop(job_id, None)
             elif letter == "n":
-                row = self._data.names.get(job_id)
-                if row is not None and row.job_id not in self._data.entries:
-                    del self._data.names[job_id]
+                self._give_up(job_id)
             elif letter == "z":
                 self._data.late.pop(job_id, None)
             elif letter in "sd":

@@ -23,7 +23,7 @@ from jqd.loops.renew import Peer
 from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
 from jqd.runner.verdict import succeed_late
-from jqd.store import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.store import CALL_JOBS_MAX, EditGiven, JobView, OnItsWay, Page, StoreStats, TypeView
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"
@@ -138,8 +138,8 @@ class FakeStore:
         self.changes += 1
         return self.changes
 
-    async def reserve_edit(self, job_id: str, revision: int) -> int:
-        return await self.reserve_change(job_id)
+    async def reserve_edit(self, job_id: str, revision: int) -> EditGiven:
+        return EditGiven(await self.reserve_change(job_id), "life")
 
     async def resolve(self, name: str) -> str | None:
         await trio.lowlevel.checkpoint()

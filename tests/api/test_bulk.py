@@ -136,13 +136,12 @@ async def test_an_error_half_way_says_what_was_done(edge, monkeypatch, error):
         await edge.ended(Fate.FAILED)
     real, calls = edge.whole.reserve_edit, 0
 
-    async def fail(wanted: str, seen: int) -> int:
+    async def fail(wanted: str, seen: int) -> object:
         nonlocal calls
         calls += 1
         if calls > 5:
             raise error
-        revision: int = await real(wanted, seen)
-        return revision
+        return await real(wanted, seen)
 
     monkeypatch.setattr(edge.whole, "reserve_edit", fail)
     told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"}, accept=JSON)

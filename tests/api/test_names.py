@@ -234,7 +234,7 @@ async def test_a_replacement_is_not_acknowledged_when_an_edit_of_what_it_replace
     async def slow(position: int | None = None) -> None:
         monkeypatch.setattr(edge.journal, "wsync", wsync)
         edge.clock.advance(31)
-        assert await edge.whole.reserve_edit(job.id, job.revision) > 0
+        assert await edge.whole.reserve_edit(job.id, job.revision)
         await wsync(position)
 
     monkeypatch.setattr(edge.journal, "wsync", slow)
@@ -254,6 +254,20 @@ async def test_no_content_starts_that_was_acknowledged_before_a_204(edge):
     await edge.apply()
     assert await edge.claim() == []
     assert (await edge.call("GET", "/v1/jobs/order%2F17")).body["state"] == "cancelled"
+
+
+async def test_a_retry_that_was_recorded_does_not_start_after_a_204(edge):
+    job_id = await edge.push()
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    edge.cancels_first = True
+    edge.apply_fails = True
+    assert (await edge.call("POST", f"/v1/jobs/{job_id}/retry")).status == 503, "recorded, and on its way"
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+    edge.apply_fails = False
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 204
+    edge.cancels_first = False
+    await edge.apply()
+    assert await edge.claim() == []
 
 
 @pytest.mark.parametrize("end", [Fate.SUCCEEDED, Fate.FAILED, "cancelled"])

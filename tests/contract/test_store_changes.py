@@ -4,6 +4,7 @@ import itertools
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from jqd.errors import StoreChanged, StoreUnsettled
@@ -40,6 +41,13 @@ def changed(job: Job, revision: int, kind: ChangeKind, generation: int = 0, dige
     base = {name: getattr(job, name) for name in job.__struct_fields__} | fields
     anew = generation if kind is ChangeKind.EDIT else revision
     return Job(**base | {"change": Change(revision, anew, kind, digest)})
+
+
+async def edit_of(bench: StoreBench, job_id: str, seen: int) -> int:
+    """The number of a change made of that content, which must be the latest."""
+    given = await bench.store.reserve_edit(job_id, seen)
+    assert given is not None
+    return given.revision
 
 
 async def push_named(bench: StoreBench, digest: str = "d1", **fields: Any) -> Job:
@@ -236,15 +244,15 @@ async def test_a_change_says_nothing_of_the_jobs_before_it(store_bench: StoreBen
 
 async def test_a_change_is_made_of_the_latest_content_and_one_at_a_time(store_bench: StoreBench) -> None:
     job, store = await store_bench.push(), store_bench.store
-    assert await store.reserve_edit("no-such-job", 0) == 0
-    first = await store.reserve_edit(job.id, 0)
+    assert await store.reserve_edit("no-such-job", 0) is None
+    first = await edit_of(store_bench, job.id, 0)
     assert first > 0
-    assert await store.reserve_edit(job.id, 0) == 0, "somebody else changes it"
+    assert await store.reserve_edit(job.id, 0) is None, "somebody else changes it"
     await store_bench.add(changed(job, first, ChangeKind.EDIT))
-    assert await store.reserve_edit(job.id, 0) == 0, "it is another by now"
-    assert await store.reserve_edit(job.id, first) > first
+    assert await store.reserve_edit(job.id, 0) is None, "it is another by now"
+    assert await edit_of(store_bench, job.id, first) > first
     store_bench.clock.advance(TTL_MS / 1000 + 1)
-    assert await store.reserve_edit(job.id, first) > first, "that one never came"
+    assert await edit_of(store_bench, job.id, first) > first, "that one never came"
 
 
 @pytest.mark.parametrize("journaled", [False, True])
@@ -255,9 +263,9 @@ async def test_no_change_is_made_of_a_content_that_is_being_replaced(store_bench
     if journaled:
         await store.confirm_names([NameJournaled("mine", job.id, "d2", given.revision, replaces=True)])
         store_bench.clock.advance(TTL_MS / 1000 + 1)  # it was acknowledged: it will come
-    assert await store.reserve_edit(job.id, seen) == 0
+    assert await store.reserve_edit(job.id, seen) is None
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2"))
-    assert await store.reserve_edit(job.id, given.revision) > 0
+    assert await store.reserve_edit(job.id, given.revision)
 
 
 @pytest.mark.parametrize("applied", [False, True])
@@ -268,7 +276,7 @@ async def test_a_replacement_that_took_too_long_is_not_acknowledged_over_an_edit
     job, store = await push_named(store_bench), store_bench.store
     slow = await ask(store_bench, "X", "d2", replace=True)
     store_bench.clock.advance(TTL_MS / 1000 + 1)
-    edit = await store.reserve_edit(job.id, job.change.revision if job.change else 0)
+    edit = await edit_of(store_bench, job.id, job.change.revision if job.change else 0)
     assert edit > slow.revision
     if applied:
         await store_bench.add(changed(job, edit, ChangeKind.EDIT, priority=3))
@@ -349,13 +357,54 @@ async def test_what_was_acknowledged_under_a_name_and_is_on_its_way_is_the_last_
     # Nothing is deleted before it comes, least of all a cancel that is meant for it.
     await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
     assert await store_bench.store.delete_dead([job.id]) == []
-    store_bench.clock.advance(10_000_000)
+    store_bench.clock.advance(100_000)
     assert await store_bench.store.purge(100) == 0
     assert await store_bench.store.clean_ended(store_bench.clock.wall_ms(), 100) == 0
     await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d2", argument=b"\x02"))
     assert await store_bench.state(job) is State.CANCELLED
     assert await store_bench.claim(owner) == []
     assert await store_bench.store.delete_dead([job.id]) == [job.id]
+
+
+async def test_what_was_acknowledged_and_never_comes_is_given_up_some_day(store_bench: StoreBench) -> None:
+    """Its daemon's disk burnt: the job must not be on its way for ever."""
+    job = await push_named(store_bench)
+    held = await store_bench.claim_one(await store_bench.join())
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    given = await ask(store_bench, "X", "d2", replace=True)
+    await confirm(store_bench, job, "d2", given.revision, replaces=True)
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert await store_bench.state(job) is State.SUCCEEDED
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT, "it did not run"
+    store_bench.clock.advance(100_000)
+    assert await store_bench.store.purge(100) == 1
+    assert await store_bench.store.resolve("mine") is None
+
+
+@pytest.mark.parametrize("kind", [ChangeKind.EDIT, ChangeKind.RETRY])
+async def test_a_change_that_comes_when_its_job_is_deleted_begins_nothing_anew(
+    store_bench: StoreBench, kind: ChangeKind
+) -> None:
+    """It lay in a backlog while the job ended; only in a later life of the store it may come before its job."""
+    await store_bench.store.look(fresh=True)
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    view = await store_bench.view(job)
+    given = await store_bench.store.reserve_edit(job.id, view.revision)
+    assert given is not None
+    late = changed(job, given.revision, kind, view.generation)
+    assert late.change is not None
+    late = msgspec.structs.replace(late, change=msgspec.structs.replace(late.change, life=given.life))
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.FAILED))
+    assert await store_bench.store.delete_dead([job.id]) == [job.id]
+    await store_bench.add(late)
+    assert await store_bench.claim(owner) == []
+    store_bench.wipe()
+    store_bench.at = dict.fromkeys(store_bench.at, 0)
+    await store_bench.store.look(fresh=False)
+    await store_bench.add(late)
+    assert await store_bench.state(job) is State.WAITING
 
 
 async def test_endings_of_several_contents_meet_theirs_in_any_order(store_bench: StoreBench) -> None:

@@ -56,7 +56,9 @@ async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_gives_no
 ) -> None:
     """Nobody may claim before they are in: it would stay full, and stand still, for ever."""
     store, job = looked.store, await looked.push()
-    edit = await store.reserve_edit(job.id, 0)
+    given = await store.reserve_edit(job.id, 0)
+    assert given is not None
+    edit = given.revision
     with redis.Redis.from_url(own.url) as client:
         client.config_set("maxmemory", 1)
     for refused in (

@@ -14,7 +14,7 @@ local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
 local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 4, 2
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
 local history_max = number(ARGV[HISTORY], 'history_max')
 if has_early or change_count > 0 then

@@ -12,7 +12,7 @@ local now_ms = clock(ARGV[1])
 local ttl_ms = number(ARGV[3], 'ttl_ms')
 local FIRST, FIELDS = 4, 5
 
-expect('names', 'life', 'generation')
+expect('names', 'life', 'generation', 'tomb')
 expect_life(ARGV[2])
 if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
@@ -39,8 +39,11 @@ local function stands(name, id, digest, revision, replaces)
     return 2
   end
   local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
-  if not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
+  if named == id and until_ms == '0' and tonumber(later) == revision then
+    return 1  -- it is applied already
+  elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
     redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
+    redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
     return 1
   end
   return named == id and until_ms == '0' and (known == digest or replaces) and 1 or 0

@@ -43,10 +43,14 @@ local function drop_notes()
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
     local letter, id = note:sub(1, 1), note:sub(2)
     if letter == 'n' then
-      -- A name whose job never came: whoever took it died before his journal had it, or with his journal.
+      -- A name whose job never came: whoever took it died before his journal had it, or with his journal. Where an older
+      -- content of it is here, that is what the name stands for again.
       local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
-      if job_id and redis.call('HEXISTS', K.jobs, job_id) == 0 then
+      local row = job_id and redis.call('HGET', K.jobs, job_id)
+      if job_id and not row then
         redis.call('HDEL', K.names, id)
+      elseif job_id and awaits_newer(job_id, row) then
+        redis.call('HSET', K.names, id, digits(changed(job_id)) .. ' ' .. job_id .. ' 0 ')
       end
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1

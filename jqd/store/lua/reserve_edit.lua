@@ -4,7 +4,7 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen
--- Returns  revision; 0 when the job is another by now, or is just being changed
+-- Returns  revision and the life of the store that gave it; 0 when the job is another by now, or is just being changed
 -- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(1)
 --@include fail keys now order heads pages holder move early members life settled tries change
@@ -17,8 +17,8 @@ expect_life(identity)
 expect_settled(identity)
 local row = redis.call('HGET', K.jobs, id)
 if not row or changed(id) ~= seen or awaits_newer(id, row) or is_awaited(id, now_ms) then
-  return '0'
+  return {'0', ''}
 end
 local revision = next_fence(now_us)
 await_change(id, revision, now_ms + ttl_ms)
-return digits(revision)
+return {digits(revision), redis.call('HGET', K.life, 'id') or ''}

@@ -277,12 +277,27 @@ local function take_name(one, now_ms)
   return true
 end
 
+-- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing anew.
+-- Of an edit or a retry the journal tells in which life it was given its number: to a job that was here. In a later life it
+-- may come before its job is told again.
+local function is_over(one)
+  return one.life ~= '' and one.life == redis.call('HGET', K.life, 'id')
+end
+
+local function forget_awaited(one)
+  local awaited = redis.call('HGET', K.generation, 'e' .. one.id)
+  if awaited and (tonumber(awaited:match('^%d+')) or 0) <= one.revision then
+    redis.call('HDEL', K.generation, 'e' .. one.id)
+  end
+end
+
 -- Returns 1 when the job was not here before.
 local function apply_change(one, now_ms, history_max)
   local id = one.id
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
-  if row and revision >= one.revision or not row and one.was_here then
+  if row and revision >= one.revision or not row and (one.was_here or is_over(one)) then
+    forget_awaited(one)
     return 0
   end
   local waits = true
@@ -300,10 +315,7 @@ local function apply_change(one, now_ms, history_max)
   end
   generation = digits(math.max(generation, one.generation))
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (waits and '' or '!'))
-  local awaited = redis.call('HGET', K.generation, 'e' .. id)
-  if awaited and (tonumber(awaited:match('^%d+')) or 0) <= one.revision then
-    redis.call('HDEL', K.generation, 'e' .. id)
-  end
+  forget_awaited(one)
   has_changes = true
   return row and 0 or 1
 end
