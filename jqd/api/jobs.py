@@ -87,6 +87,8 @@ async def cancel(parts: Parts, job_id: str, *, named: bool = False) -> State:
             after = await parts.store.get_job(job_id)
         except StoreAway:
             return unsure
+        if not parts.control.settled(parts.where(job_id)):
+            return State.RUNNING  # it rolled back meanwhile: as above
         if isinstance(after, OnItsWay) and after.held:
             return State.RUNNING  # its daemon came sooner than the job's journal
         if not isinstance(after, JobView):

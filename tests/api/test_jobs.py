@@ -455,6 +455,21 @@ async def test_a_store_that_goes_while_it_is_asked(edge, autojump_clock):
     assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
 
 
+async def test_a_store_that_rolled_back_while_it_is_asked_promises_nothing(edge, monkeypatch):
+    """It knows no more that the job is in a hand, and ends it; its daemon goes on with it."""
+    job_id = edge.add(State.RUNNING)
+    real = edge.store.get_job
+
+    async def look(wanted: str) -> object:
+        if edge.journal.cancels():
+            edge.move(job_id, State.CANCELLED)
+            edge.control.calm = False
+        return await real(wanted)
+
+    monkeypatch.setattr(edge.store, "get_job", look)
+    assert (await edge.call("DELETE", f"/v1/jobs/{job_id}")).status == 202
+
+
 @pytest.mark.parametrize("named", [{"generation": 5}, {"name": "mine"}])
 async def test_a_cancel_is_meant_for_all_that_was_acknowledged_before_it(edge, named):
     """A job that was changed, or may be by a push: what the store shows of it need not be the last word."""
