@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +20,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT, daemon_url
 from jqd.config import Config, child_environment, environment, load, seconds, store_flags
 from jqd.daemon import serve as serve_daemon
-from jqd.errors import ConfigError
+from jqd.errors import ConfigError, JqdError
 from jqd.worker import load_app
 from jqd.worker import serve as serve_worker
 
@@ -145,9 +146,11 @@ async def worker(
         drain_s = seconds(drain)
     except ValueError:
         raise Usage(f"--drain {drain} is no duration; write 90, 30s or 5m") from None
+    with _importable(target):
+        app = load_app(target)  # looks in the current directory first
     with _bindable(bind):
         await serve_worker(
-            load_app(target),  # looks in the current directory first
+            app,
             bind=bind,
             daemons=daemon or [daemon_url()],
             concurrency=concurrency,
@@ -208,6 +211,23 @@ def _usable(data_dir: Path) -> Iterator[None]:
             f"the data directory {data_dir} cannot be made: {error.strerror}; choose another with --data-dir"
         ) from error
     yield
+
+
+@contextmanager
+def _importable(target: str) -> Iterator[None]:
+    """Tell what a worker's module raises from its own first line on: the calls above it are ours, and long."""
+    try:
+        yield
+    except JqdError:
+        raise
+    except Exception as error:  # whatever a module may raise while it is imported
+        told = traceback.TracebackException.from_exception(error)
+        ours = max((number for number, frame in enumerate(told.stack) if frame.name == load_app.__name__), default=-1)
+        theirs = [frame for frame in told.stack[ours + 1 :] if "importlib" not in frame.filename]
+        told.stack = traceback.StackSummary.from_list(theirs)
+        print("".join(told.format()), end="", file=sys.stderr)
+        module = target.partition(":")[0]
+        raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
 
 
 @contextmanager

@@ -34,8 +34,9 @@ def load_app(target: str) -> App:
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise  # the module is there; something it imports is not
+        hint = f"; did you mean {_dotted(module_name)!r}?" if module_name.endswith(".py") else ";"
         raise AppNotFound(
-            f"there is no module {error.name!r}; looked in {here} and the installed packages. "
+            f"there is no module {error.name!r}{hint} looked in {here} and the installed packages. "
             "Run the worker from the folder that holds the module, or install it"
         ) from None
     found: object = module

@@ -3,6 +3,7 @@
 import os
 import select
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,28 @@ def test_a_worker_is_told_what_flags_and_environment_say(monkeypatch: pytest.Mon
     assert told["daemons"] == ["http://a:1", "http://b:2"]
     assert (told["priority_min"], told["priority_max"], told["drain_s"]) == (-3, 9, 120)
     assert (told["concurrency"], told["name"]) == (3, "n")
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("import jqd.worker\napp = jqd.worker.App()\n@app.job\ndef f(): ...", "TypeError: write @app.job() with"),
+    ],
+)
+def test_a_module_that_does_not_import_is_told_from_its_own_line_on(
+    text: str, last: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "brokenhere.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    assert run(["worker", "brokenhere"]) == Exit.FAILED
+    told = capsys.readouterr().err
+    assert f'File "{tmp_path}/brokenhere.py", line' in told
+    assert last in told
+    assert told.endswith("jqd: the module of brokenhere cannot be imported; what is wrong with it stands above\n")
+    assert all(ours not in told for ours in ("cyclopts", "importlib", "trio", "jqd/cli"))
 
 
 def test_a_daemon_is_told_what_flags_environment_and_file_say(
