@@ -38,6 +38,7 @@ LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
+DATA_DIR = ".jqd"  # where a daemon keeps its data that was told nothing
 JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 
 
@@ -68,11 +69,14 @@ class Where:
         if self.data_dir is not None:
             # Said here and now it counts more than a configuration file. A copy may be the bare directory.
             places = [self.data_dir / "journal", *places]
-            if any(self.data_dir.glob("*.jqd")):
+            if any(self.data_dir.glob("[0-9]*.jqd")):  # segments; *.jqd would be .jqd too, the default's own name
                 places = [self.data_dir, *places]
         for place in places:
             if os.path.isdir(place):  # also says no where we may not look
                 return place.absolute()
+        inside = self.data_dir / DATA_DIR if self.data_dir is not None else None
+        if inside is not None and os.path.isdir(inside / "journal"):
+            raise Usage(f"there is no journal in {places[0]}; did you mean --data-dir {inside}?")
         raise Usage(f"there is no journal in {places[0]}; name the daemon's data directory with --data-dir")
 
 

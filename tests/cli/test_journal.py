@@ -321,12 +321,21 @@ def test_where_the_journal_is(data_dir: Path, tmp_path: Path, capsys: pytest.Cap
     ("words", "said"),
     [
         (["ls", "--data-dir", "nowhere"], "there is no journal in nowhere/journal"),
+        (["verify", "--data-dir", "project"], "no journal in project/journal; did you mean --data-dir project/.jqd?"),
         (["verify", "--config", "nowhere.toml"], "nowhere.toml cannot be read"),
         (["cat", "--since", "yesterday"], "--since yesterday is no date"),
         (["cat", "--until", "5x"], "--until 5x is no date"),
     ],
 )
-def test_words_that_mean_nothing(words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_words_that_mean_nothing(
+    words: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("project/.jqd/journal").mkdir(parents=True)
     assert run(["journal", *words]) == Exit.USAGE
     assert said in capsys.readouterr().err
 
