@@ -37,6 +37,7 @@ app.command(jobs.status)
 for command in (manage.jobs, manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
     app.command(command)
 app.command(manage.types)
+app.command(manage.workers)
 app.command(manage.daemons)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
 journal.command("jqd.cli.journal:ls", help="List the segments.")

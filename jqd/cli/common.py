@@ -45,6 +45,15 @@ def duration(text: str | None, flag: str) -> float | None:
     return float(match[1]) * DURATION_S[match[2]]
 
 
+def age(text: str, flag: str) -> float:
+    """A duration with its unit. Raises Usage: what deletes jobs does not guess whether 7 was meant as days."""
+    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+        raise Usage(f"{flag} {text} has no unit: {text}d is days, {text}h hours, {text}m minutes, {text}s seconds")
+    seconds = duration(text, flag)
+    assert seconds is not None, "a duration that is given has a meaning"
+    return seconds
+
+
 def checked_id(job_id: str) -> str:
     """The id, if it is one. Raises Usage."""
     if not job_id:

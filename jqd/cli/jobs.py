@@ -13,11 +13,12 @@ from jqd.cli.argument import argument as read_argument
 from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
-from jqd.cli.render import Output, show
+from jqd.cli.render import Output, plain, show
 from jqd.client import Client, JobInfo, TimedOut
 from jqd.errors import JqdError
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
+SILENT_S = 5.0  # so long it says nothing; a job that nobody takes would else look like a command that hangs
 
 
 def push(
@@ -29,12 +30,13 @@ def push(
     text: Annotated[bool, Parameter(negative="")] = False,
     priority: int | None = None,
     run_at: str | None = None,
-    in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
+    in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     max_retry: int | None = None,
     timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     wait: Annotated[bool, Parameter(negative="")] = False,
     common: Common | None = None,
 ) -> int:
@@ -65,7 +67,9 @@ def push(
     timeout
         Time one attempt may take: 90, 30s, 5m, 2h.
     keep_result
-        Keep what the worker returns.
+        Keep what the worker returns for an hour; --wait does so by itself.
+    tag
+        A word to find it by, as `jobs --tag` does; may be given several times.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     """
@@ -82,6 +86,7 @@ def push(
         "replace": replace,
         "max_retry": max_retry,
         "timeout": duration(timeout, "--timeout"),
+        "tags": tag,
         "keep_result": keep_result if keep_result is not None else (True if wait else None),
     }
     options = {key: value for key, value in options.items() if value is not None}
@@ -94,7 +99,7 @@ def push(
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
         with _known([job_id]):
-            info = client.get(job_id, wait=WAIT_S)
+            info = _waited(client, job_id)
     show(info, common.output)
     return _ended(info)
 
@@ -151,6 +156,26 @@ def _ended(info: JobInfo) -> Exit:
     if not info.ended:
         raise TimedOut(f"job {info.job_id} is still {info.state}; look again with: jqd get", pending=[info.job_id])
     return Exit.DONE if info.succeeded else Exit.FAILED
+
+
+def _waited(client: Client, job_id: str) -> JobInfo:
+    """The job when it has ended, or when the wait is over; in between it is said what is waited for."""
+    info = client.get(job_id, wait=SILENT_S)
+    if info.ended:
+        return info
+    print(f"jqd: job {job_id} is {_stands(info)}. Ctrl-C ends the wait; the job stays", file=sys.stderr)
+    return client.get(job_id, wait=WAIT_S - SILENT_S)
+
+
+def _stands(info: JobInfo) -> str:
+    """How a job stands that was waited for, and what it needs."""
+    match info.state:
+        case "waiting":
+            who = f"`jqd workers` lists who takes {info.name!r}" if info.name else "`jqd status` tells why"
+            return f"waiting, not begun by any worker; {who}"
+        case "scheduled" | "retrying" if info.eligible_at is not None:
+            return f"{info.state}, and comes at {plain(info.eligible_at)}"
+    return str(info.state)
 
 
 def _run_at(text: str | None) -> str | float | None:

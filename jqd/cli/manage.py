@@ -1,17 +1,19 @@
 """Commands that look over many jobs and change what becomes of them."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd.cli.common import Common, checked_id, duration
+from jqd.cli.common import Common, age, checked_id
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.render import show
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
+ENDED = ("succeeded", "failed", "cancelled")
 
 Flag = Annotated[bool, Parameter(negative="")]
 
@@ -42,6 +44,7 @@ def jobs(
         raise Usage(f"--limit {limit}: list one job or more")
     with common.client() as client:
         found = list(client.jobs(state=state, name=name, tag=tag, limit=limit))
+    _say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
     if common.output == "table":
         for info in found:
             when = info.finished_at or info.started_at or info.eligible_at or info.created_at
@@ -81,6 +84,10 @@ def cancel(
     """
     common = common or Common()
     _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
+    if all_ and not (state or name or tag):
+        raise Usage("all of which? Give --state, --name or --tag")
+    if state in ENDED:
+        raise Usage(f"--state {state}: it has ended, and only jobs that have not are cancelled")
     with common.client() as client:
         if all_:
             return _told(client.cancel_many(state=state, name=name, tag=tag, dry_run=dry_run), common)
@@ -116,6 +123,8 @@ def retry(
     """
     common = common or Common()
     _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
+    if state not in (None, "failed", "cancelled"):
+        raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
     with common.client() as client:
         if all_:
             given = {"state": state or "failed", "name": name, "tag": tag}
@@ -157,32 +166,44 @@ def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) ->
     Parameters
     ----------
     older
-        30s, 5m, 2h, 7d.
+        30s, 5m, 2h or 7d, always with the unit.
     dry_run
         Only count them.
     """
     common = common or Common()
-    age_s = duration(older, "--older")
-    assert age_s is not None, "a duration that is given has a meaning"
+    old = timedelta(seconds=age(older, "--older"))
     with common.client() as client:
-        return _told(client.clean(timedelta(seconds=age_s), dry_run=dry_run), common)
+        return _told(client.clean(old, dry_run=dry_run), common)
 
 
 def types(*, common: Common | None = None) -> int:
     """List the jobtypes that have jobs waiting or running."""
-    return _rows(common or Common(), lambda client: client.types())
+    return _rows(common or Common(), lambda client: client.types(), "no job waits or runs")
+
+
+def workers(*, common: Common | None = None) -> int:
+    """List the workers that are registered at this daemon, and the jobtypes they run."""
+    none = "no worker is registered at this daemon; start one with `jqd worker`"
+    return _rows(common or Common(), lambda client: client.workers(), none)
 
 
 def daemons(*, common: Common | None = None) -> int:
     """List the daemons that share one store."""
-    return _rows(common or Common(), lambda client: client.daemons())
+    return _rows(common or Common(), lambda client: client.daemons(), "no daemon has been heard of yet")
 
 
-def _rows(common: Common, ask: Callable[[Client], list[dict[str, Any]]]) -> int:
+def _rows(common: Common, ask: Callable[[Client], list[dict[str, Any]]], none: str) -> int:
     with common.client() as client:
         rows = ask(client)
+    _say_if_none(rows, none, common)
     show(rows, common.output)
     return Exit.DONE
+
+
+def _say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
+    """Nothing at all looks like a command that did not work."""
+    if not rows and common.output == "table":
+        print(f"jqd: {none}", file=sys.stderr)
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, **given: Any) -> None:

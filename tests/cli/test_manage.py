@@ -156,6 +156,45 @@ def test_several_are_cancelled(script: Script, capsys: pytest.CaptureFixture[str
     assert json.loads(out(capsys)) == {"job_id": "c", "cancel": "too late"}
 
 
+@pytest.mark.parametrize(
+    ("words", "path", "told"),
+    [
+        (["jobs", "--name", "mial"], "jobs", "no job is of that kind"),
+        (["types"], "types", "no job waits or runs"),
+        (["workers"], "workers", "no worker is registered"),
+    ],
+)
+def test_an_empty_list_says_so_to_people(
+    words: list[str], path: str, told: str, script: Script, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script.on("GET", f"/v1/{path}", 200, {path: [], "cursor": ""})
+    assert run(words) == run([*words, "-o", "jsonl"]) == 0
+    said = capsys.readouterr()
+    assert (said.out, said.err.count(told)) == ("", 1)
+
+
+def test_workers_are_listed_with_what_they_run(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"worker_id": "8f14", "name": "mailer", "url": "http://127.0.0.1:8000/", "jobs": ["mail"], "max_jobs": 8}
+    script.on("GET", "/v1/workers", 200, {"workers": [row]})
+    assert run(["workers", "-o", "json"]) == 0
+    assert json.loads(out(capsys)) == [row]
+
+
+def test_whoever_waits_hears_what_for(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.cli.jobs.SILENT_S", 0)
+    script.on("POST", "/v1/jobs", 201, {"job_id": "a", "ack": "fsync"})
+    for more in ({"state": "waiting"}, {"state": "succeeded"}):
+        script.on("GET", "/v1/jobs/a", 200, {**JOB, "job_id": "a", "message": None, **more})
+    assert run(["push", "mail", "--tag", "red", "--tag", "blue", "--delay", "1s", "--wait", "-o", "json"]) == 0
+    (pushed, *_) = script.asked
+    assert (pushed[2]["tags"], pushed[2]["delay"]) == (["red", "blue"], 1.0)
+    told = capsys.readouterr()
+    assert json.loads(told.out)["state"] == "succeeded"
+    assert "job a is waiting, not begun by any worker; `jqd workers` lists who takes 'mail'" in told.err
+
+
 # ------------------------------------------------------------ many at once
 
 
@@ -207,6 +246,10 @@ def test_what_is_old_is_cleaned_away(
         (["delete"], "which jobs?"),
         (["delete", ""], "empty"),
         (["clean", "--older", "soon"], "--older soon is no duration"),
+        (["clean", "--older", "7"], "--older 7 has no unit: 7d is days, 7h hours, 7m minutes, 7s seconds"),
+        (["cancel", "--all"], "all of which? Give --state, --name or --tag"),
+        (["cancel", "--all", "--state", "failed"], "--state failed: it has ended"),
+        (["retry", "--all", "--state", "waiting"], "--state waiting: only failed and cancelled"),
         (["jobs", "--limit", "0"], "--limit 0: list one job or more"),
     ],
 )
