@@ -17,6 +17,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from jqd import meant
 from jqd.api import ApiConfig
 from jqd.backoff import Backoff
 from jqd.doors import Guard, is_loopback
@@ -261,20 +262,23 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 def _unknown(setting: Setting) -> str:
     """What is wrong, where it stands, and what was probably meant, spelled as that place spells it."""
     given, known = ".".join(setting.path), list(_paths(Config))
-    if any(path.startswith(f"{given}.") for path in known):
-        meant = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"
-        return f"{setting.origin}: {given!r} {meant}"
+    elsewhere = meant.settings(given)
+    section = any(path.startswith(f"{given}.") for path in known)
+    if section and not elsewhere:
+        there_are = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"
+        return f"{setting.origin}: {given!r} {there_are}"
     # The same word in another section is likelier than a similar one in this.
-    same = [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
+    same = elsewhere or [path for path in known if path.rpartition(".")[2] == setting.path[-1]]
     close = same or difflib.get_close_matches(given, known, n=1) or _close_words(setting.path[-1], known)
     if not close:
-        section = given.rpartition(".")[0]
-        there = [path for path in known if path.rpartition(".")[0] == section] if section else []
+        above = given.rpartition(".")[0]
+        there = [path for path in known if path.rpartition(".")[0] == above] if above else []
         there = there or sorted({path.partition(".")[0] for path in known})
         return f"{setting.origin}: unknown setting {given!r}; there are {', '.join(there)}"
     from_environment = setting.origin.startswith(PREFIX)
     spelled = [PREFIX + path.upper().replace(".", "__") if from_environment else path for path in close]
-    return f"{setting.origin}: unknown setting {given!r}; did you mean {' or '.join(map(repr, spelled))}?"
+    what = f"{given!r} is a section" if section else f"unknown setting {given!r}"
+    return f"{setting.origin}: {what}; did you mean {' or '.join(map(repr, spelled))}?"
 
 
 def _fields(kind: Any) -> dict[str, Any]:

@@ -14,6 +14,10 @@ class Severity(enum.StrEnum):
     """It runs; somebody should know."""
 
 
+# The store cannot be used at all, whatever its operator accepts.
+UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
+
+
 class Finding(msgspec.Struct, frozen=True):
     """One of them, in words for whoever is to mend it."""
 
@@ -25,7 +29,13 @@ class Finding(msgspec.Struct, frozen=True):
     mend: str
 
     def __str__(self) -> str:
-        return f"{self.what}: {self.why}. To mend it: {self.mend}"
+        stop = "" if self.why.endswith((".", "?", "!")) else "."
+        return f"{self.what}: {self.why}{stop} To mend it: {self.mend}"
+
+    @property
+    def is_loss(self) -> bool:
+        """Whether the store can be used, at a loss. The others no acceptance opens."""
+        return self.code not in UNUSABLE
 
 
 def refusals(findings: list[Finding]) -> list[Finding]:

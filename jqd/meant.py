@@ -15,6 +15,17 @@ ELSEWHERE = {
     "keep_result": ("keep", "result", "store_result"),
 }
 
+SETTINGS_ELSEWHERE = {
+    "http.bind": ("port", "host", "listen", "address", "http.port", "http.host"),
+    "store.url": ("store", "redis", "redis_url", "valkey_url", "broker", "broker_url"),
+    "log.level": ("loglevel", "log_level", "verbosity"),
+}
+
+
+def settings(given: str) -> list[str]:
+    """The settings of the daemon that other programs call so."""
+    return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
+
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
     """`; did you mean …?` for a name that is none of `fields`, or which there are."""

@@ -3,6 +3,8 @@
 Every request is read whole first (intake.py). `answer` is free of ASGI, so that another listener can stand before it.
 """
 
+import difflib
+import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote
@@ -11,7 +13,7 @@ import trio
 from quart import Response as QuartResponse
 from quart import request as quart_request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException
+from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from jqd.api import acts, bulk, jobs, lightjq, listing, polls, status, workers
 from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
@@ -26,6 +28,8 @@ from jqd.log import get_logger
 Handler = Callable[..., Awaitable[Response]]
 HOT_PATH = "/v1/jobs"
 SLASH = "\ue000"  # of Unicode's private use: stands for one inside of an id while routes are matched
+TOLD_MAX = 100  # characters of a path that is told: enough to know it by
+_NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
 
 
@@ -69,6 +73,7 @@ ROUTES = [
     Route("DELETE", "/worker", lightjq.unregister, None),
     Route("POST", "/done", lightjq.done, None),
 ]
+PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
 QUERIES = {route.handler: route.query for route in ROUTES}
 
 
@@ -152,7 +157,7 @@ class Api:
 
     async def _http_error(self, error: HTTPException) -> QuartResponse:
         """What Quart itself refuses: no such path, a wrong method, a mistake of ours."""
-        problem = Problem(error.code or 500, error.description or "the request was refused")
+        problem = Problem(error.code or 500, _refused(error, _request()))
         if problem.status >= 500:
             problem = self._mistake(getattr(error, "original_exception", None) or error)
         response = _to_quart(_render(_request(), problem))
@@ -160,6 +165,21 @@ class Api:
             if name.lower() == "allow":
                 response.headers[name] = value
         return response
+
+
+def _refused(error: HTTPException, request: Request) -> str:
+    """What was asked for that there is not, and what there is."""
+    path = request.path if len(request.path) <= TOLD_MAX else f"{request.path[:TOLD_MAX]}…"
+    if isinstance(error, MethodNotAllowed):
+        taken = sorted({*(error.valid_methods or ())} - {"HEAD", "OPTIONS"})
+        return f"{request.method} is nothing that '{path}' takes; it takes {', '.join(taken)}"
+    if isinstance(error, NotFound):
+        close = difflib.get_close_matches(_ID.sub(r"\1{id}", request.path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7)
+        meant = (
+            f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
+        )
+        return f"there is no path '{path}'; {meant}"
+    return error.description or "the request was refused"
 
 
 def _segmented(scope: Any) -> str:

@@ -42,7 +42,8 @@ class Watch:
     def reason(self) -> str | None:
         """Why no new jobs are brought into the store, or None."""
         refused = [] if self._accept_loss else refusals(self._findings)
-        return "; ".join(["the store would lose jobs", *map(str, refused)]) if refused else None
+        what = "would lose jobs" if any(finding.is_loss for finding in refused) else "cannot be used"
+        return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
 
     @property
     def accepted(self) -> list[str]:
@@ -56,7 +57,9 @@ class Watch:
         except StoreAway as error:
             self._log.warning("watch.store_away", error=str(error))
         if self.reason is not None:
-            raise StoreUnsafe(f"{self.reason}. To run all the same: --i-accept-loss. `jqd doctor` tells more")
+            # Who is shut out, or looks for jobs where they are not, gets no further by accepting it.
+            accept = "To run all the same: --i-accept-loss. " if _acceptable(self._findings) else ""
+            raise StoreUnsafe(f"{self.reason}. {accept}`jqd doctor` tells more")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look until cancelled."""
@@ -99,6 +102,10 @@ class Watch:
     def _note(self, finding: Finding) -> None:
         note = self._log.error if finding.severity is Severity.REFUSE else self._log.warning
         note("watch.finding", code=finding.code, what=finding.what, why=finding.why, mend=finding.mend)
+
+
+def _acceptable(findings: list[Finding]) -> bool:
+    return all(finding.is_loss for finding in refusals(findings))
 
 
 def watch_over(settings: StoreConfig) -> Watch:

@@ -264,7 +264,9 @@ def _client(config: StoreConfig, connections: int, run_id: str, finder: Finder |
     """A client whose connections lead to the server with that run id, or to any."""
     finder = finder or finder_of(config.url, Keys(config.prefix, config.partition))
     if finder is None and not config.url.startswith(URL_SCHEMES):
-        raise ConfigError(f"store.url must begin with one of {', '.join((*URL_SCHEMES, *MORE_SCHEMES))}")
+        given = "" if "@" in config.url else f"{config.url!r} "  # who has a password in there does not want it told
+        hint = f"; did you mean 'redis://{config.url}'?" if given and "://" not in config.url else ""
+        raise ConfigError(f"store.url {given}must begin with one of {', '.join((*URL_SCHEMES, *MORE_SCHEMES))}{hint}")
 
     def greet(connection: Any) -> None:
         connection.on_connect()

@@ -127,7 +127,9 @@ def _shut_out(error: redis.RedisError) -> Finding:
             REFUSE,
             "the server does not let us in",
             f"it answers: {words}",
-            "put user and password into the URL, as in redis://user:password@host:6379/0",
+            "leave the password out of the URL, or give the server one (requirepass)"
+            if "without any password configured" in words
+            else "put user and password into the URL, as in redis://user:password@host:6379/0",
         )
     return Finding(
         "no_store",

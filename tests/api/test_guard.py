@@ -143,6 +143,23 @@ async def test_a_path_is_never_written_another_way():
         assert (told.status, told.headers.get("location")) == (404, None), path
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "status", "told"),
+    [
+        ("GET", "/", 404, "there is no path '/'; jobs are pushed with POST /v1/jobs"),
+        ("GET", "/v1/job", 404, "there is no path '/v1/job'; did you mean '/v1/jobs'?"),
+        ("GET", "/v1/v1/jobs", 404, "there is no path '/v1/v1/jobs'; did you mean '/v1/jobs'?"),
+        ("POST", "/v1/jobs/a%2Fb/run_now", 404, "did you mean '/v1/jobs/{id}/run-now'?"),
+        ("GET", f"/{'x' * 3_000}", 404, f"there is no path '/{'x' * 99}…'; jobs are pushed"),
+        ("PUT", "/v1/jobs", 405, "PUT is nothing that '/v1/jobs' takes; it takes GET, POST"),
+    ],
+)
+async def test_a_wrong_path_or_method_is_named_with_what_there_is(method, path, status, told):
+    answer = await Edge().call(method, path)
+    assert answer.status == answer.body["status"] == status
+    assert told in answer.body["detail"]
+
+
 @pytest.mark.parametrize("target", ["", "?x", "x", "http://[::1/livez", "*"])
 async def test_a_target_is_a_path(target):
     assert (await Edge().call("GET", target)).status == 400

@@ -89,6 +89,17 @@ async def test_a_daemon_does_not_start_on_a_store_that_loses_jobs(server: Server
     assert ODD.what not in str(refused.value)
 
 
+async def test_what_no_acceptance_opens_is_not_called_a_loss(server: Server) -> None:
+    server.findings = [
+        Finding("no_entry", Severity.REFUSE, "the server does not let us in", "it asks: who?", "say who")
+    ]
+    with pytest.raises(StoreUnsafe) as refused:
+        await Watch(server.examine, accept_loss=False).start()
+    told = str(refused.value)
+    assert told.startswith("the store cannot be used: the server does not let us in: it asks: who? To mend it: say who")
+    assert "--i-accept-loss" not in told
+
+
 async def test_a_store_that_is_away_does_not_keep_a_daemon_from_starting(server: Server) -> None:
     server.away = True
     with capture_logs() as logs:

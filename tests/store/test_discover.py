@@ -223,7 +223,9 @@ def test_a_plain_url_names_its_server(url: str) -> None:
         ("redis+sentinel://a:1", "must name the service"),
         ("redis+sentinel://a:1/jobs/x", "must name the service"),
         ("redis+cluster://a:1?socket_timeout=soon", "not understood"),
-        ("redis+ring://a:1", "must begin with one of"),
+        ("redis+ring://a:1", r"'redis\+ring://a:1' must begin with one of"),
+        ("localhost:6379", r"'localhost:6379' must .*; did you mean 'redis://localhost:6379'\?"),
+        ("me:hunter2@localhost", "^store.url must begin"),
     ],
 )
 async def test_a_wrong_url_is_refused_by_what_is_wrong(url: str, words: str) -> None:
