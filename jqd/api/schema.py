@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from itertools import islice
 
 from jqd.job import (
@@ -29,11 +30,23 @@ FAULTS_MAX = 4  # told of one job: enough to mend it, and 10,000 bad jobs still 
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 DETAIL_LENGTH_MAX = 300
 
+WORDS = {
+    "str": "text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+    "array": "an array",
+    "object": "a map",
+    "None": "null",
+}
+SECONDS = ("/delay", "/timeout", "/ttl")
+
 Fault = tuple[str, str]
 """JSON pointer into the job, and what is wrong there."""
 
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*?)`")
+_TYPES = re.compile(r"^Expected `([^`]*)`, got `([^`]*)`")
 _WHERE = re.compile(r" - at `\$(.*)`$")
 
 
@@ -78,7 +91,15 @@ def explain(error: str, fields: Sequence[str]) -> Fault:
         return f"/{missing.group(1)}", f"{missing.group(1)} is required"
     where = _WHERE.search(error)
     pointer = where.group(1).replace(".", "/").replace("[", "/").replace("]", "") if where else ""
-    return pointer[:QUOTE_LENGTH_MAX], _WHERE.sub("", error)[:DETAIL_LENGTH_MAX]
+    return pointer[:QUOTE_LENGTH_MAX], _TYPES.sub(partial(_typed, pointer), _WHERE.sub("", error))[:DETAIL_LENGTH_MAX]
+
+
+def _typed(pointer: str, types: re.Match[str]) -> str:
+    """The decoder's words for types are Python's; who pushes may have never seen any."""
+    wanted = [WORDS.get(word, word) for word in types[1].split(" | ") if word != "null"]
+    got = "a number with a decimal point" if types[2] == "float" else WORDS.get(types[2], types[2])
+    unit = " of seconds" if pointer in SECONDS else ""
+    return f"{' or '.join(wanted)}{unit} is wanted, not {got}"
 
 
 def eligible_at_ms(job: PushedJob, now_ms: int) -> int:
@@ -107,7 +128,8 @@ def instant_ms(told: str | float) -> int:
         # Compared first: what is no number, or has no end, has no milliseconds either.
         at_ms = round(told * 1000) if 0 <= told <= INSTANT_MS_MAX / 1000 else -1
     if not 0 <= at_ms <= INSTANT_MS_MAX:
-        raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC")
+        seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(told, str) and told > 0 else ""
+        raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC{seconds}")
     return at_ms
 
 

@@ -141,7 +141,7 @@ async def test_a_job_is_changed_by_its_own_id(edge):
     [
         ({"prioritty": 1}, "/prioritty", "did you mean 'priority'"),
         ({"priority": 2**40}, "/priority", "32-bit"),
-        ({"priority": "high"}, "/priority", "int"),
+        ({"priority": "high"}, "/priority", "whole number"),
         ({"run_at": "tomorrow"}, "/run_at", "no ISO 8601 date"),
         ({"run_at": "2030-01-01T00:00:00"}, "/run_at", "no time zone"),
         ({"delay": -1}, "/delay", "0 to"),

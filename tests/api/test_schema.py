@@ -127,6 +127,11 @@ def test_dates_are_resolved_once(fields, at_ms):
     assert eligible_at_ms(job(**fields), NOW_MS) == at_ms
 
 
+def test_milliseconds_are_told_from_seconds():
+    (found,) = faults(job(run_at=1_900_000_000_000), MIB)
+    assert found[1].endswith("Unix seconds are meant, not milliseconds")
+
+
 @pytest.mark.parametrize(
     ("told", "pointer", "part"),
     [
@@ -136,11 +141,15 @@ def test_dates_are_resolved_once(fields, at_ms):
         ({"name": "a", "a/b~c": 1}, "/a~1b~0c", "there are name, argument"),
         ({"name": "a", "then": {}}, "/then", "not supported yet"),
         ({}, "/name", "name is required"),
-        ({"name": 3}, "/name", "Expected `str`, got `int`"),
-        ({"name": "a", "tags": ["b", 3]}, "/tags/1", "Expected `str`"),
-        ({"name": "a", "priority": "high"}, "/priority", "Expected `int`"),
-        ({"name": "a", "priority": True}, "/priority", "Expected `int`"),
-        ([], "", "Expected `object`, got `array`"),
+        ({"name": 3}, "/name", "text is wanted, not a whole number"),
+        ({"name": "a", "tags": ["b", 3]}, "/tags/1", "text is wanted"),
+        ({"name": "a", "priority": "high"}, "/priority", "a whole number is wanted, not text"),
+        ({"name": "a", "priority": 1.0}, "/priority", "not a number with a decimal point"),
+        ({"name": "a", "priority": True}, "/priority", "a whole number is wanted, not true or false"),
+        ({"name": "a", "delay": "5m"}, "/delay", "a number of seconds is wanted, not text"),
+        ({"name": "a", "timeout": None}, "/timeout", "a number of seconds is wanted, not null"),
+        ({"name": "a", "run_at": []}, "/run_at", "a number or text is wanted, not an array"),
+        ([], "", "a map is wanted, not an array"),
         ({"name": "a", "x" * 100_000: 1}, "/" + "x" * 64, "there is no field"),
     ],
     ids=lambda part: str(part)[:40],
