@@ -121,6 +121,6 @@ def _date(at_ms: int) -> str | None:
     if not at_ms:
         return None
     try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     except (ValueError, OverflowError, OSError):
         return str(at_ms)

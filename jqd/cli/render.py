@@ -44,7 +44,7 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(item) for item in value]
         case datetime():
-            return value.isoformat(timespec="milliseconds")
+            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")  # as the daemon writes them
     return tagged.show(value)
 
 

@@ -36,6 +36,7 @@ STEP_S = 0.02  # between looks at a server that starts or stops
 WATCH_S = 0.1  # between looks whether it still lives
 SOCKET_PATH_MAX = 100  # bytes; AF_UNIX takes 107 on Linux, 103 elsewhere
 LOG_BYTES_MAX = 4 << 20  # the log starts anew above this; the old one is kept once
+FULL = ": its disk is full; make room, or choose another with --data-dir"
 RESTART = Backoff(first_s=0.1, factor=2.0, cap_s=5.0, jitter=0.0)  # one server at a time: nobody to spread from
 HEALTHY_S = 30.0  # having lived this long, the next death counts as the first
 
@@ -256,4 +257,7 @@ def _last_words(directory: Path) -> str:
         lines = path.read_text(errors="replace").splitlines()
     except OSError as error:
         return f"its log {path} cannot be read: {error}"
+    if not lines:  # what ends without a word could not write one
+        full = shutil.disk_usage(directory).free < LOG_BYTES_MAX
+        return f"its log {path} is empty" + (FULL if full else "")
     return f"its log {path} ends: {' | '.join(lines[-3:])}"

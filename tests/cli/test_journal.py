@@ -66,7 +66,7 @@ def test_segments_are_listed(data_dir: Path, capsys: pytest.CaptureFixture[str])
     assert (row["name"], row["first"], row["frames"], row["state"]) == (first.name, 0, 4, "closed")
     assert row["end"] == newest["first"] == row["bytes"] - HEAD_BYTES
     assert (newest["name"], newest["state"]) == (second.name, "open")
-    assert row["created"] == "2027-01-15T08:00:10.000+00:00"
+    assert row["created"] == "2027-01-15T08:00:10.000Z"
     assert row["journal"] == newest["journal"]
     assert run(["-o", "jsonl", "journal", "ls", "--data-dir", str(data_dir / "journal")]) == 0
     assert told(capsys) == listed["segments"]
@@ -126,7 +126,7 @@ def test_records_come_in_order_of_position(data_dir: Path, capsys: pytest.Captur
     positions = [record["position"] for record in records]
     assert positions == sorted(set(positions))
     assert [record["argument"] for record in records[:4]] == ["hello", {"$bytes": "/w=="}, None, {"a": 1}]
-    assert records[3]["eligible_at"] == "2027-01-15T08:01:00.000+00:00"
+    assert records[3]["eligible_at"] == "2027-01-15T08:01:00.000Z"
     assert [record["fate"] for record in records[4:6]] == ["succeeded", "retry"]
     assert records[6]["job_id"] == records[3]["job_id"]
 

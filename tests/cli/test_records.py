@@ -79,7 +79,7 @@ def test_a_record_says_all_there_is() -> None:
     assert json.loads(Record(118, Lane.JOBS, AT_MS, job).as_json()) == {
         "position": 118,
         "lane": "jobs",
-        "at": "2027-01-15T08:00:00.000+00:00",
+        "at": "2027-01-15T08:00:00.000Z",
         "job_id": "ID",
         "name": "mail",
         "argument": {"$map": [[1, {"$bytes": "eA=="}]]},
@@ -87,7 +87,7 @@ def test_a_record_says_all_there_is() -> None:
         "max_retry": 2,
         "timeout": 1.5,
         "keep_result": True,
-        "eligible_at": "2027-01-15T08:01:00.000+00:00",
+        "eligible_at": "2027-01-15T08:01:00.000Z",
         "chosen_id": "mine",
         "tags": ["a", "b"],
     }
@@ -95,7 +95,7 @@ def test_a_record_says_all_there_is() -> None:
     assert json.loads(Record(200, Lane.OUTCOMES, AT_MS, ended).as_json()) == {
         "position": 200,
         "lane": "outcomes",
-        "at": "2027-01-15T08:00:00.000+00:00",
+        "at": "2027-01-15T08:00:00.000Z",
         "job_id": "ID",
         "name": "t",
         "fate": "dead",
@@ -104,7 +104,7 @@ def test_a_record_says_all_there_is() -> None:
         "status": 200,
         "delay_ms": 0,
         "started_at": None,
-        "finished_at": "2027-01-15T08:00:00.000+00:00",
+        "finished_at": "2027-01-15T08:00:00.000Z",
         "worker": "",
         "reason": "",
         "error": "e",

@@ -35,11 +35,11 @@ def test_json_says_in_words_what_it_cannot_hold(capsys: pytest.CaptureFixture[st
         "odd": (1, {b"k": math.inf, 7: datetime(2030, 1, 31, tzinfo=UTC)}),
     }
     assert json.loads(shown(given_, "json", capsys), parse_constant=pytest.fail) == {
-        "at": "2030-01-31T00:00:00.000+00:00",
+        "at": "2030-01-31T00:00:00.000Z",
         "bytes": {"$bytes": "/w=="},
         "nan": {"$float": "nan"},
         "ext": {"$ext": [5, "AQ=="]},
-        "odd": [1, {"$map": [[{"$bytes": "aw=="}, {"$float": "inf"}], [7, "2030-01-31T00:00:00.000+00:00"]]}],
+        "odd": [1, {"$map": [[{"$bytes": "aw=="}, {"$float": "inf"}], [7, "2030-01-31T00:00:00.000Z"]]}],
     }
 
 
@@ -70,7 +70,7 @@ def test_a_table_shows_what_there_is(capsys: pytest.CaptureFixture[str]) -> None
         "priority    0",
         "attempts    0",
         "max_retry   0",
-        "created_at  2030-01-31T00:00:00.000+00:00",
+        "created_at  2030-01-31T00:00:00.000Z",
         'error       {"code": 5}',
         "message     Traceback (most recent call last):",
         "              File …",

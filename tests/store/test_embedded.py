@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -208,6 +209,16 @@ async def test_a_server_that_cannot_read_its_data_says_why(directory: Path) -> N
     with pytest.raises(StoreRefused, match=r"ended with code 1.*valkey\.log ends"):
         async with open_embedded(directory):
             raise AssertionError("it started on damaged data")
+
+
+def test_a_full_disk_leaves_no_words_and_is_told(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory.mkdir(exist_ok=True)
+    (directory / "valkey.log").touch()
+    assert embedded._last_words(directory).endswith("is empty")
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=4_096))
+    assert embedded._last_words(directory).endswith(
+        "is empty: its disk is full; make room, or choose another with --data-dir"
+    )
 
 
 async def test_without_the_package_the_way_to_it_is_told(directory: Path, monkeypatch) -> None:
