@@ -40,6 +40,9 @@ WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain func
 PATIENCE_S = 2.0  # that a job waits here: quick jobs never do, and behind slow ones other workers may be sooner
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
+SATURATED = (
+    "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
+)
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
 
@@ -305,9 +308,12 @@ class Service:
         pool = self._pool
         if pool is None or not batch.plain:
             return
+        before = pool.saturated
         for item in pool.overrun(batch):
             self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=pool.abandoned)
             batch.put(item, self._attempts.timed_out(item))
+        if pool.saturated and not before:
+            self._log.error("worker.saturated", stuck=pool.abandoned, next=SATURATED)
 
     def _hand_back(self, batch: Batch) -> None:
         """What has waited too long, or waits for a thread where none is left, goes back untried: others may be free."""

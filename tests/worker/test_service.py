@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import trio
 import trio.testing
+from structlog.testing import capture_logs
 
 from jqd.clock import ManualClock
 from jqd.worker import App, Service, ServiceConfig
@@ -288,7 +289,11 @@ async def test_a_function_past_its_timeout_is_reported_and_its_thread_replaced()
 async def test_past_the_bound_of_stuck_threads_batches_are_refused_and_the_rest_handed_back() -> None:
     app, gate = gated()
     service = Service(app, ServiceConfig(concurrency=2, abandoned_max=2))
-    exchange = await run_batch(service, *jobs("gate", 5, timeout=0.05))
+    with capture_logs() as lines:
+        exchange = await run_batch(service, *jobs("gate", 5, timeout=0.05))
+    (said,) = [line for line in lines if line["event"] == "worker.saturated"]
+    assert (said["log_level"], said["stuck"]) == ("error", 2)
+    assert "restart" in said["next"]
     how = sorted(outcome.get("reason", outcome["type"]) for outcome in exchange.body)
     assert how.count("timeout") >= 2
     assert set(how) <= {"timeout", "refused", "started"}, "what did not begin costs no attempt"
