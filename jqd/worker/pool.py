@@ -86,13 +86,18 @@ class Pool:
         return sum(now is not None and now[0].batch.gone for now in nows)
 
     def overrun(self, batch: Batch) -> list[Item]:
-        """Those items of `batch` that have just been given up: still running after their timeout."""
+        """Those items that have just been given up: still running after their timeout.
+
+        Of `batch`, and of those that are gone: nobody else looks for theirs, and they would keep their threads.
+        """
         now_s, late = self._clock.mono_s(), []
         for slot in list(self._slots):
             current = slot.now
-            if current is None or current[0].batch is not batch:
+            if current is None:
                 continue
             item, since_s = current
+            if item.batch is not batch and not item.batch.gone:
+                continue
             if not item.ended and now_s - since_s >= item.timeout_s:
                 late.append(item)
                 # It may be done by now and have taken another item: that one still runs to its end and counts,

@@ -311,7 +311,7 @@ class Service:
         before = pool.saturated
         for item in pool.overrun(batch):
             self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=pool.abandoned)
-            batch.put(item, self._attempts.timed_out(item))
+            item.batch.put(item, self._attempts.timed_out(item))
         if pool.saturated and not before:
             self._log.error("worker.saturated", stuck=pool.abandoned, next=SATURATED)
 

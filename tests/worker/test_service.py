@@ -286,6 +286,25 @@ async def test_a_function_past_its_timeout_is_reported_and_its_thread_replaced()
     service.close()
 
 
+async def test_a_function_past_its_timeout_whose_daemon_has_gone_keeps_no_thread() -> None:
+    app, gate = gated()
+    service = Service(app, ServiceConfig(concurrency=1, abandoned_max=2))
+    left = Exchange(service, packed(*jobs("gate", 1, timeout=0.05)))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(left.run)
+        await gate.wait_begun()
+        left.hang_up()
+    assert service.batches == 0
+    exchange = await run_batch(service, *jobs("echo", 1, timeout=2.0))
+    assert exchange.by_id["echo-0"]["type"] == "success", (
+        "or all that came would be handed back, as long as it is stuck"
+    )
+    assert (await Exchange(service, b"", method="GET").run()).body["abandoned"] == 1
+    gate.go.set()
+    await wait_recovered(service)
+    service.close()
+
+
 async def test_past_the_bound_of_stuck_threads_batches_are_refused_and_the_rest_handed_back() -> None:
     app, gate = gated()
     service = Service(app, ServiceConfig(concurrency=2, abandoned_max=2))
