@@ -112,7 +112,9 @@ class Attempts:
             body = codec.encode(Success(job_id, self._stamps.text(self._clock.wall_ms()), result))
         except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
             kind = type(result).__name__
-            message = f"the job ran, but its result of type {kind} cannot be encoded: {error}; return plain values"
+            message = (
+                f"the job ran, but its result of type {kind} cannot be encoded: {_said(error)}; return plain values"
+            )
             return self._failure(codec, job_id, message, error=_name(error), should_retry=False)
         if len(body) > RESULT_BYTES_MAX:
             message = (
@@ -123,17 +125,25 @@ class Attempts:
         return body
 
     def _raised(self, item: Item, error: BaseException) -> bytes:
+        try:
+            return self._meant(item, error)
+        except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at
+            message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
+            return self._failure(item.batch.codec, item.job_id, message, error=_name(error))
+
+    def _meant(self, item: Item, error: BaseException) -> bytes:
+        """What an exception says of its job."""
         codec, job_id = item.batch.codec, item.job_id
         if isinstance(error, Cancelled):
-            return self.cancelled(item, str(error))
+            return self.cancelled(item, _said(error))
         if item.cancelled:
             # It was told to stop and broke off in its own way: what it says of it is kept, and it is not tried again.
             return self.cancelled(item, _name(error))
         if isinstance(error, Retry):
-            return self._failure(codec, job_id, str(error), error="retry", retry_after=error.after)
+            return self._failure(codec, job_id, _said(error), error="retry", retry_after=error.after)
         if isinstance(error, Failed):
-            told = str(error) if error.error is None else error.error
-            return self._failure(codec, job_id, str(error), error=told, should_retry=False)
+            told = _said(error) if error.error is None else error.error
+            return self._failure(codec, job_id, _said(error), error=told, should_retry=False)
         own = error.__traceback__
         # The first frame is ours and says nothing to the reader.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
@@ -167,11 +177,15 @@ class Attempts:
 
 def _name(error: BaseException) -> str:
     """`ValueError: what it says`, as encodable text."""
-    try:
-        said = str(error)
-    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
-        said = "(its text cannot be read)"
+    said = _said(error)
     return _plain(f"{type(error).__name__}: {said}" if said else type(error).__name__)[:ERROR_CHARS_MAX]
+
+
+def _said(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+        return "(its text cannot be read)"
 
 
 def _plain(text: str) -> str:

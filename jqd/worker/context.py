@@ -39,6 +39,8 @@ class Retry(Exception):
     `after`: seconds until the next attempt; None leaves the wait to the daemon's back-off.
     """
 
+    after: float | None = None  # also of a class derived from this that does not call __init__
+
     def __init__(self, after: float | None = None, message: str = "") -> None:
         if after is not None and not 0 <= after < float("inf"):
             raise ValueError(f"Retry(after=...) takes seconds from now, 0 or more; got {after!r}")
@@ -58,6 +60,8 @@ class Failed(Exception):
 
     `error`: any MessagePack value for programs; None repeats the message.
     """
+
+    error: Any = None  # as above
 
     def __init__(self, message: str, error: Any = None) -> None:
         super().__init__(message)

@@ -18,6 +18,30 @@ class Odd(Exception):
         raise RuntimeError("no text")
 
 
+class Missing(Failed):
+    """Of a job's author, who does not call what he inherits from."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+
+class Busy(Retry):
+    def __init__(self, host: str) -> None:
+        self.host = host
+
+
+class OddFailed(Failed):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unreadable(Failed):
+    def __getattribute__(self, name: str) -> Any:
+        if name == "error":
+            raise RuntimeError("no error")
+        return super().__getattribute__(name)
+
+
 class Base(BaseException):
     """As asyncio's CancelledError and gevent's Timeout are."""
 
@@ -51,6 +75,14 @@ def ending(argument: Any) -> Any:
             raise Failed("y" * 100_000, error=bytes(ERROR_BYTES_MAX))
         case "failed with odd error":
             raise Failed("no such file", error=object())
+        case "missing":
+            raise Missing("/a")
+        case "busy":
+            raise Busy("printer")
+        case "odd failed":
+            raise OddFailed("no such file")
+        case "unreadable":
+            raise Unreadable("no such file")
         case "exit":
             sys.exit("leaving")
         case "interrupt":
@@ -262,3 +294,21 @@ async def test_a_timeout_that_is_none_becomes_the_default(timeout: float | None)
 
     await run_batch(app, {"job_id": "a", "name": "look", "timeout": timeout})
     assert 20 < deadlines[0] <= 30
+
+
+@both
+@pytest.mark.parametrize(
+    ("argument", "error", "retried"),
+    [
+        ("missing", "/a", False),
+        ("busy", "retry", True),
+        ("odd failed", "(its text cannot be read)", False),
+        ("unreadable", "Unreadable: no such file", True),
+    ],
+)
+async def test_what_an_author_derives_from_ours_ends_its_own_job_alone(
+    name: str, argument: str, error: str, retried: bool
+) -> None:
+    outcome = await end(name, argument)
+    assert (outcome["type"], outcome["reason"]) == ("failure", "other")
+    assert (outcome["error"], outcome["should_retry"]) == (error, retried)
