@@ -134,10 +134,9 @@ class Control:
         """
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
-            lane.name.lower(): {
-                "applied": _least(partition.lanes[lane].position for partition in self._partitions),
-                "end": self._journal.end,
-            }
+            lane.name.lower(): self._place(
+                lane, _least(partition.lanes[lane].position for partition in self._partitions)
+            )
             for lane in Lane
         }
         return {
@@ -158,10 +157,14 @@ class Control:
             "durability": partition.store.durability_rule,
             "held_up": partition.hold_up,
             "lanes": {
-                lane.name.lower(): {"applied": ingest.position, "end": self._journal.end}
-                for lane, ingest in partition.lanes.items()
+                lane.name.lower(): self._place(lane, ingest.position) for lane, ingest in partition.lanes.items()
             },
         }
+
+    def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
+        """Both are the same when nothing of the lane is on its way."""
+        applied = None if position is None else self._journal.reached(lane, position)
+        return {"applied": applied, "end": self._journal.end}
 
 
 def _least(positions: Iterable[int | None]) -> int | None:

@@ -3,9 +3,8 @@
     write ──▶ pending frames ──▶ one commit: write + sync ──▶ durable ──▶ read_reserve / read / rsync, per lane
 
 `write` is cheap and not durable; `wsync` returns once all that was written before it is on disk. One commit serves
-all who wait, and while it runs the next one gathers. Idea of the method names: seed miniq-queue.
-
-Readers are numbered from 0: each has a read point of its own in every lane.
+all who wait, and while it runs the next one gathers. Readers are numbered from 0, each with a read point of its own in
+every lane. Idea of the method names: seed miniq-queue.
 """
 
 import errno
@@ -163,8 +162,7 @@ class Journal:
     @property
     def start(self) -> int:
         """The oldest position that is still here."""
-        segments = self._commits.segments
-        return segments[0].first if segments else self.end
+        return next((segment.first for segment in self._commits.segments), self.end)
 
     @property
     def retired(self) -> int:
@@ -186,8 +184,7 @@ class Journal:
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def _cursor(self, lane: Lane, reader: int) -> Cursor:
-        cursor = self._cursors.get((lane, reader))
-        if cursor is None:
+        if (cursor := self._cursors.get((lane, reader))) is None:
             cursor = self._cursors[lane, reader] = Cursor(lane, self.oldest(lane), reader)
             self._readers[lane, reader] = Reader(self._files)
             self._read_limiter.total_tokens += 1
@@ -291,6 +288,10 @@ class Journal:
             if segment.first <= position < segment.end:
                 return f"{segment.path.name}, byte {HEAD_BYTES + position - segment.first} (position {position})"
         return f"position {position}"
+
+    def reached(self, lane: Lane, position: int) -> int:
+        """`position`, or the end when nothing of the lane follows it."""
+        return self.end if position >= self._commits.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
         """Whether something durable of the lane is not rsync'd yet."""

@@ -34,6 +34,9 @@ async def test_lanes_are_read_apart() -> None:
         assert journal.read_reserve(Lane.CANCELS, 1) is None
         assert await read_lane(journal) == [b"job", b"job 2"]
         assert journal.read_point(Lane.CANCELS) == journal.end
+        middle = journal.written - 44 - len(b"job 2")
+        assert journal.reached(Lane.OUTCOMES, middle) == journal.end, "the rest is jobs"
+        assert journal.reached(Lane.JOBS, middle) == middle
 
 
 async def test_a_lane_with_nothing_new_walks_over_nothing() -> None:
