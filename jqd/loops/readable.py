@@ -15,9 +15,7 @@ from jqd.errors import JournalDamaged, JournalVersion
 from jqd.journal import Journal, Slice
 from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 
-JOBS_S = (
-    2.0  # a backlog of jobs is looked at for so long, some 200,000; no job stops others, and what is met later is told
-)
+JOBS_S = 0.5  # of a backlog of jobs, some 50,000: none of them stops others, what is met later is told, and all wait
 DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.CANCELS: decode_cancels,
     Lane.OUTCOMES: decode_outcomes,
