@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,8 @@ from pathlib import Path
 from typing import Self
 
 import httpx2
+
+from jqd.client import Client, JobInfo
 
 START_S = 30.0  # a loaded two-core machine starts a daemon and its store well within this
 ROOT = Path(__file__).parents[2]
@@ -94,6 +97,15 @@ class Daemon(Process):
     def get(self, path: str) -> httpx2.Response:
         """A plain GET, JSON."""
         return httpx2.get(self.url + path, headers={"accept": "application/json"}, timeout=10)
+
+
+def ingested(client: Client, job_id: str) -> JobInfo:
+    """The job, once it is in the store: before that nothing is told but that it waits, and its ack may be quicker."""
+    deadline_s = time.monotonic() + START_S
+    while not (info := client.get(job_id)).name:
+        assert time.monotonic() < deadline_s, f"job {job_id} is not in the store after {START_S:g} s"
+        time.sleep(0.01)
+    return info
 
 
 class Worker(Process):

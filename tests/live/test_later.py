@@ -13,7 +13,7 @@ import msgpack
 import pytest
 
 from jqd.client import Client, Conflict
-from tests.live.harness import Daemon, Worker
+from tests.live.harness import Daemon, Worker, ingested
 
 WAIT_S = 30.0  # no answer comes near
 HOUR_S = 3_600
@@ -94,11 +94,11 @@ def test_a_worker_says_when_it_wants_a_job_again(shared_daemon: Daemon) -> None:
 def test_what_waits_is_changed_and_what_failed_is_tried_anew(tmp_path: Path, shared_daemon: Daemon) -> None:
     with Client(shared_daemon.url) as client:
         late = client.push("square", {"n": 2}, run_at="2099-01-31T08:00:00+09:00", keep_result=True, job_id="late/2")
-        info = client.get(late)
+        info = ingested(client, late)
         assert (info.job_id, info.state) == ("late/2", "scheduled")
         assert info.eligible_at is not None
         assert info.eligible_at.isoformat() == "2099-01-30T23:00:00+00:00"
-        delayed = client.get(client.push("square", {"n": 1}, delay=3_600))
+        delayed = ingested(client, client.push("square", {"n": 1}, delay=3_600))
         assert delayed.eligible_at is not None
         assert delayed.created_at is not None
         assert (delayed.eligible_at - delayed.created_at).total_seconds() == 3_600

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import Daemon, Worker, ingested, short_directory
 
 SECRET = "payload-nobody-may-log"
 
@@ -15,6 +15,7 @@ def test_batches_are_logged_with_counts_jobs_in_their_own_log_and_payloads_nowhe
         with Worker(tmp_path / "book", daemon.url) as worker, Client(daemon.url) as client:
             ids = client.push_many([{"name": "square", "argument": {"n": n, "s": SECRET}} for n in range(20)])
             cancelled = client.push("nobody", SECRET, delay=3600)
+            ingested(client, cancelled)
             client.cancel(cancelled)
             client.wait(ids, timeout=30)
             assert worker.stop() == 0
