@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jqd.clock import ManualClock
-from jqd.job import Fate, Held, Job, Outcome, State
+from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.jobid import IdSource, journal_number
 from jqd.record import Lane
 from jqd.store import JobView, Member, Owner, Store
@@ -29,6 +29,13 @@ def outcome(held: Held, fate: Fate, **fields: Any) -> Outcome:
         "generation": held.generation,
     }
     return Outcome(**common | fields)
+
+
+def changed(job: Job, revision: int, kind: ChangeKind, generation: int = 0, digest: str = "", **fields: Any) -> Job:
+    """That job with other content."""
+    base = {name: getattr(job, name) for name in job.__struct_fields__} | fields
+    anew = generation if kind is ChangeKind.EDIT else revision
+    return Job(**base | {"change": Change(revision, anew, kind, digest)})
 
 
 class StoreBench:
