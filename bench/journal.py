@@ -16,9 +16,9 @@ from pathlib import Path
 import trio
 
 from bench.result import Result
-from jqd.clock import SystemClock
 from jqd.journal import Journal, JournalConfig, OsFiles, open_journal
-from jqd.record import Lane
+from jqd.words.clock import SystemClock
+from jqd.words.record import Lane
 
 WRITERS = 64
 BODY = os.urandom(260)  # a 200-byte argument and its envelope

@@ -17,15 +17,15 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
-from jqd import meant
 from jqd.api import ApiConfig
-from jqd.backoff import Backoff
 from jqd.doors import Guard, is_loopback
-from jqd.errors import ConfigError
 from jqd.journal import JournalConfig
-from jqd.lease import LeaseConfig
 from jqd.runner import RunnerConfig
 from jqd.store import INTERNAL, StoreConfig
+from jqd.words import meant
+from jqd.words.backoff import Backoff
+from jqd.words.errors import ConfigError
+from jqd.words.lease import LeaseConfig
 
 PREFIX = "JQD_"
 DURATION_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}

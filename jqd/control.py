@@ -10,14 +10,14 @@ from typing import Any
 import trio
 
 from jqd import __version__
-from jqd.errors import StaleOwner, StoreAway
-from jqd.log import get_logger
 from jqd.loops.pace import Pace
 from jqd.loops.renew import Peer
 from jqd.partition import Partition, Shared
-from jqd.record import Lane, PushedJob
 from jqd.runner import Runners
 from jqd.store import Owner
+from jqd.words.errors import StaleOwner, StoreAway
+from jqd.words.log import get_logger
+from jqd.words.record import Lane, PushedJob
 
 
 class Control:

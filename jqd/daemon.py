@@ -20,15 +20,10 @@ from typing import Any
 import trio
 
 from jqd.api import Api, Parts
-from jqd.clock import Clock, SystemClock
 from jqd.config import Config
 from jqd.control import Control
-from jqd.descriptors import open_files_max, share_out
 from jqd.doors import DoorConfig, address_of, bind, serve_http, url_of
-from jqd.errors import JournalForked, JournalVersion, JqdError, StoreError
-from jqd.joblog import JobLog
 from jqd.journal import Journal, open_journal
-from jqd.log import get_logger
 from jqd.loops.alone import Alone
 from jqd.loops.board import Board
 from jqd.loops.endings import Endings
@@ -36,10 +31,15 @@ from jqd.loops.fork import hand_down
 from jqd.loops.retention import Retention
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
-from jqd.rates import Rates
 from jqd.runner import Gates, Reach, Runners, Workers, close_pool, make_pool
 from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
+from jqd.words.clock import Clock, SystemClock
+from jqd.words.descriptors import open_files_max, share_out
+from jqd.words.errors import JournalForked, JournalVersion, JqdError, StoreError
+from jqd.words.joblog import JobLog
+from jqd.words.log import get_logger
+from jqd.words.rates import Rates
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
 FLUSH_S = 2.0  # for the job log and the list of workers at the end: neither is a promise, and the process must end

@@ -14,14 +14,8 @@ from typing import Any
 import httpcore2
 import trio
 
-from jqd.clock import Clock
 from jqd.config import Config
-from jqd.errors import StoreError
-from jqd.job import Fate, Job, Outcome
-from jqd.jobid import partition_of
-from jqd.joblog import JobLog
 from jqd.journal import Journal
-from jqd.log import get_logger, logging_with
 from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
 from jqd.loops.board import Board
@@ -37,11 +31,17 @@ from jqd.loops.renew import Renew
 from jqd.loops.retention import Keeper
 from jqd.loops.settle import Settle
 from jqd.loops.watch import Watch
-from jqd.rates import Rates
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 from jqd.runner import Gates, Runner, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store
+from jqd.words.clock import Clock
+from jqd.words.errors import StoreError
+from jqd.words.job import Fate, Job, Outcome
+from jqd.words.jobid import partition_of
+from jqd.words.joblog import JobLog
+from jqd.words.log import get_logger, logging_with
+from jqd.words.rates import Rates
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead

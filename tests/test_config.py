@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.config import DURATION_S, Config, load, seconds, store_flags
-from jqd.errors import ConfigError
 from jqd.store import StoreConfig
+from jqd.words.errors import ConfigError
 
 
 def test_defaults_lie_in_the_data_directory() -> None:

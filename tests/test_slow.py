@@ -18,15 +18,15 @@ import trio
 from jqd.api.message import Request
 from jqd.api.push import push
 from jqd.api.workers import register
-from jqd.clock import SystemClock
 from jqd.config import Config, LogConfig
 from jqd.daemon import Daemon
 from jqd.journal import JournalConfig, open_journal
-from jqd.lease import LeaseConfig
 from jqd.runner import kept
 from jqd.store import Owner, Renewed, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.clock import SystemClock
+from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=0.3, renew_s=0.03, margin_s=0.1)
 MSGPACK = {"content-type": "application/msgpack"}

@@ -13,8 +13,8 @@ from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem, field_problem
 from jqd.api.schema import eligible_at_ms, explain, faults
 from jqd.api.show import Coming, job_body
-from jqd.record import Lane, PushedJob
 from jqd.store import JobView
+from jqd.words.record import Lane, PushedJob
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):

@@ -22,8 +22,8 @@ from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.push import push
 from jqd.doors import say_fault
-from jqd.errors import Foreign, JqdError
-from jqd.log import get_logger
+from jqd.words.errors import Foreign, JqdError
+from jqd.words.log import get_logger
 
 Handler = Callable[..., Awaitable[Response]]
 HOT_PATH = "/v1/jobs"

@@ -17,10 +17,10 @@ from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem, field_problem
 from jqd.api.schema import eligible_at_ms, explain, faults
 from jqd.api.show import Coming
-from jqd.errors import JqdError
-from jqd.job import Fate, State
-from jqd.record import PushedJob
 from jqd.store import JobView
+from jqd.words.errors import JqdError
+from jqd.words.job import Fate, State
+from jqd.words.record import PushedJob
 
 STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
 STEPS_MAX = 20  # in one request

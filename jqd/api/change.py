@@ -15,9 +15,9 @@ from msgspec import Raw
 from jqd.api.find import once_noted
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.job import ChangeKind, State
-from jqd.record import Head, Lane, PushedJob, encode_jobs
 from jqd.store import EditGiven, JobView
+from jqd.words.job import ChangeKind, State
+from jqd.words.record import Head, Lane, PushedJob, encode_jobs
 
 
 class Kind(enum.Enum):

@@ -9,11 +9,11 @@ import trio
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.show import Coming
-from jqd.errors import StoreAway, StoreUnsettled
-from jqd.job import NAME_LENGTH_MAX
-from jqd.jobid import IdParts, parse_id, partition_of_name
-from jqd.record import Lane
 from jqd.store import JobView, OnItsWay
+from jqd.words.errors import StoreAway, StoreUnsettled
+from jqd.words.job import NAME_LENGTH_MAX
+from jqd.words.jobid import IdParts, parse_id, partition_of_name
+from jqd.words.record import Lane
 
 NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this daemon knows, that it was told all
 NOTED_POLL_S = 0.02

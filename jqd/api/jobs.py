@@ -12,11 +12,11 @@ from jqd.api.parts import Parts
 from jqd.api.polls import wait_final
 from jqd.api.problems import Problem
 from jqd.api.show import Coming, job_body
-from jqd.errors import StoreAway
-from jqd.job import NIL, State
-from jqd.jobid import parse_id
-from jqd.record import Lane, cancel_of, encode_cancels
 from jqd.store import JobView, OnItsWay
+from jqd.words.errors import StoreAway
+from jqd.words.job import NIL, State
+from jqd.words.jobid import parse_id
+from jqd.words.record import Lane, cancel_of, encode_cancels
 
 CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
 

@@ -11,10 +11,10 @@ import trio
 from jqd.api.find import find
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
-from jqd.job import Exit, Outcome, State
-from jqd.record import Lane, encode_outcomes
 from jqd.runner import Report, says_again
 from jqd.store import JobView
+from jqd.words.job import Exit, Outcome, State
+from jqd.words.record import Lane, encode_outcomes
 
 
 async def take_late(parts: Parts, worker_id: str, job_id: str, report: Report) -> None:

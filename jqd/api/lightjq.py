@@ -20,10 +20,10 @@ from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
 from jqd.api.schema import explain
 from jqd.api.show import Coming
-from jqd.errors import StoreAway
-from jqd.job import NIL, State
 from jqd.runner import DoneAnswer, Report
 from jqd.store import JobView
+from jqd.words.errors import StoreAway
+from jqd.words.job import NIL, State
 
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")

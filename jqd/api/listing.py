@@ -6,7 +6,7 @@ from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem
 from jqd.api.show import iso, job_brief
-from jqd.job import State
+from jqd.words.job import State
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: the store looks at each of them

@@ -1,7 +1,7 @@
 """Requests and answers as plain data, and the two languages they are spoken in.
 
-MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/tagged.py has it. Integers are
-exact, whatever their size.
+MessagePack and JSON, by Content-Type and Accept. What JSON cannot say is written as jqd/words/tagged.py has it.
+Integers are exact, whatever their size.
 """
 
 import re
@@ -13,9 +13,9 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from jqd import tagged
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
+from jqd.words import tagged
 
 Language = Literal["msgpack", "json"]
 

@@ -12,12 +12,12 @@ from jqd.api.batch import Batch, Refusal
 from jqd.api.find import once_noted
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.errors import StoreError
-from jqd.job import ChangeKind
-from jqd.jobid import homes_of, partition_of_name
-from jqd.log import get_logger
-from jqd.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
 from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
+from jqd.words.errors import StoreError
+from jqd.words.job import ChangeKind
+from jqd.words.jobid import homes_of, partition_of_name
+from jqd.words.log import get_logger
+from jqd.words.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 

@@ -9,13 +9,13 @@ import trio
 
 from jqd.api.config import ApiConfig
 from jqd.api.taken import Taken
-from jqd.clock import Clock
 from jqd.doors import Guard
-from jqd.jobid import partition_of
 from jqd.journal import Journal
-from jqd.record import Lane, PushedJob
 from jqd.runner import Runners, Workers
 from jqd.store import EdgeStore
+from jqd.words.clock import Clock
+from jqd.words.jobid import partition_of
+from jqd.words.record import Lane, PushedJob
 
 
 class Peer(Protocol):

@@ -13,9 +13,9 @@ import trio
 from jqd.api.find import find
 from jqd.api.parts import Parts
 from jqd.api.show import Coming
-from jqd.errors import StoreAway, StoreRefused
-from jqd.record import Lane
 from jqd.store import JobView
+from jqd.words.errors import StoreAway, StoreRefused
+from jqd.words.record import Lane
 
 JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from jqd.errors import JournalRefused, JqdError, StoreAway, StoreRefused, WorkerRefused
+from jqd.words.errors import JournalRefused, JqdError, StoreAway, StoreRefused, WorkerRefused
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
 

@@ -14,9 +14,9 @@ from jqd.api.names import Changes, agree, confirm, has_names, refusals
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.api.schema import eligible_at_ms
-from jqd.errors import StoreError
-from jqd.jobid import IdRange, homes_of
-from jqd.record import Head, Lane, PushedJob, encode_jobs
+from jqd.words.errors import StoreError
+from jqd.words.jobid import IdRange, homes_of
+from jqd.words.record import Head, Lane, PushedJob, encode_jobs
 
 ACKS = ("fsync", "memory", "store")
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 
-from jqd.job import (
+from jqd.words.job import (
     INSTANT_MS_MAX,
     MAX_RETRY_MAX,
     NAME_LENGTH_MAX,
@@ -16,9 +16,9 @@ from jqd.job import (
     TAGS_MAX,
     TIMEOUT_S_MAX,
 )
-from jqd.jobid import parse_id
-from jqd.meant import suggestion
-from jqd.record import PushedJob
+from jqd.words.jobid import parse_id
+from jqd.words.meant import suggestion
+from jqd.words.record import PushedJob
 
 FIELDS = tuple(PushedJob.__struct_fields__)
 NOT_YET = {

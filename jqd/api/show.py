@@ -8,8 +8,8 @@ from msgspec import Raw
 
 from jqd.api.parts import Parts
 from jqd.api.schema import EPOCH
-from jqd.job import INSTANT_MS_MAX, NIL, Outcome, State
 from jqd.store import JobView
+from jqd.words.job import INSTANT_MS_MAX, NIL, Outcome, State
 
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 

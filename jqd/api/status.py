@@ -5,7 +5,7 @@ from typing import Any
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
-from jqd.errors import StoreAway, StoreRefused
+from jqd.words.errors import StoreAway, StoreRefused
 
 
 async def livez(parts: Parts, request: Request) -> Response:

@@ -9,8 +9,8 @@ from jqd.api.parts import Parts
 from jqd.api.problems import Problem, field_problem
 from jqd.api.schema import explain
 from jqd.api.show import iso
-from jqd.job import PRIORITY_MAX, PRIORITY_MIN
 from jqd.runner import Worker
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN
 
 ANY = "*"  # for `jobs`: every jobtype there is and will be
 

@@ -9,7 +9,7 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import jobs, manage
 from jqd.cli.exits import Exit, Usage, exit_of
-from jqd.errors import JqdError
+from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")

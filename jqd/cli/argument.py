@@ -12,8 +12,8 @@ from typing import Any, TextIO
 
 import msgspec
 
-from jqd import tagged
 from jqd.cli.exits import Usage
+from jqd.words import tagged
 
 STDIN = "-"
 # A script of one line that holds this much is a mistake: a daemon takes jobs of a megabyte.

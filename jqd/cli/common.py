@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_url
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 # Not config's: importing the daemon's configuration takes several times as long as a push.
 DURATION_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}

@@ -9,14 +9,14 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import Output, show
 from jqd.config import Config, load, store_flags
-from jqd.errors import ConfigError, StoreAway
-from jqd.finding import Finding, Severity, refusals
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
+from jqd.words import log
+from jqd.words.errors import ConfigError, StoreAway
+from jqd.words.finding import Finding, Severity, refusals
 
 NO_STORE = "no store is named, and the daemon's own does not run: only the disk was looked at"
 

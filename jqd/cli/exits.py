@@ -3,7 +3,7 @@
 import enum
 
 from jqd.client import NotFound, PartlyPushed, TimedOut, Unreachable
-from jqd.errors import ConfigError, JqdError
+from jqd.words.errors import ConfigError, JqdError
 
 
 class Exit(enum.IntEnum):

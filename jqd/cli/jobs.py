@@ -15,7 +15,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, plain, show
 from jqd.client import Client, JobInfo, TimedOut
-from jqd.errors import JqdError
+from jqd.words.errors import JqdError
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
 SILENT_S = 5.0  # so long it says nothing; a job that nobody takes would else look like a command that hangs

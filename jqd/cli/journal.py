@@ -17,22 +17,22 @@ from typing import Annotated, Literal
 import trio
 from cyclopts import Parameter
 
-from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.records import Record, line, records
 from jqd.cli.render import Output, show
 from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
-from jqd.clock import SystemClock
 from jqd.config import Config, load, seconds, store_flags
-from jqd.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
-from jqd.job import Job
 from jqd.journal import OsFiles
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
-from jqd.record import Lane
 from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
+from jqd.words import log
+from jqd.words.clock import SystemClock
+from jqd.words.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
+from jqd.words.job import Job
+from jqd.words.record import Lane
 
 LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
 

@@ -1,6 +1,6 @@
 """Records of a journal in words: a JSON line each, or the seed's `id|jobtype|payload`.
 
-What JSON cannot say is written as jqd/tagged.py has it.
+What JSON cannot say is written as jqd/words/tagged.py has it.
 """
 
 import json
@@ -12,10 +12,10 @@ import msgspec
 
 from jqd.cli.argument import value as meant
 from jqd.cli.exits import Usage
-from jqd.job import Job, Outcome
 from jqd.journal.inspect import Good
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
-from jqd.tagged import show_packed
+from jqd.words.job import Job, Outcome
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
+from jqd.words.tagged import show_packed
 
 DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.JOBS: decode_jobs,

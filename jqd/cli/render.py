@@ -1,6 +1,6 @@
 """How answers look: aligned lines for people, JSON or JSON lines for programs.
 
-What JSON cannot say is written as the daemon's own JSON has it (jqd/tagged.py).
+What JSON cannot say is written as the daemon's own JSON has it (jqd/words/tagged.py).
 """
 
 import json
@@ -13,7 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from jqd import tagged
+from jqd.words import tagged
 
 Output = Literal["table", "json", "jsonl"]
 

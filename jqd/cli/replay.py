@@ -19,15 +19,15 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 from msgspec import structs
 
-from jqd.backoff import Backoff
 from jqd.cli.records import DECODERS
-from jqd.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
-from jqd.job import Fate, Job, Outcome
-from jqd.jobid import partition_of
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, walk
-from jqd.record import Lane
 from jqd.store import EdgeStore, JobView, Store
+from jqd.words.backoff import Backoff
+from jqd.words.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
+from jqd.words.job import Fate, Job, Outcome
+from jqd.words.jobid import partition_of
+from jqd.words.record import Lane
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
 CALL_BYTES = 1 << 20

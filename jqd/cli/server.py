@@ -15,12 +15,12 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd import log
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT, daemon_url
 from jqd.config import Config, child_environment, environment, load, seconds, store_flags
 from jqd.daemon import serve as serve_daemon
-from jqd.errors import ConfigError, JqdError
+from jqd.words import log
+from jqd.words.errors import ConfigError, JqdError
 from jqd.worker import load_app
 from jqd.worker import serve as serve_worker
 

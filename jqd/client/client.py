@@ -31,7 +31,7 @@ from jqd.client.errors import (
 from jqd.client.http import Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map, listed_job
 from jqd.client.manage import Manage
-from jqd.clock import Clock, SystemClock
+from jqd.words.clock import Clock, SystemClock
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off

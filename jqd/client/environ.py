@@ -3,7 +3,7 @@
 import os
 
 from jqd.client.http import checked_url
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 URL_DEFAULT = "http://127.0.0.1:7420"
 URL_VARIABLE = "JQD_URL"

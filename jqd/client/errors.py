@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.errors import JqdError
+from jqd.words.errors import JqdError
 
 
 class ItemError(msgspec.Struct, frozen=True):

@@ -12,7 +12,6 @@ import httpx2
 import msgspec
 
 from jqd import __version__
-from jqd.backoff import Backoff
 from jqd.client.errors import (
     Conflict,
     Forbidden,
@@ -25,7 +24,8 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.errors import ConfigError
+from jqd.words.backoff import Backoff
+from jqd.words.errors import ConfigError
 
 MSGPACK = "application/msgpack"
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from jqd.meant import suggestion
+from jqd.words.meant import suggestion
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
 

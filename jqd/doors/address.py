@@ -2,7 +2,7 @@
 
 import socket
 
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 BACKLOG = 2_048  # connections the kernel holds for us while one loop turn is busy
 USER_TIMEOUT_MS = 20_000  # a peer that vanished is noticed after this, not after the kernel's quarter of an hour

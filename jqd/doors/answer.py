@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from email.utils import formatdate
 from http import HTTPStatus
 
-from jqd.clock import Clock, SystemClock
 from jqd.doors.head import Headers
+from jqd.words.clock import Clock, SystemClock
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 BODILESS = frozenset((204, 304))  # and all below 200: no body, and no word of its length

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from jqd.descriptors import INCOMING_MAX, open_files_max
+from jqd.words.descriptors import INCOMING_MAX, open_files_max
 
 OPEN_SHARE = 2  # one part in so many of the descriptors is for who connects, where nobody has divided them
 ADDRESS_SHARE = 0.75  # of all connections; a load balancer is one address, and so is everybody on loopback

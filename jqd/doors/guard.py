@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from jqd.errors import Foreign
+from jqd.words.errors import Foreign
 
 # What a page may send to another site without being asked first: none of them is a language of ours.
 FORM_TYPES = frozenset({"application/x-www-form-urlencoded", "multipart/form-data", "text/plain"})

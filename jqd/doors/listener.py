@@ -15,7 +15,7 @@ from jqd.doors.config import DoorConfig
 from jqd.doors.connection import App, Connection, House
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
-from jqd.log import get_logger
+from jqd.words.log import get_logger
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
 PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one

@@ -18,15 +18,15 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import JournalRefused
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES
 from jqd.journal.recover import Recovered
 from jqd.journal.segment import Segment
 from jqd.journal.writer import Pending, Start, Writer
-from jqd.log import get_logger
-from jqd.record import Lane
+from jqd.words.clock import Clock
+from jqd.words.errors import JournalRefused
+from jqd.words.log import get_logger
+from jqd.words.record import Lane
 
 STALLED_S = 10.0  # a commit takes milliseconds; a disk that is silent this long gets no new work
 VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within seconds, refusals come twice a second

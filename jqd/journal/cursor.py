@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from jqd.record import Lane
+from jqd.words.record import Lane
 
 
 @dataclass(slots=True)

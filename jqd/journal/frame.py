@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from jqd.errors import JournalVersion
-from jqd.record import Lane
+from jqd.words.errors import JournalVersion
+from jqd.words.record import Lane
 
 SEGMENT_MAGIC = b"jqd-log\n"
 VERSION = 1

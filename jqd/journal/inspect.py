@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.errors import JournalRefused, JournalVersion
 from jqd.journal.files import Files
 from jqd.journal.frame import (
     HEAD_BYTES,
@@ -27,6 +26,7 @@ from jqd.journal.frame import (
     unpack_head,
 )
 from jqd.journal.segment import DAMAGED, Frame, Gap, Walker, first_of, name_of
+from jqd.words.errors import JournalRefused, JournalVersion
 
 
 class Kind(enum.StrEnum):

@@ -16,9 +16,6 @@ from pathlib import Path
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import JournalDamaged, JournalRefused
-from jqd.jobid import IdSource, journal_number
 from jqd.journal.commit import Commits
 from jqd.journal.cursor import Cursor, Reservation, Slice
 from jqd.journal.files import Files
@@ -28,8 +25,11 @@ from jqd.journal.recover import Recovered
 from jqd.journal.retired import Retired, write_retired
 from jqd.journal.segment import Segment
 from jqd.journal.writer import FULL
-from jqd.log import get_logger
-from jqd.record import CARRIED, Lane
+from jqd.words.clock import Clock
+from jqd.words.errors import JournalDamaged, JournalRefused
+from jqd.words.jobid import IdSource, journal_number
+from jqd.words.log import get_logger
+from jqd.words.record import CARRIED, Lane
 
 MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import JournalLocked, JournalRefused
-from jqd.jobid import SALT_BITS
 from jqd.journal.commit import Commits
 from jqd.journal.files import Files, OsFiles
 from jqd.journal.journal import Journal, JournalConfig
 from jqd.journal.recover import Recovered, recover
 from jqd.journal.writer import FULL, Writer
+from jqd.words.clock import Clock
+from jqd.words.errors import JournalLocked, JournalRefused
+from jqd.words.jobid import SALT_BITS
 
 LOCK = "lock"
 

@@ -4,12 +4,12 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jqd.errors import JournalStuck, JournalVersion
 from jqd.journal.cursor import Reservation, Slice
 from jqd.journal.files import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
-from jqd.record import Lane
+from jqd.words.errors import JournalStuck, JournalVersion
+from jqd.words.record import Lane
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms, far below a reservation's timeout
 DAMAGED_MAX = 100  # places told of; a disk that is worse than that needs no longer list

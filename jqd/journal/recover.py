@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.errors import JournalDamaged
 from jqd.journal.files import Files
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
@@ -38,7 +37,8 @@ from jqd.journal.segment import (
     name_of,
     quarantine,
 )
-from jqd.log import get_logger
+from jqd.words.errors import JournalDamaged
+from jqd.words.log import get_logger
 
 COPY_BYTES = 1 << 20
 PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from jqd.errors import JournalDamaged, JournalRefused, JournalVersion
 from jqd.journal.files import Files
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
@@ -31,6 +30,7 @@ from jqd.journal.frame import (
 from jqd.journal.inspect import Good, Kind, Place, Seen, reading, snapshot, walk
 from jqd.journal.rescue import found_head
 from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN
+from jqd.words.errors import JournalDamaged, JournalRefused, JournalVersion
 
 LOCK = "lock"
 KEPT = ".kept"

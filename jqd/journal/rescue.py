@@ -11,11 +11,11 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from jqd.errors import JournalVersion
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, FRAME_MAGIC, TORN_KIND, SegmentHeader
 from jqd.journal.inspect import Seen, reading
 from jqd.journal.segment import WINDOW_BYTES, Frame, Walker
+from jqd.words.errors import JournalVersion
 
 VOTES_MAX = 1_000  # places that look like a frame; those of one segment agree, so a few would do
 CANDIDATES_MAX = 3  # each is tried on the whole segment

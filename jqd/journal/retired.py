@@ -13,9 +13,9 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.errors import JournalVersion
 from jqd.journal.files import Files
 from jqd.journal.segment import NEW
+from jqd.words.errors import JournalVersion
 
 RETIRED = "retired"
 

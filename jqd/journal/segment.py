@@ -18,8 +18,8 @@ from jqd.journal.frame import (
     plain_frames,
     unpack_frame_header,
 )
-from jqd.log import get_logger
-from jqd.record import Lane
+from jqd.words.log import get_logger
+from jqd.words.record import Lane
 
 WINDOW_BYTES = 256 << 10  # read ahead: a few hundred small frames in one call
 SUFFIX = ".jqd"

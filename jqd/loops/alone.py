@@ -5,8 +5,8 @@ take it: then it is taken in company, and a death with it is not laid to it. And
 get most of the time.
 """
 
-from jqd.clock import Clock
 from jqd.store import Suspects, WaitingType
+from jqd.words.clock import Clock
 
 EMPTYING_S = 10.0  # how long we take nothing new so that our hand may become empty: most work is done in that time
 AGAIN_S = 60.0  # after a wait in vain none for so long: waiting costs one part in seven of the time at most

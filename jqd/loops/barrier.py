@@ -24,7 +24,16 @@ from typing import Any
 
 import trio
 
-from jqd.errors import (
+from jqd.journal import Journal
+from jqd.loops.ingest import Ingest
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.loops.readable import expect_readable
+from jqd.loops.reap import Reap
+from jqd.loops.reconcile import reconcile
+from jqd.runner import Runner
+from jqd.store import Look, Owner, Store
+from jqd.words.errors import (
     JournalForked,
     JournalStuck,
     StaleOwner,
@@ -34,17 +43,8 @@ from jqd.errors import (
     StoreRefused,
     SysidTaken,
 )
-from jqd.journal import Journal
-from jqd.log import get_logger
-from jqd.loops.ingest import Ingest
-from jqd.loops.membership import Membership
-from jqd.loops.pace import Pace
-from jqd.loops.readable import expect_readable
-from jqd.loops.reap import Reap
-from jqd.loops.reconcile import reconcile
-from jqd.record import ENDINGS, Lane
-from jqd.runner import Runner
-from jqd.store import Look, Owner, Store
+from jqd.words.log import get_logger
+from jqd.words.record import ENDINGS, Lane
 
 WORDS = (*ENDINGS, Lane.CHANGES)  # what must be in the store before anybody may claim a job they are about
 RESIGN_S = 60.0  # longer than a disk that still lives takes; so long may one bad disk stop the claims of all daemons

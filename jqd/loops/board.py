@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from jqd.clock import Clock
-from jqd.job import PRIORITY_MAX
 from jqd.store import WaitingType
+from jqd.words.clock import Clock
+from jqd.words.job import PRIORITY_MAX
 
 RECENT_S = 0.1  # a look may be so old: an idle dispatcher looks twice as often
 MOMENT_S = 0.05  # waited for a newer one, which is on its way when a slot has just become free

@@ -10,10 +10,6 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.job import Held
-from jqd.log import get_logger
 from jqd.loops.alone import Alone
 from jqd.loops.board import Board
 from jqd.loops.membership import Membership
@@ -22,6 +18,10 @@ from jqd.loops.reconcile import reconcile
 from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, Store, Suspects, WaitingType
+from jqd.words.clock import Clock
+from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.words.job import Held
+from jqd.words.log import get_logger
 
 IDLE_S = 0.05  # how late a job of another daemon, or one that falls due, may be noticed
 TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run

@@ -5,8 +5,8 @@ from typing import Any
 
 from jqd.journal import Journal
 from jqd.loops.ingest import Ingest
-from jqd.record import CARRIED, Lane
 from jqd.store import Store
+from jqd.words.record import CARRIED, Lane
 
 
 async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[Any]], journal_id: str) -> None:

@@ -20,7 +20,12 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.errors import (
+from jqd.journal import Journal, Reservation, Slice
+from jqd.loops.chunks import Chunk, chunks
+from jqd.loops.pace import Pace
+from jqd.loops.readable import unreadable
+from jqd.store import Store
+from jqd.words.errors import (
     JournalDamaged,
     JournalForked,
     JournalStuck,
@@ -30,13 +35,8 @@ from jqd.errors import (
     StoreError,
     StoreRefused,
 )
-from jqd.journal import Journal, Reservation, Slice
-from jqd.log import get_logger
-from jqd.loops.chunks import Chunk, chunks
-from jqd.loops.pace import Pace
-from jqd.loops.readable import unreadable
-from jqd.record import CARRIED, Lane
-from jqd.store import Store
+from jqd.words.log import get_logger
+from jqd.words.record import CARRIED, Lane
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way

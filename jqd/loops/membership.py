@@ -11,9 +11,9 @@ A store whose note says "settled" went through all this before; joining it needs
 
 import trio
 
-from jqd.clock import Clock
-from jqd.lease import LeaseConfig, Trust
 from jqd.store import Look, Owner, Renewed
+from jqd.words.clock import Clock
+from jqd.words.lease import LeaseConfig, Trust
 
 
 class Membership:

@@ -4,9 +4,9 @@ import random
 
 import trio
 
-from jqd.backoff import Backoff
-from jqd.errors import JournalError, StoreAway, StoreRefused
-from jqd.log import get_logger
+from jqd.words.backoff import Backoff
+from jqd.words.errors import JournalError, StoreAway, StoreRefused
+from jqd.words.log import get_logger
 
 # A store that is back should find us within a few seconds; one that is gone should not be hammered.
 STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)

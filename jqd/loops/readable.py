@@ -11,9 +11,9 @@ from typing import Any
 
 import trio
 
-from jqd.errors import JournalDamaged, JournalVersion
 from jqd.journal import Journal, Slice
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.words.errors import JournalDamaged, JournalVersion
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 
 JOBS_S = 0.5  # of a backlog of jobs, some 50,000: none of them stops others, what is met later is told, and all wait
 DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {

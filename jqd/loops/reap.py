@@ -4,13 +4,13 @@ import random
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import StoreAway, StoreRefused
-from jqd.lease import Watch
-from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.store import Member, Store
+from jqd.words.clock import Clock
+from jqd.words.errors import StoreAway, StoreRefused
+from jqd.words.lease import Watch
+from jqd.words.log import get_logger
 
 REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
 

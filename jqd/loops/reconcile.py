@@ -1,8 +1,8 @@
 """What the store thinks we hold against what we hold: a claim whose answer was lost is found here and given back."""
 
-from jqd.log import get_logger
 from jqd.runner import Runner
 from jqd.store import Owner, Store
+from jqd.words.log import get_logger
 
 
 async def reconcile(store: Store, runner: Runner, owner: Owner) -> None:

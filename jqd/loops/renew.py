@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.store import Member, Owner, Store
+from jqd.words.clock import Clock
+from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.words.log import get_logger
 
 DOUBT_S = 1.0  # timers stand still while the machine is suspended: what was in hand is stopped so soon after it woke
 MOTION_S = 0.25  # while others are awaited, so that claims begin again soon after the last of them is through

@@ -18,18 +18,19 @@ from typing import Any, NamedTuple
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
-from jqd.job import Outcome
-from jqd.jobid import partition_of
 from jqd.journal import Journal, Slice
-from jqd.log import get_logger
 from jqd.loops.horizon import Horizon
 from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.record import (
+from jqd.store import CALL_JOBS_MAX, Store
+from jqd.words.clock import Clock
+from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
+from jqd.words.job import Outcome
+from jqd.words.jobid import partition_of
+from jqd.words.log import get_logger
+from jqd.words.record import (
     CARRIED,
     ENDINGS,
     Lane,
@@ -40,7 +41,6 @@ from jqd.record import (
     generations,
     job_ids,
 )
-from jqd.store import CALL_JOBS_MAX, Store
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
 LOOK_BYTES = 256 << 20  # looked at in one go

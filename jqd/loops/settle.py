@@ -11,16 +11,16 @@ from collections.abc import Iterator, Sequence
 
 import trio
 
-from jqd.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
-from jqd.job import Held, Outcome
 from jqd.journal import Journal
-from jqd.log import get_logger
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.record import Lane, encode_outcomes
 from jqd.runner import Runner, Stopped
 from jqd.scheduler import Scheduler
 from jqd.store import Store
+from jqd.words.errors import JournalRefused, StaleOwner, StoreAway, StoreRefused
+from jqd.words.job import Held, Outcome
+from jqd.words.log import get_logger
+from jqd.words.record import Lane, encode_outcomes
 
 OUTCOMES = 2_000  # in one frame: some 200 KiB, one sync
 REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered again this often

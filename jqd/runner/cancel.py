@@ -11,11 +11,11 @@ from urllib.parse import quote
 import httpcore2
 import trio
 
-from jqd.log import get_logger
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.post import hear_excerpt, kind_of
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.wire import cancel_headers
+from jqd.words.log import get_logger
 
 TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again

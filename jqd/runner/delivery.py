@@ -24,12 +24,12 @@ from collections.abc import Callable
 
 import httpcore2
 
-from jqd.log import get_logger
 from jqd.runner.parcel import Desk, Parcel
 from jqd.runner.post import End, Ending, post
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.verdict import Judgement, Report, parse_retry_after
 from jqd.runner.wire import INVALID_RESPONSE, NO_RESPONSE, encode_batch, encode_light_job, request_headers
+from jqd.words.log import get_logger
 
 log = get_logger("runner")
 

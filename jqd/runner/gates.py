@@ -4,12 +4,12 @@ import random
 
 import trio
 
-from jqd.backoff import Backoff
-from jqd.clock import Clock
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
 from jqd.runner.pool import Connections
 from jqd.runner.workers import Worker, Workers
+from jqd.words.backoff import Backoff
+from jqd.words.clock import Clock
 
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 

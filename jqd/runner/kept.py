@@ -9,7 +9,7 @@ from pathlib import Path
 
 import trio
 
-from jqd.log import get_logger
+from jqd.words.log import get_logger
 
 SAVE_S = 5.0  # who changed it is answered after this, also when the disk has not taken it by then
 RETRY_S = 30.0  # between tries at a disk that refused

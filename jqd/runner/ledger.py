@@ -16,7 +16,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from jqd.job import NIL, Held, Outcome
+from jqd.words.job import NIL, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
 

@@ -17,7 +17,7 @@ None of this costs a job an attempt: what cannot be placed here waits in the sto
 import random
 from collections.abc import Collection
 
-from jqd.backoff import Backoff
+from jqd.words.backoff import Backoff
 
 WINDOW_S = 0.1  # of a worker's measured speed may be in its hand: enough to hide a round trip, little to lose with it
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late

@@ -10,10 +10,6 @@ from dataclasses import dataclass, field, fields
 
 import trio
 
-from jqd.backoff import Backoff
-from jqd.clock import Clock
-from jqd.job import Fate, Held
-from jqd.log import get_logger
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.pool import Connections
@@ -21,6 +17,10 @@ from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Judgement, Report, end_attempt
 from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Refused, Said, Started, Unclear
 from jqd.runner.workers import Worker, Workers
+from jqd.words.backoff import Backoff
+from jqd.words.clock import Clock
+from jqd.words.job import Fate, Held
+from jqd.words.log import get_logger
 
 
 @dataclass(slots=True)

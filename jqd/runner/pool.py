@@ -1,7 +1,7 @@
 """The connections to all workers: one pool for all partitions, and the count of those that are taken.
 
-Connections are a share of the process's open files (`jqd/descriptors.py`). When all are taken nothing more is claimed;
-what was claimed and finds none in time goes back untried, and no worker is thought worse of for it.
+Connections are a share of the process's open files (`jqd/words/descriptors.py`). When all are taken nothing more is
+claimed; what was claimed and finds none in time goes back untried, and no worker is thought worse of for it.
 """
 
 import errno

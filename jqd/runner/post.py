@@ -15,11 +15,11 @@ from typing import Any, NamedTuple, Protocol
 import httpcore2
 import trio
 
-from jqd.errors import AnswerGarbled
 from jqd.runner.pool import OURS
 from jqd.runner.stream import AnswerReader
 from jqd.runner.verdict import Judgement, judge
 from jqd.runner.wire import Answer, encoding_of
+from jqd.words.errors import AnswerGarbled
 
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
 VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more

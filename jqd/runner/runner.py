@@ -13,10 +13,6 @@ from typing import Any, NamedTuple
 import httpcore2
 import trio
 
-from jqd.backoff import Backoff
-from jqd.clock import Clock
-from jqd.job import Held, Outcome, Wanted
-from jqd.log import get_logger
 from jqd.runner.cancel import Asked, Teller
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
@@ -28,6 +24,10 @@ from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report, succeed_late
 from jqd.runner.wishes import Wishes
 from jqd.runner.workers import Worker, Workers
+from jqd.words.backoff import Backoff
+from jqd.words.clock import Clock
+from jqd.words.job import Held, Outcome, Wanted
+from jqd.words.log import get_logger
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 

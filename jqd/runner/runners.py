@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jqd.job import Outcome
-from jqd.jobid import partition_of
 from jqd.runner.runner import DoneAnswer, Runner, Running
 from jqd.runner.verdict import Report
+from jqd.words.job import Outcome
+from jqd.words.jobid import partition_of
 
 
 class Runners:

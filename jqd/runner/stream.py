@@ -11,8 +11,8 @@ from typing import Protocol
 
 import msgpack
 
-from jqd.errors import AnswerGarbled
 from jqd.runner.wire import Answer, Encoding, decode_answer
+from jqd.words.errors import AnswerGarbled
 
 NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack has its own limit of the same order
 

@@ -16,8 +16,8 @@ from email.utils import parsedate_to_datetime
 
 import msgspec
 
-from jqd.backoff import Backoff
-from jqd.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
+from jqd.words.backoff import Backoff
+from jqd.words.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
 
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message: a long traceback; its end tells most
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt

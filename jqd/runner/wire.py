@@ -23,9 +23,9 @@ import msgspec
 from msgspec import Raw
 
 from jqd import __version__
-from jqd.errors import AnswerGarbled
-from jqd.job import NIL, Held
 from jqd.runner.verdict import Report
+from jqd.words.errors import AnswerGarbled
+from jqd.words.job import NIL, Held
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of

@@ -8,7 +8,7 @@ Ranges that touch are one, and what is asked for of any type is not asked for ag
 
 from collections.abc import Iterable
 
-from jqd.job import Wanted
+from jqd.words.job import Wanted
 
 Span = tuple[int, int]
 

@@ -13,12 +13,12 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from jqd.clock import Clock
-from jqd.errors import ConfigError, WorkerRefused
-from jqd.job import NAME_LENGTH_MAX, PRIORITY_MAX, PRIORITY_MIN
-from jqd.log import get_logger
 from jqd.runner.kept import Kept, write_whole
 from jqd.runner.reach import Reach, Standing, standing_of
+from jqd.words.clock import Clock
+from jqd.words.errors import ConfigError, WorkerRefused
+from jqd.words.job import NAME_LENGTH_MAX, PRIORITY_MAX, PRIORITY_MIN
+from jqd.words.log import get_logger
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; whoever is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop

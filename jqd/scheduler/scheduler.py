@@ -8,9 +8,9 @@ a better job of another jobtype.
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from jqd.job import PRIORITY_MAX
 from jqd.scheduler.counts import Counts
 from jqd.scheduler.policy import OldestFirst, Policy, Waiting
+from jqd.words.job import PRIORITY_MAX
 
 
 class Selection(NamedTuple):

@@ -16,11 +16,11 @@ import msgspec
 from msgspec import Raw
 from msgspec.structs import replace
 
-from jqd.errors import StoreRefused
-from jqd.job import NIL, Fate, Held, Job, Outcome, State
-from jqd.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 from jqd.store.keys import Keys
 from jqd.store.shapes import JobView, Member, OnItsWay
+from jqd.words.errors import StoreRefused
+from jqd.words.job import NIL, Fate, Held, Job, Outcome, State
+from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 
 ROW_VERSION = 2
 ABSOLUTE_VERSION = 1  # its `created` is ms since 1970

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
-from jqd.errors import ConfigError
-from jqd.jobid import HOMES
 from jqd.store.keys import Keys
+from jqd.words.errors import ConfigError
+from jqd.words.jobid import HOMES
 
 _POSITIVE = (
     "timeout_s",

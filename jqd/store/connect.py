@@ -17,9 +17,6 @@ import trio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from jqd.clock import SystemClock
-from jqd.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
-from jqd.record import Lane
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
@@ -31,6 +28,9 @@ from jqd.store.looks import LookMethods
 from jqd.store.scripts import OtherServer, Scripts, translate
 from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.sysid import SysidMethods
+from jqd.words.clock import SystemClock
+from jqd.words.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
+from jqd.words.record import Lane
 
 LINES = len(Lane)  # each may have a connection of its own, beside those of other calls
 HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls

@@ -24,9 +24,9 @@ from typing import IO
 
 import trio
 
-from jqd.backoff import Backoff
-from jqd.errors import ConfigError, StoreRefused
-from jqd.log import get_logger
+from jqd.words.backoff import Backoff
+from jqd.words.errors import ConfigError, StoreRefused
+from jqd.words.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
 LOCK_S = 30.0  # an earlier server writes out what it has and goes; its clients' data is at stake, so it gets time

@@ -11,7 +11,7 @@ providers of managed servers do as they like: there the number proves nothing, a
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jqd.finding import Finding, Severity
+from jqd.words.finding import Finding, Severity
 
 Version = tuple[int, int, int]
 

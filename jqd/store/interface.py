@@ -9,8 +9,6 @@ answer.
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from jqd.job import Held, Job, Outcome, State, Wanted
-from jqd.record import Lane
 from jqd.store.shapes import (
     EditGiven,
     JobView,
@@ -32,6 +30,8 @@ from jqd.store.shapes import (
     TypeView,
     WaitingType,
 )
+from jqd.words.job import Held, Job, Outcome, State, Wanted
+from jqd.words.record import Lane
 
 
 class EdgeStore(Protocol):

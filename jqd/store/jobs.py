@@ -4,10 +4,6 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
-from jqd.job import Change, Fate, Held, Job, Outcome, Wanted
-from jqd.jobid import journal_number
-from jqd.log import get_logger
-from jqd.record import Lane
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.keys import Keys, lane_field, last_field
@@ -25,6 +21,10 @@ from jqd.store.shapes import (
     Verdict,
     WaitingType,
 )
+from jqd.words.job import Change, Fate, Held, Job, Outcome, Wanted
+from jqd.words.jobid import journal_number
+from jqd.words.log import get_logger
+from jqd.words.record import Lane
 
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
 PAGE_JOBS = 500  # jobs per call where a method works in steps by itself

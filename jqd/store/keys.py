@@ -6,8 +6,8 @@ Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names 
 
 import re
 
-from jqd.errors import ConfigError
-from jqd.record import Lane
+from jqd.words.errors import ConfigError
+from jqd.words.record import Lane
 
 # name in scripts → type; docs/STORE.md says what each holds.
 KINDS = {

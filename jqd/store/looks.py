@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jqd.job import Outcome, State
-from jqd.jobid import parse_id
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.words.job import Outcome, State
+from jqd.words.jobid import parse_id
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_LIMIT_MAX = 1_000  # jobs of one page

@@ -9,10 +9,10 @@ from typing import Any
 
 import redis
 
-from jqd.finding import Finding, Severity
-from jqd.jobid import HOMES
 from jqd.store.config import ALONE, StoreConfig
 from jqd.store.keys import Keys
+from jqd.words.finding import Finding, Severity
+from jqd.words.jobid import HOMES
 
 OTHER_NUMBER, ELSEWHERE = "partitions", "partition_elsewhere"
 MISPLACED = frozenset({OTHER_NUMBER, ELSEWHERE})

@@ -13,7 +13,8 @@ from typing import Any
 
 import redis
 
-from jqd.errors import (
+from jqd.store.keys import KINDS, Keys
+from jqd.words.errors import (
     PositionMismatch,
     StaleOwner,
     StoreAway,
@@ -24,7 +25,6 @@ from jqd.errors import (
     StoreUnsettled,
     SysidTaken,
 )
-from jqd.store.keys import KINDS, Keys
 
 _INCLUDE = re.compile(r"^--@include ([a-z ]+)$", re.MULTILINE)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jqd.job import Outcome, State
+from jqd.words.job import Outcome, State
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
 

@@ -12,9 +12,6 @@ from typing import Annotated, TypeVar
 import msgspec
 import trio
 
-from jqd.errors import StoreError
-from jqd.job import State
-from jqd.jobid import partition_of, partition_of_name
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
     EditGiven,
@@ -28,6 +25,9 @@ from jqd.store.shapes import (
     StoreStats,
     TypeView,
 )
+from jqd.words.errors import StoreError
+from jqd.words.job import State
+from jqd.words.jobid import partition_of, partition_of_name
 
 PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page does not tell is fetched again
 CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL

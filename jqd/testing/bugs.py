@@ -16,8 +16,6 @@ from typing import Any
 
 import trio
 
-from jqd.clock import Clock
-from jqd.jobid import IdSource
 from jqd.journal import Journal, OsFiles
 from jqd.journal import frame as frame_module
 from jqd.journal import recover as recover_module
@@ -27,6 +25,8 @@ from jqd.journal.segment import Segment, Walker
 from jqd.journal.writer import Start, Writer
 from jqd.loops.barrier import Barrier
 from jqd.loops.ingest import Flight, Ingest
+from jqd.words.clock import Clock
+from jqd.words.jobid import IdSource
 
 Plant = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given what it takes the place of, the mistaken one."""

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jqd.errors import StoreUnsettled
-from jqd.job import NIL, Change, Fate, Job, Outcome
 from jqd.store import EditGiven, NameGiven, NameJournaled, NameWanted, Standing, Suspects, Verdict
 from jqd.testing.members import SUSPECT_DEATHS, Entry, FakeMembers, Name, Tries
+from jqd.words.errors import StoreUnsettled
+from jqd.words.job import NIL, Change, Fate, Job, Outcome
 
 
 class FakeChanges(FakeMembers):

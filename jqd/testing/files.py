@@ -17,7 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from jqd.errors import JournalLocked
+from jqd.words.errors import JournalLocked
 
 SECTOR_BYTES = 512
 CALLS = (

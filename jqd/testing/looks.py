@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 
-from jqd.job import Job, State
-from jqd.jobid import parse_id
 from jqd.store import JobView, Kept, Page, Told, TypeView, codec
 from jqd.testing.changes import FakeChanges
 from jqd.testing.members import Entry, Tries
+from jqd.words.job import Job, State
+from jqd.words.jobid import parse_id
 
 
 class FakeLooks(FakeChanges):

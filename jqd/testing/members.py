@@ -7,11 +7,11 @@ from typing import Self
 
 import trio
 
-from jqd.clock import Clock
-from jqd.errors import StaleOwner, StoreAway, StoreChanged, SysidTaken
-from jqd.job import Job, Outcome
-from jqd.record import Lane
 from jqd.store import Look, Member, Owner, Release, Renewed, StoreConfig, Told, codec
+from jqd.words.clock import Clock
+from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, SysidTaken
+from jqd.words.job import Job, Outcome
+from jqd.words.record import Lane
 
 SUSPECT_DEATHS = 2  # from which on a job runs alone
 

@@ -9,10 +9,6 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jqd.errors import PositionMismatch
-from jqd.job import NIL, Fate, Held, Job, Outcome, Wanted
-from jqd.jobid import journal_number
-from jqd.record import Lane, split_cancel
 from jqd.store import (
     CALL_JOBS_MAX,
     JobView,
@@ -27,6 +23,10 @@ from jqd.store import (
 )
 from jqd.testing.looks import FakeLooks
 from jqd.testing.members import Entry, Tries
+from jqd.words.errors import PositionMismatch
+from jqd.words.job import NIL, Fate, Held, Job, Outcome, Wanted
+from jqd.words.jobid import journal_number
+from jqd.words.record import Lane, split_cancel
 
 
 class FakeStore(FakeLooks):

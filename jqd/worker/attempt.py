@@ -6,7 +6,7 @@ from typing import Any
 
 import trio
 
-from jqd.clock import Clock
+from jqd.words.clock import Clock
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.wire import (

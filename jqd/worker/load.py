@@ -5,7 +5,7 @@ import importlib.util
 import sys
 from pathlib import Path
 
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 from jqd.worker.app import App
 
 ATTRIBUTE_DEFAULT = "app"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 
 import trio
 
-from jqd.clock import Clock
+from jqd.words.clock import Clock
 from jqd.worker.batch import Batch, Item
 
 NOTE_S = 0.25  # a wait that a daemon must be told of: half of the margin it gives every job

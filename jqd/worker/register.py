@@ -18,8 +18,8 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.backoff import Backoff
-from jqd.log import get_logger
+from jqd.words.backoff import Backoff
+from jqd.words.log import get_logger
 
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by

@@ -20,10 +20,10 @@ import trio
 
 from jqd import __version__
 from jqd.client import daemon_url
-from jqd.clock import Clock
 from jqd.doors import DoorConfig, Guard, is_loopback, listen, serve_http, url_of
-from jqd.errors import ConfigError
-from jqd.log import get_logger
+from jqd.words.clock import Clock
+from jqd.words.errors import ConfigError
+from jqd.words.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig

@@ -20,10 +20,10 @@ from urllib.parse import parse_qs
 import msgspec
 import trio
 
-from jqd.clock import Clock, SystemClock
 from jqd.doors import Guard
-from jqd.errors import Foreign
-from jqd.log import get_logger
+from jqd.words.clock import Clock, SystemClock
+from jqd.words.errors import Foreign
+from jqd.words.log import get_logger
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item

@@ -14,16 +14,16 @@ import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, StoreAway, StoreUnsettled
-from jqd.job import Fate, Job, Outcome, State
-from jqd.jobid import IdSource, parse_id
 from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
-from jqd.record import Lane, PushedJob, decode_cancels, decode_jobs
 from jqd.runner import DoneAnswer, Report, Running, Workers
 from jqd.runner.verdict import succeed_late
 from jqd.store import CALL_JOBS_MAX, EditGiven, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.words.job import Fate, Job, Outcome, State
+from jqd.words.jobid import IdSource, parse_id
+from jqd.words.record import Lane, PushedJob, decode_cancels, decode_jobs
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"

@@ -8,8 +8,8 @@ import pytest
 import trio
 
 from jqd.api.nesting import NESTING_MAX
-from jqd.job import Fate, State
 from jqd.store import JobView
+from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
 

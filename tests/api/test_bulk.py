@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from jqd.api import bulk
-from jqd.errors import JournalRefused, StoreAway
-from jqd.job import Fate, State
+from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
 

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from jqd.api import ApiConfig
-from jqd.job import Fate, State
 from jqd.runner import DoneAnswer
+from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 

@@ -9,8 +9,8 @@ from jqd.api.app import ROUTES
 from jqd.config import load
 from jqd.doors import Guard, is_loopback
 from jqd.doors.guard import FORM_TYPES
-from jqd.errors import ConfigError, Foreign
-from jqd.job import State
+from jqd.words.errors import ConfigError, Foreign
+from jqd.words.job import State
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 # Any path, also those that are no route: a page must not even learn which are.

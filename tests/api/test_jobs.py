@@ -10,15 +10,15 @@ import pytest
 import trio
 import trio.testing
 
-from jqd import tagged
 from jqd.api import message
 from jqd.api.large import AT_ONCE_BYTES
-from jqd.errors import JournalRefused, StoreAway, StoreRefused
-from jqd.job import Fate, State
-from jqd.jobid import IdSource
-from jqd.record import Lane
 from jqd.runner import Running
 from jqd.store import OnItsWay
+from jqd.words import tagged
+from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
+from jqd.words.job import Fate, State
+from jqd.words.jobid import IdSource
+from jqd.words.record import Lane
 from tests.api.fakes import JOURNAL, JSON, MSGPACK, Edge, outcome
 
 pack = msgspec.msgpack.encode

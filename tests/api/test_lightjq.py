@@ -4,10 +4,10 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import JournalRefused
-from jqd.job import Fate, State
-from jqd.record import Lane, decode_outcomes
 from jqd.runner import DoneAnswer, Report, Running
+from jqd.words.errors import JournalRefused
+from jqd.words.job import Fate, State
+from jqd.words.record import Lane, decode_outcomes
 from tests.api.fakes import JSON, MSGPACK, Edge, outcome
 
 pack = msgspec.msgpack.encode

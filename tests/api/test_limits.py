@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from jqd.api import ApiConfig
-from jqd.errors import JournalRefused
-from jqd.record import Lane
+from jqd.words.errors import JournalRefused
+from jqd.words.record import Lane
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode

@@ -7,10 +7,10 @@ import pytest
 
 from jqd.api.listing import LIST_JOBS, LIST_JOBS_MAX
 from jqd.api.show import BRIEF_MESSAGE_LENGTH_MAX
-from jqd.job import State
 from jqd.loops.renew import Peer
-from jqd.record import Lane
 from jqd.store import TypeView
+from jqd.words.job import State
+from jqd.words.record import Lane
 from tests.api.fakes import JSON, MSGPACK, Edge, outcome
 
 pack = msgspec.msgpack.encode

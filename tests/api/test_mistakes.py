@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from jqd.errors import JqdError
+from jqd.words.errors import JqdError
 from tests.api.fakes import Edge
 
 SECRET = "a-secret-in-the-request"

@@ -6,10 +6,10 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from jqd.errors import StoreAway
-from jqd.job import Fate, State
-from jqd.record import Lane
 from jqd.store import NameGiven, NameJournaled, NameWanted
+from jqd.words.errors import StoreAway
+from jqd.words.job import Fate, State
+from jqd.words.record import Lane
 from tests.api.fakes import JSON, MSGPACK
 from tests.api.whole import Whole
 

@@ -13,8 +13,8 @@ from jqd.api.schema import (
     faults,
     longest_if_good,
 )
-from jqd.job import INSTANT_MS_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX
-from jqd.record import PushedJob
+from jqd.words.job import INSTANT_MS_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX
+from jqd.words.record import PushedJob
 
 MIB = 1 << 20
 NOW_MS = 1_800_000_000_000

@@ -11,12 +11,12 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jqd import tagged
 from jqd.api.schema import DELAY_S_MAX, EPOCH
-from jqd.job import INSTANT_MS_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
+from jqd.words import tagged
+from jqd.words.job import INSTANT_MS_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
 from tests.api.fakes import JSON, MSGPACK, Answer, Edge
 from tests.api.whole import Whole
-from tests.test_tagged import pack, packable, same
+from tests.words.test_tagged import pack, packable, same
 
 thorough = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 

@@ -12,7 +12,7 @@ import trio
 
 from jqd.api import ApiConfig
 from jqd.doors import bind, serve_http
-from jqd.job import State
+from jqd.words.job import State
 from tests.api.fakes import Edge
 
 ANSWER_S = 10.0  # far above what any answer here takes

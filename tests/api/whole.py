@@ -8,11 +8,11 @@ import msgspec
 import trio
 
 from jqd.api import ApiConfig
-from jqd.errors import StoreAway
-from jqd.job import Fate, Held
-from jqd.record import Lane, decode_cancels, decode_jobs
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
+from jqd.words.errors import StoreAway
+from jqd.words.job import Fate, Held
+from jqd.words.record import Lane, decode_cancels, decode_jobs
 from tests.api.fakes import JOURNAL, Edge, outcome
 
 JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22

@@ -21,8 +21,8 @@ import msgspec
 import pytest
 import trio
 
-from jqd.job import State
 from jqd.store import JobView, RedisStore, open_store
+from jqd.words.job import State
 from tests.chaos.check import load
 from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import msgspec
 import trio
 
-from jqd.clock import ManualClock
-from jqd.job import NIL, ChangeKind, Fate, Outcome
-from jqd.jobid import ALPHABET, IdSource
 from jqd.journal import JournalConfig, open_journal
-from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
+from jqd.words.clock import ManualClock
+from jqd.words.job import NIL, ChangeKind, Fate, Outcome
+from jqd.words.jobid import ALPHABET, IdSource
+from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 
 AT_MS = 1_800_000_000_000
 WRITTEN_MS = AT_MS + 10_000  # when frames were written, whatever their jobs say

@@ -14,9 +14,9 @@ import pytest
 from jqd.cli import run, segments
 from jqd.cli.exits import Exit
 from jqd.client import Client
-from jqd.clock import SystemClock
-from jqd.job import Fate
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES
+from jqd.words.clock import SystemClock
+from jqd.words.job import Fate
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, read, states, write
 from tests.live.harness import Daemon, short_directory
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from jqd.cli.argument import value
 from jqd.cli.records import Record, line, payload
-from jqd.job import Fate, Job
-from jqd.record import Lane
+from jqd.words.job import Fate, Job
+from jqd.words.record import Lane
 from tests.cli.books import AT_MS, outcome
 from tests.cli.test_argument import JSON
 

@@ -12,19 +12,19 @@ import pytest
 import redis
 import trio
 
-from jqd.backoff import Backoff
 from jqd.cli import replay as replaying
 from jqd.cli import run
 from jqd.cli.replay import Tally, count, replay
-from jqd.clock import SystemClock
-from jqd.errors import PositionMismatch, StoreAway, StoreRefused
-from jqd.job import Fate, State
-from jqd.jobid import ALPHABET, partition_of
 from jqd.journal import OsFiles
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
-from jqd.record import Lane
 from jqd.store import JobView, StoreConfig, open_embedded, open_store
+from jqd.words.backoff import Backoff
+from jqd.words.clock import SystemClock
+from jqd.words.errors import PositionMismatch, StoreAway, StoreRefused
+from jqd.words.job import Fate, State
+from jqd.words.jobid import ALPHABET, partition_of
+from jqd.words.record import Lane
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
 from tests.live.harness import short_directory
 from tests.valkey import Valkey, fresh_valkey, valkey_server

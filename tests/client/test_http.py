@@ -20,7 +20,7 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.http import TRIES_MAX, Http
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 URL = "http://daemon.test:7420"
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from jqd.client import URL_DEFAULT, Client
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 PATIENCE_S = 30.0
 

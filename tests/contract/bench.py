@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
-from jqd.jobid import IdSource, journal_number
-from jqd.record import Lane
 from jqd.store import JobView, Member, Owner, Store
+from jqd.words.clock import ManualClock
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
+from jqd.words.jobid import IdSource, journal_number
+from jqd.words.record import Lane
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32

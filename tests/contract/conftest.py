@@ -5,9 +5,9 @@ from collections.abc import AsyncIterator
 import pytest
 import redis
 
-from jqd.clock import ManualClock
 from jqd.store import StoreConfig, open_store
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
 from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server
 

@@ -3,10 +3,10 @@
 import pytest
 from msgspec import structs
 
-from jqd.errors import PositionMismatch, StaleOwner, StoreChanged
-from jqd.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
-from jqd.record import Lane
 from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store, Told
+from jqd.words.errors import PositionMismatch, StaleOwner, StoreChanged
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
+from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 # ---------------------------------------------------------------- lives

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.errors import StoreChanged, StoreUnsettled
-from jqd.job import ChangeKind, Fate, Job, State
-from jqd.record import cancel_of
 from jqd.store import JobView, NameJournaled, NameWanted, OnItsWay, Owner, Release, Standing, Verdict
+from jqd.words.errors import StoreChanged, StoreUnsettled
+from jqd.words.job import ChangeKind, Fate, Job, State
+from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, changed, outcome
 
 TTL_MS = 30_000

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jqd.job import ChangeKind, Fate, Held, State, Wanted
 from jqd.store import Owner, Release, Suspects
+from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
 from tests.contract.bench import StoreBench, changed, holds, ids
 
 

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from jqd.errors import PositionMismatch
-from jqd.job import NIL, Change, ChangeKind, Fate, Held, Job, State, Wanted
-from jqd.jobid import IdSource, journal_number
-from jqd.record import Lane, cancel_of
 from jqd.store import OnItsWay, Promoted, WaitingType
+from jqd.words.errors import PositionMismatch
+from jqd.words.job import NIL, Change, ChangeKind, Fate, Held, Job, State, Wanted
+from jqd.words.jobid import IdSource, journal_number
+from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 

@@ -15,11 +15,6 @@ from typing import Any
 import redis
 from msgspec import structs
 
-from jqd.clock import ManualClock
-from jqd.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.job import Change, ChangeKind, Fate, Held, Job, Wanted
-from jqd.jobid import IdSource, journal_number
-from jqd.record import Lane, cancel_of
 from jqd.store import (
     Look,
     NameJournaled,
@@ -35,6 +30,11 @@ from jqd.store import (
 )
 from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.errors import PositionMismatch, StoreChanged, StoreError
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.words.jobid import IdSource, journal_number
+from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
 from tests.store.places import check_places, short_pages
 from tests.valkey import Valkey

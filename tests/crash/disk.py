@@ -13,8 +13,8 @@ from jqd.journal.cursor import Reservation
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.reader import Reader
 from jqd.journal.recover import recover
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, opened, push, segments
 
 SEED = 20_260

@@ -16,17 +16,17 @@ import msgspec
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalLocked, JournalRefused
-from jqd.job import Fate, Job, Outcome
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
 from jqd.loops.ingest import Ingest, LaneRules
-from jqd.record import Head, Lane, decode_jobs, encode_jobs, encode_outcomes
 from jqd.store import JobView
 from jqd.testing.bugs import BUGS, Bug, planted
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalLocked, JournalRefused
+from jqd.words.job import Fate, Job, Outcome
+from jqd.words.record import Head, Lane, decode_jobs, encode_jobs, encode_outcomes
 from tests.crash.disk import quiet
 from tests.journal.conftest import DIRECTORY, no_failure, once, opened, push, read_lane, segments, until
 from tests.loops.conftest import threads_in_place as threads_in_place

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused
-from jqd.record import Lane
 from jqd.testing.files import CALLS, Fail, MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused
+from jqd.words.record import Lane
 from tests.journal.conftest import no_failure, opened
 
 ERRNOS = (

@@ -8,7 +8,6 @@ import random
 
 import pytest
 
-from jqd.errors import JournalVersion
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
@@ -17,7 +16,8 @@ from jqd.journal.frame import (
     pack_frame_header,
     unpack_head,
 )
-from jqd.record import Lane
+from jqd.words.errors import JournalVersion
+from jqd.words.record import Lane
 from tests.crash.disk import SEED, Built, bodies_of, build, read_back
 from tests.journal.conftest import opened, push, read_lane, segments
 

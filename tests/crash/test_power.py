@@ -8,11 +8,11 @@ import random
 
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused
 from jqd.journal import Journal
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused
+from jqd.words.record import Lane
 from tests.crash.disk import quiet
 from tests.journal.conftest import opened, read_lane, until
 

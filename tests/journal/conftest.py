@@ -7,11 +7,11 @@ from pathlib import Path
 
 import trio
 
-from jqd.clock import ManualClock
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES, pack_frame_header, unpack_frame_header, unpack_head
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.record import Lane
 
 DIRECTORY = Path("/journal")
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from jqd.clock import ManualClock, SystemClock
-from jqd.errors import JournalLocked, JournalRefused
 from jqd.journal import JournalConfig, OsFiles, open_journal
+from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.errors import JournalLocked, JournalRefused
 from tests.journal.conftest import push, read_lane, until
 
 
@@ -177,11 +177,11 @@ def run_alone(program: str, *arguments: object) -> str:
 COMMON = """
 import os, resource, sys, trio
 from pathlib import Path
-from jqd.clock import SystemClock
-from jqd.errors import JournalRefused
+from jqd.words.clock import SystemClock
+from jqd.words.errors import JournalRefused
 from jqd.journal import JournalConfig, open_journal
-from jqd.log import configure
-from jqd.record import Lane
+from jqd.words.log import configure
+from jqd.words.record import Lane
 configure(level="error")
 directory = Path(sys.argv[1])
 

@@ -20,13 +20,14 @@ import msgspec
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.job import Change, ChangeKind, Fate, Job, Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, TORN_KIND
 from jqd.journal.recover import recover
 from jqd.journal.segment import Frame, Walker, first_of
-from jqd.record import (
+from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.job import Change, ChangeKind, Fate, Job, Outcome
+from jqd.words.record import (
     Head,
     Lane,
     decode_cancels,
@@ -36,7 +37,6 @@ from jqd.record import (
     encode_jobs,
     encode_outcomes,
 )
-from jqd.testing.files import MemoryFiles
 from tests.journal.conftest import DIRECTORY, read_lane, segments
 
 GOLDEN = sorted((Path(__file__).parent / "golden").iterdir(), key=lambda path: int(path.name))

@@ -8,12 +8,12 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalDamaged, JournalVersion
 from jqd.journal import Journal, Slice, reader
 from jqd.journal.frame import HEAD_BYTES
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalDamaged, JournalVersion
+from jqd.words.record import Lane
 from tests.journal.conftest import no_failure, of_kind, once, opened, push, read_lane, segments, until
 
 

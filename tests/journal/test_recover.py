@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
-from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
+from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, always, no_failure, once, opened, push, read_lane, segments, until
 
 

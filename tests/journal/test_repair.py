@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
 from jqd.journal import JournalConfig, OsFiles, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
 from jqd.journal.rescue import id_with
-from jqd.record import Lane
 from jqd.testing.files import MemoryFile, MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalDamaged, JournalLocked, JournalRefused, JournalVersion
+from jqd.words.record import Lane
 from tests.journal.conftest import DIRECTORY, always, no_failure, opened, push, segments
 from tests.journal.damage import damage_and_repair, said, starts_with
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, JournalVersion
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.journal.retired import RETIRED
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused, JournalVersion
+from jqd.words.record import Lane
 
 DIRECTORY = Path("/j")
 PATH = DIRECTORY / RETIRED

@@ -4,12 +4,12 @@ import errno
 import tracemalloc
 from pathlib import Path
 
-from jqd.clock import ManualClock
 from jqd.journal.files import OsFiles
 from jqd.journal.recover import recover
 from jqd.journal.writer import Pending, Start, Writer
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.record import Lane
 from tests.journal.conftest import always, no_failure, once, opened, push, read_lane, segments, until
 
 

@@ -8,13 +8,13 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused
-from jqd.jobid import SEQUENCES, parse_id
 from jqd.journal import JournalConfig
 from jqd.journal.frame import HEAD_BYTES
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused
+from jqd.words.jobid import SEQUENCES, parse_id
+from jqd.words.record import Lane
 from tests.journal.conftest import once, opened, push, read_lane, segments, until
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Cancel, Client, Unavailable
-from jqd.jobid import partition_of, partition_of_name
+from jqd.words.jobid import partition_of, partition_of_name
 from tests.live.harness import Daemon, Worker, short_directory
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import Valkey, valkey

@@ -8,10 +8,7 @@ from typing import Any
 
 import trio
 
-from jqd.clock import ManualClock
-from jqd.job import Held, Job, Wanted
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.lease import LeaseConfig
 from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
 from jqd.loops.board import Board
@@ -21,11 +18,14 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.settle import Settle
-from jqd.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 from jqd.runner import Offer, Stopped
 from jqd.scheduler import Scheduler
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.job import Held, Job, Wanted
+from jqd.words.lease import LeaseConfig
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 
 
 class TrioClock(ManualClock):

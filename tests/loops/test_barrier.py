@@ -7,13 +7,13 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import StaleOwner, StoreAway, StoreChanged, StoreMisplaced
-from jqd.job import Fate, Held, Outcome, State
 from jqd.journal import JournalConfig, open_journal
-from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from jqd.store import JobView, Look, Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreMisplaced
+from jqd.words.job import Fate, Held, Outcome, State
+from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from tests.loops.house import House, TrioClock, house, offer, until
 
 

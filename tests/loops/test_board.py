@@ -3,11 +3,11 @@
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.job import PRIORITY_MAX
 from jqd.loops.alone import EMPTYING_S, Alone
 from jqd.loops.board import MOMENT_S, RECENT_S, TROUBLE_S, Board
 from jqd.store import Suspects, WaitingType
+from jqd.words.clock import ManualClock
+from jqd.words.job import PRIORITY_MAX
 from tests.loops.house import TrioClock
 
 ALONE_S = 60.0

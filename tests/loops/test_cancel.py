@@ -2,7 +2,7 @@
 
 import trio
 
-from jqd.job import Job
+from jqd.words.job import Job
 from tests.loops.house import house, offer, until
 
 

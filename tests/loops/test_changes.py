@@ -11,13 +11,13 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import StoreAway
-from jqd.job import ChangeKind, Held
 from jqd.journal import JournalConfig, open_journal
-from jqd.record import Head, Lane, encode_jobs
 from jqd.store import JobView, NameGiven, NameWanted, Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import StoreAway
+from jqd.words.job import ChangeKind, Held
+from jqd.words.record import Head, Lane, encode_jobs
 from tests.loops.house import House, TrioClock, until
 
 LATER_MS = 10_000_000_000_000

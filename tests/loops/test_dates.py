@@ -3,7 +3,7 @@
 import pytest
 import trio
 
-from jqd.job import Job
+from jqd.words.job import Job
 from tests.loops.house import house, offer, until
 
 PROMISED_S = 0.1

@@ -12,11 +12,11 @@ import trio.lowlevel
 import trio.testing
 
 from jqd.daemon import FORK_RETRY_S, _fork
-from jqd.errors import JournalForked
 from jqd.journal import JournalConfig, open_journal
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import JournalForked
+from jqd.words.record import Lane
 from tests.loops.house import House, TrioClock, house
 from tests.loops.test_barrier import push
 

@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import trio
 from structlog.testing import capture_logs
 
-from jqd.job import Fate, Outcome, State
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.horizon import EDIT_US, MARKS_MAX, Horizon
 from jqd.loops.retention import SAY_S, Keeper, Retention
-from jqd.record import Lane, encode_cancels, encode_outcomes
 from jqd.store import JobView, Kept, StoreConfig, Told
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.job import Fate, Outcome, State
+from jqd.words.record import Lane, encode_cancels, encode_outcomes
 from tests.loops.house import House, TrioClock, until
 from tests.loops.test_retention import SEGMENT_BYTES, finish, push
 

@@ -11,16 +11,16 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.clock import ManualClock
-from jqd.errors import JqdError, StoreAway, StoreRefused
-from jqd.job import Job, State
 from jqd.journal import Journal, JournalConfig, Slice, open_journal
 from jqd.loops.chunks import CHUNK_BYTES, CHUNK_RECORDS, chunks
 from jqd.loops.ingest import FLIGHTS_MAX, SKIP_BYTES, Ingest, LaneRules
-from jqd.record import Head, Lane, decode_jobs, encode_jobs
 from jqd.store import JobView
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JqdError, StoreAway, StoreRefused
+from jqd.words.job import Job, State
+from jqd.words.record import Head, Lane, decode_jobs, encode_jobs
 
 
 class LossyStore(FakeStore):

@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalRefused, StaleOwner, StoreAway
-from jqd.job import Fate, Held, Job, Outcome, State
 from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
-from jqd.record import Lane, decode_outcomes
 from jqd.runner import Runner, RunnerConfig, Stopped, Workers
 from jqd.store import JobView, Member, Suspects, WaitingType
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
+from jqd.words.job import Fate, Held, Job, Outcome, State
+from jqd.words.record import Lane, decode_outcomes
 from tests.loops.house import House, house, offer, until
 
 

@@ -15,16 +15,16 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
-from jqd.errors import StoreAway
-from jqd.jobid import homes_of, partition_of, partition_of_name
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.lease import LeaseConfig
-from jqd.log import configure
 from jqd.loops.retention import EVERY_S
-from jqd.record import Head, Lane, encode_cancels, encode_jobs, job_ids
 from jqd.store import Member, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import StoreAway
+from jqd.words.jobid import homes_of, partition_of, partition_of_name
+from jqd.words.lease import LeaseConfig
+from jqd.words.log import configure
+from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, job_ids
 from tests.loops.house import TrioClock, until
 
 HERE, THERE = "cube", "square"  # jobtypes of partition 0 and of partition 1

@@ -9,14 +9,14 @@ import pytest
 import structlog
 import trio
 
-from jqd.errors import PositionMismatch
 from jqd.journal import Journal, Reservation, Slice
 from jqd.journal.reader import Reader
-from jqd.log import configure
 from jqd.loops.ingest import IDLE_TURNS
 from jqd.loops.progress import LOOK_S, STALLED_S
-from jqd.record import Lane
 from jqd.testing.store import FakeStore
+from jqd.words.errors import PositionMismatch
+from jqd.words.log import configure
+from jqd.words.record import Lane
 from tests.loops.house import until
 from tests.loops.test_partition import HERE, THERE, Pair, pair
 

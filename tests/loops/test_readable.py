@@ -11,13 +11,13 @@ import trio
 
 from jqd import daemon
 from jqd.config import load
-from jqd.errors import JournalVersion
-from jqd.job import Fate, Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier
-from jqd.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import JournalVersion
+from jqd.words.job import Fate, Outcome
+from jqd.words.record import Head, Lane, encode_cancels, encode_jobs, encode_outcomes
 from tests.journal.conftest import of_kind
 from tests.loops.house import House, TrioClock, until
 

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import trio
 
-from jqd.job import State
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.barrier import RESIGN_S
-from jqd.record import Lane
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.job import State
+from jqd.words.record import Lane
 from tests.loops.house import House, TrioClock, house, until
 from tests.loops.test_barrier import end, push, state
 

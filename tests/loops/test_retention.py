@@ -9,16 +9,16 @@ import msgspec
 import pytest
 import trio
 
-from jqd.errors import JournalRefused, StoreAway
-from jqd.job import ChangeKind, Fate, Job, Outcome, State
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Copied, Keeper, Retention
-from jqd.record import Head, Lane, decode_cancels, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
 from jqd.store import JobView, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
+from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.job import ChangeKind, Fate, Job, Outcome, State
+from jqd.words.record import Head, Lane, decode_cancels, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
 from tests.loops.house import House, TrioClock, until
 
 SEGMENT_BYTES = 4_000

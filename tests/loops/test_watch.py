@@ -7,10 +7,10 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd.daemon import _look_at_all
-from jqd.errors import StoreAway, StoreUnsafe
-from jqd.finding import Finding, Severity
 from jqd.loops.watch import LOOK_S, Apply, Watch, watch_nothing
 from jqd.store import StoreConfig
+from jqd.words.errors import StoreAway, StoreUnsafe
+from jqd.words.finding import Finding, Severity
 
 BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
 ODD = Finding("version", Severity.WARN, "the server is old", "holes", "update it")

@@ -11,10 +11,10 @@ import msgpack
 import pytest
 import trio
 
-from jqd.backoff import Backoff
-from jqd.clock import Clock, SystemClock
-from jqd.job import Held, Job, Outcome
 from jqd.runner import Runner, RunnerConfig, Worker, Workers
+from jqd.words.backoff import Backoff
+from jqd.words.clock import Clock, SystemClock
+from jqd.words.job import Held, Job, Outcome
 
 WAIT_S = 10.0  # no test waits longer for anything; none that passes comes near
 _numbers = itertools.count(1)

@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.job import Fate
 from jqd.runner import DoneAnswer, Report
 from jqd.runner.cancel import ASKED_MAX, Asked
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
+from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
 
 

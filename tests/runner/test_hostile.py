@@ -10,8 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.job import Fate
 from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
+from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
 
 # ------------------------------------------------ status of a whole answer

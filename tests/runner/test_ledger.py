@@ -6,8 +6,8 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.job import Fate, Held, Job, Outcome
 from jqd.runner.ledger import TAKE_BYTES_MAX, Entry, Ledger, Phase
+from jqd.words.job import Fate, Held, Job, Outcome
 
 
 def held(name: str, fence: int = 1) -> Held:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.backoff import Backoff
 from jqd.runner.limits import NOT_TAKEN_S, RECOVERY_STEPS, Gate
+from jqd.words.backoff import Backoff
 
 
 class Hand(Gate):

@@ -7,8 +7,8 @@ import pytest
 import structlog
 import trio
 
-from jqd.log import configure
 from jqd.testing.worker import Reply, Request, Script, answer, open_worker, succeed
+from jqd.words.log import configure
 from tests.runner.conftest import Eventually, OpenHouse, hold, ids
 
 SECRET = "card-4929"

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import WorkerRefused
 from jqd.runner import Reach, Workers
 from jqd.runner.network import NEXT_ADDRESS_S, Backend
 from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, parse, standing_of
 from jqd.testing.worker import open_worker
+from jqd.words.clock import ManualClock
+from jqd.words.errors import WorkerRefused
 from tests.runner.conftest import OpenHouse, hold, ids
 
 NEVER = [

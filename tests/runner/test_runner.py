@@ -7,10 +7,10 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.clock import ManualClock
-from jqd.job import NIL, PRIORITY_MIN, Fate, Wanted
 from jqd.runner import DoneAnswer, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
+from jqd.words.clock import ManualClock
+from jqd.words.job import NIL, PRIORITY_MIN, Fate, Wanted
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, claims, hold, ids
 
 

@@ -6,8 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.backoff import Backoff
-from jqd.job import NIL, Fate, Held, Job, Outcome
 from jqd.runner.verdict import (
     ERROR_BYTES_MAX,
     MESSAGE_LENGTH_MAX,
@@ -18,6 +16,8 @@ from jqd.runner.verdict import (
     judge,
     parse_retry_after,
 )
+from jqd.words.backoff import Backoff
+from jqd.words.job import NIL, Fate, Held, Job, Outcome
 
 NOW_MS = 1_700_000_000_000
 

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jqd.errors import AnswerGarbled
-from jqd.job import NIL, Held, Job
 from jqd.runner.stream import AnswerReader
 from jqd.runner.verdict import Report
 from jqd.runner.wire import (
@@ -28,6 +26,8 @@ from jqd.runner.wire import (
     iso_date,
     request_headers,
 )
+from jqd.words.errors import AnswerGarbled
+from jqd.words.job import NIL, Held, Job
 
 LIMIT = 10_000
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.job import Wanted
 from jqd.runner.wishes import Wishes
+from jqd.words.job import Wanted
 
 spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0], sum(span)))
 takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sampled_from("ab")))

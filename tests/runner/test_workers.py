@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.clock import ManualClock
-from jqd.errors import ConfigError, JqdError, WorkerRefused
 from jqd.runner import Workers
 from jqd.runner.kept import RETRY_S
 from jqd.runner.workers import UNREACHABLE_S, check_url
+from jqd.words.clock import ManualClock
+from jqd.words.errors import ConfigError, JqdError, WorkerRefused
 
 
 @pytest.mark.parametrize(

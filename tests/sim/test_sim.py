@@ -6,12 +6,12 @@ import sys
 
 import pytest
 
-from jqd.jobid import partition_of_name
 from jqd.testing.sim import make_plan, simulate
 from jqd.testing.sim.__main__ import describe, main
 from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
 from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
+from jqd.words.jobid import partition_of_name
 
 SEEDS = 500
 APART_SEEDS = 20  # over two partitions, and over three

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.clock import ManualClock
-from jqd.job import Fate, Held, Wanted
-from jqd.jobid import IdSource
 from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS
 from jqd.store.keys import Keys
+from jqd.words.clock import ManualClock
+from jqd.words.job import Fate, Held, Wanted
+from jqd.words.jobid import IdSource
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.valkey import Valkey
 

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.clock import ManualClock
-from jqd.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
-from jqd.jobid import IdSource, parse_id
 from jqd.store import codec
 from jqd.store.codec import Unreadable
 from jqd.store.keys import Keys
+from jqd.words.clock import ManualClock
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
+from jqd.words.jobid import IdSource, parse_id
 
 KEYS = Keys("jqd")
 texts = st.text(max_size=20)

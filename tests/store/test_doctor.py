@@ -13,13 +13,13 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.clock import ManualClock, SystemClock
-from jqd.errors import StoreAway
-from jqd.finding import Finding, Severity, refusals
 from jqd.store import StoreConfig, open_embedded, open_store
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
+from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.errors import StoreAway
+from jqd.words.finding import Finding, Severity, refusals
 from tests.contract.bench import StoreBench
 from tests.store.places import short_pages
 from tests.store.test_planted import CALLS, Furnished

@@ -2,9 +2,9 @@
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.errors import PositionMismatch, StaleOwner, StoreAway, StoreChanged
 from tests.contract.bench import JOURNAL, StoreBench
 
 

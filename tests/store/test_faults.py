@@ -6,12 +6,12 @@ import pytest
 import redis
 import trio
 
-from jqd.errors import StoreAway, StoreRefused
-from jqd.job import Fate, Held, State
-from jqd.record import Lane
 from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
+from jqd.words.errors import StoreAway, StoreRefused
+from jqd.words.job import Fate, Held, State
+from jqd.words.record import Lane
 from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey

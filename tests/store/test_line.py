@@ -11,11 +11,11 @@ import trio
 from redis.exceptions import NoScriptError
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.errors import JqdError, PositionMismatch, StoreAway
-from jqd.job import Job
-from jqd.record import Lane
 from jqd.store.line import Line
 from jqd.store.scripts import load_scripts
+from jqd.words.errors import JqdError, PositionMismatch, StoreAway
+from jqd.words.job import Job
+from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench
 from tests.store.proxy import Proxy
 

@@ -15,11 +15,11 @@ import msgspec
 import pytest
 import redis
 
-from jqd.clock import ManualClock
-from jqd.job import Change, ChangeKind, Fate, Job, State, Wanted
-from jqd.jobid import IdSource
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
+from jqd.words.clock import ManualClock
+from jqd.words.job import Change, ChangeKind, Fate, Job, State, Wanted
+from jqd.words.jobid import IdSource
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome
 from tests.store.places import PAGE_MAX, check_places, paged, short_pages
 from tests.store.test_planted import dump

@@ -6,14 +6,14 @@ from dataclasses import replace
 import pytest
 import redis
 
-from jqd.clock import ManualClock
-from jqd.errors import StoreChanged, StoreMisplaced
-from jqd.finding import Finding, Severity
-from jqd.job import Job
-from jqd.jobid import ALPHABET, IdSource
 from jqd.store import JobView, StoreConfig, open_store
 from jqd.store.doctor import examine
 from jqd.store.place import judge_places
+from jqd.words.clock import ManualClock
+from jqd.words.errors import StoreChanged, StoreMisplaced
+from jqd.words.finding import Finding, Severity
+from jqd.words.job import Job
+from jqd.words.jobid import ALPHABET, IdSource
 from tests.store.test_doctor import free_port, user
 from tests.valkey import Valkey, valkey
 

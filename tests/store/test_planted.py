@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 import redis
 
-from jqd.clock import ManualClock
-from jqd.errors import StoreRefused
-from jqd.job import Change, ChangeKind, Fate, Held, Job, Wanted
-from jqd.record import Lane
 from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
+from jqd.words.clock import ManualClock
+from jqd.words.errors import StoreRefused
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field

@@ -7,10 +7,18 @@ from typing import Any
 import pytest
 import redis
 
-from jqd.errors import ConfigError, PositionMismatch, StaleOwner, StoreAway, StoreChanged, StoreRefused, SysidTaken
 from jqd.store import RedisStore, StoreConfig
 from jqd.store.keys import KINDS, Keys
 from jqd.store.scripts import OtherServer, load_scripts, translate
+from jqd.words.errors import (
+    ConfigError,
+    PositionMismatch,
+    StaleOwner,
+    StoreAway,
+    StoreChanged,
+    StoreRefused,
+    SysidTaken,
+)
 
 LUA = Path(__file__).parents[2] / "jqd" / "store" / "lua"
 FILES = sorted(LUA.glob("*.lua"))

@@ -13,11 +13,6 @@ import pytest
 import trio
 from msgspec import structs
 
-from jqd.clock import ManualClock
-from jqd.errors import StoreAway, StoreChanged, StoreRefused
-from jqd.job import Change, ChangeKind, Fate, Held, Job, State
-from jqd.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
-from jqd.record import Lane
 from jqd.store import (
     EdgeStore,
     JobView,
@@ -35,6 +30,11 @@ from jqd.store import (
 )
 from jqd.store.spread import CURSOR_IDS, PIECE_JOBS
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.errors import StoreAway, StoreChanged, StoreRefused
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State
+from jqd.words.jobid import IdSource, home_of, journal_number, partition_of, partition_of_name
+from jqd.words.record import Lane
 from tests.contract.bench import ALL, JOURNAL, outcome
 from tests.valkey import Valkey
 

@@ -15,7 +15,7 @@ import httpx2
 import msgspec
 import trio
 
-from jqd.descriptors import RESERVE_PARTITION
+from jqd.words.descriptors import RESERVE_PARTITION
 from tests.live.harness import START_S, Daemon, Process, short_directory
 from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, WORKER, Case
 

@@ -17,8 +17,8 @@ from structlog.testing import capture_logs
 
 from jqd.client import Client
 from jqd.doors import Guard
-from jqd.errors import ConfigError
 from jqd.testing.daemon import ScriptedDaemon, open_daemon
+from jqd.words.errors import ConfigError
 from jqd.worker import App, serve
 from jqd.worker.demo import app as demo
 from jqd.worker.serve import _guard
@@ -212,7 +212,7 @@ async def test_an_address_in_use_is_an_os_error() -> None:
 PROGRAM = """
 import sys, time, trio
 from functools import partial
-from jqd import log
+from jqd.words import log
 from jqd.worker import App, serve
 
 log.configure()

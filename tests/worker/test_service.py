@@ -10,7 +10,7 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
-from jqd.clock import ManualClock
+from jqd.words.clock import ManualClock
 from jqd.worker import App, Service, ServiceConfig
 from jqd.worker.batch import Batch, Item
 from jqd.worker.service import PATIENCE_S as PATIENCE

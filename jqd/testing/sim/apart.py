@@ -11,10 +11,10 @@ from jqd.daemon import Daemon
 from jqd.loops import ingest as ingest_module
 from jqd.loops.alone import Alone
 from jqd.loops.retention import Retention
-from jqd.record import Lane
 from jqd.store import Suspects
 from jqd.testing.members import FakeMembers
 from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.words.record import Lane
 
 
 def _apply_all(real: Real) -> Real:

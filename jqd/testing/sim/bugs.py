@@ -14,7 +14,6 @@ from typing import Any
 import trio
 
 from jqd.api import jobs as jobs_api
-from jqd.job import Job, Outcome, State
 from jqd.loops import barrier as barrier_module
 from jqd.loops import dispatch as dispatch_module
 from jqd.loops.barrier import Barrier
@@ -22,7 +21,6 @@ from jqd.loops.ingest import Flight, Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.settle import Settle
-from jqd.record import Lane, encode_cancels
 from jqd.runner.runner import Runner
 from jqd.store import Look, Member, Owner, Renewed
 from jqd.testing.members import Entry, FakeMembers
@@ -33,6 +31,8 @@ from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.sim.unkept import UNKEPT
 from jqd.testing.store import FakeStore
+from jqd.words.job import Job, Outcome, State
+from jqd.words.record import Lane, encode_cancels
 
 
 def _advance_first(real: Real) -> Real:

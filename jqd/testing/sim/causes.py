@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import trio
 
-from jqd.job import Fate
 from jqd.testing.sim.plan import LEASE
+from jqd.words.job import Fate
 
 
 @dataclass(slots=True)

@@ -16,11 +16,11 @@ from typing import Any
 
 import trio
 
-from jqd.job import Fate, State
-from jqd.jobid import partition_of
 from jqd.testing.sim.causes import Attempt, Causes
 from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
 from jqd.testing.sim.word import DATE_S, Tale
+from jqd.words.job import Fate, State
+from jqd.words.jobid import partition_of
 
 
 @dataclass(slots=True)

@@ -11,11 +11,11 @@ from jqd.api.jobs import delete_job, get_job
 from jqd.api.message import Request
 from jqd.api.problems import as_problem
 from jqd.api.push import push
-from jqd.errors import JqdError
-from jqd.jobid import partition_of
 from jqd.testing.sim.loop import start_in
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
 from jqd.testing.sim.plan import Plan, Push, Work
+from jqd.words.errors import JqdError
+from jqd.words.jobid import partition_of
 
 if TYPE_CHECKING:
     from jqd.testing.sim.check import History

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from jqd.clock import Clock
 from jqd.store import Owner, StoreConfig
 from jqd.testing.members import Data, Entry
 from jqd.testing.store import FakeStore
+from jqd.words.clock import Clock
 
 
 class WitnessedStore(FakeStore):

@@ -16,8 +16,8 @@ from typing import Any
 
 import trio
 
-from jqd.errors import StoreAway, StoreError
 from jqd.testing.store import FakeStore
+from jqd.words.errors import StoreAway, StoreError
 
 TIMEOUT_S = 1.0  # a client's patience, shorter than the real one as leases are
 PROMPT_S = 0.01  # what an ordinary call may take

@@ -10,12 +10,8 @@ from typing import Any
 import trio
 
 from jqd import daemon as daemon_module
-from jqd.backoff import Backoff
-from jqd.clock import ManualClock
 from jqd.config import Config, HttpConfig
 from jqd.daemon import Daemon
-from jqd.errors import JournalError, JournalRefused
-from jqd.job import Outcome
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
 from jqd.loops import chunks as chunks_module
@@ -27,6 +23,10 @@ from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
 from jqd.testing.sim.plan import LEASE, STORE, TRIM
 from jqd.testing.sim.worker import HOSTS, SLOTS
+from jqd.words.backoff import Backoff
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalError, JournalRefused
+from jqd.words.job import Outcome
 
 MONO_S = 1_000.0  # a monotonic clock's zero means nothing
 SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_s": 0.0}  # keeps what it must, no more

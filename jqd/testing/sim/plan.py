@@ -7,9 +7,9 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from jqd.lease import LeaseConfig
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
+from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
 STORE = StoreConfig(url="redis://simulated", name_reserve_s=3 * LEASE.lease_s)  # as many leases as in service

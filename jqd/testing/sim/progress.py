@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from jqd.jobid import partition_of
 from jqd.testing.members import Entry
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.check import Story
 from jqd.testing.sim.node import RESIGN_S, Life
 from jqd.testing.sim.worker import SLOTS
+from jqd.words.jobid import partition_of
 
 if TYPE_CHECKING:
     from jqd.testing.sim.world import World

@@ -5,14 +5,14 @@ from typing import Any
 
 from jqd.api import jobs as jobs_api
 from jqd.api import push as push_api
-from jqd.job import Outcome
 from jqd.loops import barrier as barrier_module
-from jqd.record import Lane
 from jqd.store import JobView
 from jqd.testing.changes import FakeChanges
 from jqd.testing.members import Entry, FakeMembers
 from jqd.testing.sim.mistake import Mistake, Real, mistake
 from jqd.testing.store import FakeStore
+from jqd.words.job import Outcome
+from jqd.words.record import Lane
 
 
 def _was_never_here(real: Real) -> Real:

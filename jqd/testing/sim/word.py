@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from jqd.job import Fate, State
-from jqd.jobid import partition_of, partition_of_name
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.matter import AGAIN, BEGINS, DELETE, EDIT, GIVES_CONTENT, LOOK, REPLACE, RETRY, Matter, Order
 from jqd.testing.sim.plan import PURGE
+from jqd.words.job import Fate, State
+from jqd.words.jobid import partition_of, partition_of_name
 
 if TYPE_CHECKING:
     from jqd.testing.sim.check import History

@@ -11,8 +11,6 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.job import Outcome, State
-from jqd.jobid import partition_of
 from jqd.journal import Journal
 from jqd.loops import dispatch
 from jqd.partition import Partition
@@ -27,6 +25,8 @@ from jqd.testing.sim.node import Life, Node, WorldClock
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, PURGE, STORE, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.worker import Workers
+from jqd.words.job import Outcome, State
+from jqd.words.jobid import partition_of
 
 LOOK_S = 0.5  # between looks whether all is quiet
 DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries

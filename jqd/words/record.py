@@ -18,9 +18,9 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, structs
 
-from jqd.errors import JournalDamaged
-from jqd.job import NIL, TAGS_MAX, Change, ChangeKind, Job, Outcome
-from jqd.jobid import IdRange, parse_id
+from jqd.words.errors import JournalDamaged
+from jqd.words.job import NIL, TAGS_MAX, Change, ChangeKind, Job, Outcome
+from jqd.words.jobid import IdRange, parse_id
 
 
 class Lane(enum.IntEnum):

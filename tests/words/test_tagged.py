@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd import tagged
-from jqd.tagged import FormError
+from jqd.words import tagged
+from jqd.words.tagged import FormError
 
 TEXT_GARBLED = b"\xa2\xff\x41"
 

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import msgspec
 import trio
 
-from jqd.clock import Clock
-from jqd.job import Held, Outcome
-from jqd.log import get_logger
+from jqd.words.clock import Clock
+from jqd.words.job import Held, Outcome
+from jqd.words.log import get_logger
 
 QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
 WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little

@@ -2,8 +2,8 @@
 
 import pytest
 
-from jqd.clock import ManualClock
-from jqd.rates import JOBTYPES_MAX, SPAN_S, Rates
+from jqd.words.clock import ManualClock
+from jqd.words.rates import JOBTYPES_MAX, SPAN_S, Rates
 
 
 def test_a_rate_is_over_the_last_minute() -> None:

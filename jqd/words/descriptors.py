@@ -13,7 +13,7 @@ The limit is read once, at the start. Raise it (`ulimit -n 65536`, `LimitNOFILE=
 import resource
 from typing import NamedTuple
 
-from jqd.errors import ConfigError
+from jqd.words.errors import ConfigError
 
 RESERVE = 64  # journal, its readers and its spare one, log, job log, listener, pipes, resolver, a child's three streams
 RESERVE_PARTITION = 32  # the store's clients of one partition with all their connections, and its lanes' segments

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from jqd.clock import ManualClock
-from jqd.errors import JournalDamaged
-from jqd.job import ChangeKind
-from jqd.jobid import IdSource
-from jqd.record import Head, Lane, carry_jobs, decode_jobs, encode_jobs, job_ids
+from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalDamaged
+from jqd.words.job import ChangeKind
+from jqd.words.jobid import IdSource
+from jqd.words.record import Head, Lane, carry_jobs, decode_jobs, encode_jobs, job_ids
 
 SIZE = 12
 

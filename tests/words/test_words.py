@@ -17,12 +17,12 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd import log
-from jqd.backoff import Backoff
-from jqd.clock import ManualClock, SystemClock
-from jqd.errors import JournalDamaged
-from jqd.job import NIL, Exit, Fate, Job, Outcome, State
-from jqd.jobid import (
+from jqd.words import log
+from jqd.words.backoff import Backoff
+from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.errors import JournalDamaged
+from jqd.words.job import NIL, Exit, Fate, Job, Outcome, State
+from jqd.words.jobid import (
     HOMES,
     ORDER_LENGTH,
     SEQUENCES,
@@ -33,9 +33,9 @@ from jqd.jobid import (
     parse_id,
     partition_of,
 )
-from jqd.joblog import QUEUE_BYTES_MAX, JobLog
-from jqd.lease import LeaseConfig, Trust, Watch
-from jqd.record import (
+from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
+from jqd.words.lease import LeaseConfig, Trust, Watch
+from jqd.words.record import (
     Head,
     carry_jobs,
     decode_cancels,

@@ -3,7 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Iterable
 
-from jqd.clock import Clock
+from jqd.words.clock import Clock
 
 SPAN_S = 60.0  # what a rate looks back on
 SLICE_S = 5.0  # how finely

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.descriptors import INCOMING_MAX, PART_MIN, open_files_max, share_out
-from jqd.errors import ConfigError
+from jqd.words.descriptors import INCOMING_MAX, PART_MIN, open_files_max, share_out
+from jqd.words.errors import ConfigError
 
 
 @given(limit=st.integers(0, 2_000_000), partitions=st.integers(1, 32))
