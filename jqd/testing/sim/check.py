@@ -8,15 +8,13 @@ At the end        nothing acknowledged is lost or stuck, all hands are empty, co
 What is not demanded is known by its cause (`causes.py`). Jobs whose contents change are checked in `word.py`.
 """
 
-import hashlib
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
 
 import trio
 
-from jqd.testing.sim.causes import Attempt, Causes
+from jqd.testing.sim.causes import Attempt
+from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
 from jqd.testing.sim.word import DATE_S, Tale
 from jqd.words.job import Fate, State
@@ -43,53 +41,20 @@ class Story:
     """Answered 204: when, by which node."""
 
 
-class History(Causes):
+class History(Notes):
     """Everything noted, and what is wrong with it."""
 
     def __init__(self, plan: Plan) -> None:
-        super().__init__(plan.partitions)
-        self.plan = plan
+        super().__init__(plan)
         self.stories = {number: Story(number) for push in plan.pushes for number in push.numbers}
-        self.violations: list[str] = []
-        self.events: list[tuple[Any, ...]] = []
         self.crashed: set[int] = set()
         """Jobs of which the store says that they were in hand at too many deaths."""
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
-        self.claims: dict[tuple[int, int], int] = {}
-        """Partition and fence of each claim → its moment."""
-        self._moments = 0
-        self.runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
-
-    def watch(self, runs: Callable[[str, str], Iterator[str]]) -> None:
-        """`runs`: given a job and a life, names of other lives at work on it that trust their lease now."""
-        self.runs = runs
-
-    def moment(self) -> int:
-        """A new one: what happens at the same time by the world's clock happens one after the other."""
-        self._moments += 1
-        return self._moments
 
     # ------------------------------------------------------------ what happened
-
-    def note(self, *what: Any) -> None:
-        """Something for the event log."""
-        self.events.append((round(trio.current_time(), 6), *what))
-
-    def digest(self) -> str:
-        """Of all events: two runs that agree in it did the same."""
-        return hashlib.sha256("\n".join(map(repr, self.events)).encode()).hexdigest()
-
-    def wrong(self, what: str) -> None:
-        """A promise was broken."""
-        self.note("VIOLATION", what)
-        self.violations.append(f"{trio.current_time():.3f} s: {what}")
-
-    def booted(self, life: str) -> None:
-        """A process of a node begins."""
-        self.note("boot", life)
 
     def acked(self, number: int, job_id: str, node: str) -> None:
         """A push was answered 201."""
@@ -97,10 +62,6 @@ class History(Causes):
         if story.job_id not in ("", job_id):
             self.wrong(f"ghost: job {number} was acknowledged as {job_id}, but ran as {story.job_id}")
         story.job_id, story.acked_at_s, story.taker = job_id, trio.current_time(), node
-
-    def claimed(self, home: int, fence: int) -> None:
-        """The store gave jobs under that fence."""
-        self.claims[home, fence] = self.moment()
 
     def applied(self, content: int) -> None:
         """The store has that content of a job."""

@@ -1,7 +1,7 @@
 """What clients do: they push, cancel, change and look, each through a daemon, and note what they are answered."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import trio
@@ -11,16 +11,14 @@ from jqd.api.jobs import delete_job, get_job
 from jqd.api.message import Request
 from jqd.api.problems import as_problem
 from jqd.api.push import push
+from jqd.testing.sim.check import History
 from jqd.testing.sim.loop import start_in
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order
+from jqd.testing.sim.node import Node
 from jqd.testing.sim.plan import Plan, Push, Work
+from jqd.testing.sim.word import Tale, Word
 from jqd.words.errors import JqdError
 from jqd.words.jobid import partition_of
-
-if TYPE_CHECKING:
-    from jqd.testing.sim.check import History
-    from jqd.testing.sim.node import Node
-    from jqd.testing.sim.word import Tale, Word
 
 MSGPACK = {"content-type": "application/msgpack"}
 NOBODY = -1  # in place of a status: no daemon was there to be asked
@@ -29,7 +27,7 @@ NOBODY = -1  # in place of a status: no daemon was there to be asked
 class Clients:
     """All of them. The one of a plain job asks its daemon only, the others whoever is there."""
 
-    def __init__(self, plan: Plan, history: "History", nodes: "list[Node]") -> None:
+    def __init__(self, plan: Plan, history: History, nodes: list[Node]) -> None:
         self._plan = plan
         self._history = history
         self._nodes = nodes
@@ -89,7 +87,7 @@ class Clients:
                 answered = trio.Event()
                 nursery.start_soon(self._order, tale, order, answered)
 
-    async def _order(self, tale: "Tale", order: Order, answered: trio.Event) -> None:
+    async def _order(self, tale: Tale, order: Order, answered: trio.Event) -> None:
         matter = tale.matter
         for place in range(len(self._nodes)):
             node = self._nodes[(order.node + place) % len(self._nodes)]
@@ -99,7 +97,7 @@ class Clients:
                 break
         answered.set()
 
-    async def _say(self, tale: "Tale", order: Order, word: "Word", node: "Node") -> None:
+    async def _say(self, tale: Tale, order: Order, word: Word, node: Node) -> None:
         matter, job_id = tale.matter, tale.matter.name or tale.job_id
         path = f"/v1/jobs/{job_id}"
         match order.what:
@@ -125,12 +123,12 @@ class Clients:
         tale.answered(word, max(0, status))
 
 
-def _is_there(node: "Node") -> bool:
+def _is_there(node: Node) -> bool:
     life = node.life
     return life is not None and not life.dead and life.requests is not None and not life.stop.is_set()
 
 
-async def _ask(node: "Node", handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
+async def _ask(node: Node, handler: Callable[..., Any], request: Request, *args: str) -> tuple[int, bytes]:
     """What the daemon answers; 0: nothing, for it goes away meanwhile; NOBODY: it is not there."""
     if not _is_there(node):
         return NOBODY, b""

@@ -36,7 +36,7 @@ poison    one or two jobs kill whatever daemon has them run
 """
 
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import trio
 
@@ -44,10 +44,8 @@ from jqd.testing.sim.causes import Away, Loss, Slow
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, Fault
+from jqd.testing.sim.stage import Stage
 from jqd.testing.sim.worker import HOSTS
-
-if TYPE_CHECKING:
-    from jqd.testing.sim.world import World
 
 IMAGE_S = 2.0  # an image of the store is taken so often, where roll-backs are planned
 JUMP_MS = 3_600_000
@@ -80,35 +78,35 @@ POINTS = (
 class Nemesis:
     """Does what the plan says."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
-        self._source = random.Random(f"nemesis {world.plan.seed}")
-        self._images: list[list[Any]] = [[] for _ in world.stores]
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._source = random.Random(f"nemesis {stage.plan.seed}")
+        self._images: list[list[Any]] = [[] for _ in stage.stores]
         self._ambush: dict[str, tuple[str, Fault]] = {}  # by node
         self._aways: dict[str, Away] = {}  # by node
         self._hours_ms = 0
 
     async def run(self, nursery: trio.Nursery) -> None:
         """Every fault at its time; returns when the last has begun."""
-        if "rollback" in self._world.plan.kinds:
+        if "rollback" in self._stage.plan.kinds:
             nursery.start_soon(self._take_images)
-        for fault in self._world.plan.faults:
+        for fault in self._stage.plan.faults:
             await trio.sleep_until(fault.at_s)
             where = () if fault.partition is None else (f"partition {fault.partition}",)
             span_s, part = round(fault.span_s, 3), round(fault.part, 3)
-            self._world.history.note("fault", fault.kind, fault.node, span_s, part, *where)
+            self._stage.history.note("fault", fault.kind, fault.node, span_s, part, *where)
             nursery.start_soon(getattr(self, f"_{fault.kind}"), fault)
 
     async def heal(self) -> None:
         """Nothing is broken from now on; who is down starts."""
-        world = self._world
-        world.history.note("heal")
+        stage = self._stage
+        stage.history.note("heal")
         self._ambush.clear()
-        for weather in world.weathers:
+        for weather in stage.weathers:
             weather.away, weather.lost, weather.late, weather.slow_s = False, 0.0, 0.0, 0.0
-        world.workers.down.clear()
-        world.clock.wrong_ms = self._hours_ms
-        for node in world.nodes:
+        stage.workers.down.clear()
+        stage.clock.wrong_ms = self._hours_ms
+        for node in stage.nodes:
             node.slow_disk_s, node.failing_syncs, node.full, node.disk.free = 0.0, 0.0, False, 1 << 40
             node.unreadable = False
             node.lags_s = node.backlogs_s = [0.0] * len(node.lags_s)
@@ -117,7 +115,7 @@ class Nemesis:
                 link.cut = False
             if (life is None or life.dead) and node.name in self._aways:
                 self._start(node)
-        for away in world.history.aways:
+        for away in stage.history.aways:
             if away not in self._aways.values():  # who stands still does so to the end
                 away.to_s = min(away.to_s, trio.current_time())
 
@@ -130,7 +128,7 @@ class Nemesis:
             return False
         del self._ambush[node.name]
         fault = waiting[1]
-        self._world.history.note("caught", node.name, name, fault.kind)
+        self._stage.history.note("caught", node.name, name, fault.kind)
         if fault.kind == "kill":
             self._kill_now(node, fault)
         else:
@@ -142,14 +140,14 @@ class Nemesis:
         if node.life is life:
             node.life = None
             if not life.dead:
-                self._world.spawn(self._start_after, node, 1.0)
+                self._stage.spawn(self._start_after, node, 1.0)
 
     def _is_up(self, node: Node) -> bool:
         life = node.life
-        return life is not None and not life.dead and not self._world.is_frozen(life) and not life.stop.is_set()
+        return life is not None and not life.dead and not self._stage.is_frozen(life) and not life.stop.is_set()
 
     async def _kill(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         if fault.part < 0.5:
             self._ambush[node.name] = (self._source.choice(POINTS), fault)
         elif self._is_up(node):
@@ -157,14 +155,14 @@ class Nemesis:
 
     def _kill_now(self, node: Node, fault: Fault) -> None:
         self._begin_away(node, "killed")
-        self._world.history.note("kill", node.name)
+        self._stage.history.note("kill", node.name)
         node.kill()
-        self._world.spawn(self._start_after, node, fault.span_s * (3 if fault.part > 0.85 else 1))
+        self._stage.spawn(self._start_after, node, fault.span_s * (3 if fault.part > 0.85 else 1))
 
     def murder(self, node: Node, life: Life) -> None:
         """A job kills the daemon that had it run."""
         if node.life is life and not life.dead:
-            self._kill_now(node, Fault(trio.current_time(), "kill", self._world.nodes.index(node), MURDER_S, 0.0))
+            self._kill_now(node, Fault(trio.current_time(), "kill", self._stage.nodes.index(node), MURDER_S, 0.0))
 
     async def _start_after(self, node: Node, after_s: float) -> None:
         until_s = trio.current_time() + after_s
@@ -174,10 +172,10 @@ class Nemesis:
     def _start(self, node: Node) -> None:
         if node.life is None or node.life.dead:
             self._end_away(node)
-            self._world.start(node)
+            self._stage.start(node)
 
     async def _pause(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         if fault.part < 0.5:
             self._ambush[node.name] = (self._source.choice(POINTS), fault)
         elif self._is_up(node):
@@ -187,45 +185,45 @@ class Nemesis:
         life = node.life
         assert life is not None
         self._begin_away(node, "paused")
-        self._world.history.note("pause", life.label)
-        self._world.freeze(life)
-        self._world.spawn(self._thaw_after, node, life, fault.span_s)
+        self._stage.history.note("pause", life.label)
+        self._stage.freeze(life)
+        self._stage.spawn(self._thaw_after, node, life, fault.span_s)
 
     async def _thaw_after(self, node: Node, life: Life, after_s: float) -> None:
         await trio.sleep(after_s)
-        if not life.dead and self._world.is_frozen(life):
-            self._world.history.note("thaw", life.label)
-            self._world.thaw(life)
+        if not life.dead and self._stage.is_frozen(life):
+            self._stage.history.note("thaw", life.label)
+            self._stage.thaw(life)
             self._end_away(node)
 
     async def _suspend(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         life = node.life
         if self._is_up(node) and life is not None:
             self._begin_away(node, "suspended")
-            self._world.history.note("suspend", life.label)
-            self._world.freeze(life)
-            self._world.spawn(self._wake_after, node, life, fault.span_s)
+            self._stage.history.note("suspend", life.label)
+            self._stage.freeze(life)
+            self._stage.spawn(self._wake_after, node, life, fault.span_s)
 
     async def _wake_after(self, node: Node, life: Life, after_s: float) -> None:
         began_s = trio.current_time()
         await trio.sleep(after_s)
         node.clock.slept_s += trio.current_time() - began_s
-        if not life.dead and self._world.is_frozen(life):
-            self._world.history.note("wake", life.label)
-            self._world.thaw(life)
+        if not life.dead and self._stage.is_frozen(life):
+            self._stage.history.note("wake", life.label)
+            self._stage.thaw(life)
             self._end_away(node)
 
     async def _stop(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         life = node.life
         if self._is_up(node) and life is not None:
-            self._world.history.note("stop", life.label)
+            self._stage.history.note("stop", life.label)
             life.stop.set()
 
     def _begin_away(self, node: Node, why: str) -> None:
         if node.name not in self._aways:
-            self._aways[node.name] = self._world.history.gone(node.name, why)
+            self._aways[node.name] = self._stage.history.gone(node.name, why)
 
     def _end_away(self, node: Node) -> None:
         away = self._aways.pop(node.name, None)
@@ -236,17 +234,17 @@ class Nemesis:
 
     def _partitions(self, fault: Fault) -> list[int]:
         """Those that it befalls."""
-        return list(range(len(self._world.stores))) if fault.partition is None else [fault.partition]
+        return list(range(len(self._stage.stores))) if fault.partition is None else [fault.partition]
 
     def _weathers(self, fault: Fault) -> list[Weather]:
-        return [self._world.weathers[number] for number in self._partitions(fault)]
+        return [self._stage.weathers[number] for number in self._partitions(fault)]
 
     def _lose(self, number: int) -> None:
-        self._world.history.losses.append(Loss(trio.current_time(), number, self._world.clock.wall_ms()))
+        self._stage.history.losses.append(Loss(trio.current_time(), number, self._stage.clock.wall_ms()))
 
     async def _take_images(self) -> None:
         while True:
-            for store, images in zip(self._world.stores, self._images, strict=True):
+            for store, images in zip(self._stage.stores, self._images, strict=True):
                 images.append(store.image())
             await trio.sleep(IMAGE_S)
 
@@ -256,23 +254,23 @@ class Nemesis:
             if images:
                 self._lose(number)
                 chosen = int(fault.part * len(images))
-                self._world.stores[number].restart(images[chosen])
+                self._stage.stores[number].restart(images[chosen])
                 del images[chosen + 1 :]
 
     async def _wipe(self, fault: Fault) -> None:
         for number in self._partitions(fault):
             self._lose(number)
             self._images[number].clear()
-            self._world.stores[number].wipe()
+            self._stage.stores[number].wipe()
             if fault.part < 0.5:
-                self._world.stores[number].restart()
+                self._stage.stores[number].restart()
 
     async def _restart(self, fault: Fault) -> None:
         for number in self._partitions(fault):
-            self._world.stores[number].restart()
+            self._stage.stores[number].restart()
 
     async def _away(self, fault: Fault) -> None:
-        aways = [self._world.history.gone("*", "the store is away", number) for number in self._partitions(fault)]
+        aways = [self._stage.history.gone("*", "the store is away", number) for number in self._partitions(fault)]
         for weather in self._weathers(fault):
             weather.away = True
         await trio.sleep(fault.span_s)
@@ -283,15 +281,15 @@ class Nemesis:
 
     async def _absent(self, fault: Fault) -> None:
         for number in self._partitions(fault):
-            self._world.history.gone("*", "the store is away", number)
-            self._world.weathers[number].away = True
+            self._stage.history.gone("*", "the store is away", number)
+            self._stage.weathers[number].away = True
 
     async def _cut(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         life = node.life
         if life is None or not life.links:
             return
-        aways = [self._world.history.gone(node.name, "cut off", number) for number in self._partitions(fault)]
+        aways = [self._stage.history.gone(node.name, "cut off", number) for number in self._partitions(fault)]
         for number in self._partitions(fault):
             life.links[number].cut = True
         await trio.sleep(fault.span_s)
@@ -317,14 +315,14 @@ class Nemesis:
     async def _slow(self, fault: Fault) -> None:
         began_s = trio.current_time()
         for number in self._partitions(fault):
-            self._world.weathers[number].slow_s = 0.1 + 1.5 * fault.part
-            self._world.history.slows.append(Slow(began_s, began_s + fault.span_s + SLOW_TAIL_S, number))
+            self._stage.weathers[number].slow_s = 0.1 + 1.5 * fault.part
+            self._stage.history.slows.append(Slow(began_s, began_s + fault.span_s + SLOW_TAIL_S, number))
         await trio.sleep(fault.span_s)
         for weather in self._weathers(fault):
             weather.slow_s = 0.0
 
     async def _lag(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         for number in self._partitions(fault):
             node.lags_s[number] = 0.3 + 3.0 * fault.part
         await trio.sleep(fault.span_s * 3)
@@ -332,7 +330,7 @@ class Nemesis:
             node.lags_s[number] = 0.0
 
     async def _backlog(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         for number in self._partitions(fault):
             node.backlogs_s[number] = 1.0 + 4.0 * fault.part
         await trio.sleep(fault.span_s * 3)
@@ -340,10 +338,10 @@ class Nemesis:
             node.backlogs_s[number] = 0.0
 
     async def _clock(self, fault: Fault) -> None:
-        world = self._world
-        clocks = [world.clock, *(node.clock for node in world.nodes)]
+        stage = self._stage
+        clocks = [stage.clock, *(node.clock for node in stage.nodes)]
         clock = clocks[int(fault.part * 2 * len(clocks)) % len(clocks)]
-        world.history.clock_jumps = True
+        stage.history.clock_jumps = True
         clock.wrong_ms += self._source.choice((-1, 1)) * self._source.choice((500, 15_000, JUMP_MS))
         self._hours_ms = 2 * JUMP_MS  # after which all that was dated by wrong clocks is due
         await trio.sleep(fault.span_s * 2)
@@ -352,38 +350,38 @@ class Nemesis:
     # ------------------------------------------------------------ disks and workers
 
     async def _disk(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         node.slow_disk_s = 3.0 * fault.part
         node.failing_syncs = 0.5 if fault.part < 0.4 else 0.0
         await trio.sleep(fault.span_s)
         node.slow_disk_s = node.failing_syncs = 0.0
 
     async def _stall(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         node.disk_back_s = max(node.disk_back_s, trio.current_time() + fault.span_s)
-        away = self._world.history.gone(node.name, "its disk stands still")
-        self._world.spawn(self._answers_after, away, fault.span_s)
+        away = self._stage.history.gone(node.name, "its disk stands still")
+        self._stage.spawn(self._answers_after, away, fault.span_s)
 
     async def _answers_after(self, away: Away, after_s: float) -> None:
         await trio.sleep(after_s)
         away.to_s = trio.current_time()
 
     async def _unreadable(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         node.unreadable = True
-        away = self._world.history.gone(node.name, "its disk cannot be read")
+        away = self._stage.history.gone(node.name, "its disk cannot be read")
         await trio.sleep(fault.span_s)
         node.unreadable = False
         away.to_s = trio.current_time()
 
     async def _full(self, fault: Fault) -> None:
-        node = self._world.nodes[fault.node]
+        node = self._stage.nodes[fault.node]
         node.full, node.disk.free = True, int(fault.part * 20_000)
         await trio.sleep(fault.span_s)
         node.full, node.disk.free = False, 1 << 40
 
     async def _workers(self, fault: Fault) -> None:
         host = HOSTS[int(fault.part * len(HOSTS))]
-        self._world.workers.down.add(host)
+        self._stage.workers.down.add(host)
         await trio.sleep(fault.span_s)
-        self._world.workers.down.discard(host)
+        self._stage.workers.down.discard(host)

@@ -11,19 +11,15 @@ and only as long as it has not been started at all, nobody cancelled it, and no 
 run alone, for which all others wait as they should.
 """
 
-from typing import TYPE_CHECKING
-
 import trio
 
 from jqd.testing.members import Entry
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.check import Story
 from jqd.testing.sim.node import RESIGN_S, Life
+from jqd.testing.sim.stage import Stage
 from jqd.testing.sim.worker import SLOTS
 from jqd.words.jobid import partition_of
-
-if TYPE_CHECKING:
-    from jqd.testing.sim.world import World
 
 LOOK_S = 0.25
 BOUND_S = (
@@ -37,8 +33,8 @@ SUSPECT = 2  # deaths after which a job runs alone
 class Progress:
     """Looks again and again; what waits too long is a broken promise."""
 
-    def __init__(self, world: "World", absent: int) -> None:
-        self._world = world
+    def __init__(self, stage: Stage, absent: int) -> None:
+        self._stage = stage
         self._absent = absent
         self._waits: dict[int, tuple[str, float]] = {}  # job → for whom, for how long
 
@@ -47,7 +43,7 @@ class Progress:
         while True:
             await trio.sleep(LOOK_S)
             suspects = any(self._suspects())
-            for story in self._world.history.stories.values():
+            for story in self._stage.history.stories.values():
                 whom = None if suspects else self._waits_for(story)
                 if whom is None:
                     self._waits.pop(story.number, None)
@@ -58,14 +54,14 @@ class Progress:
         before, waited_s = self._waits.get(number, (whom, 0.0))
         waited_s = waited_s + LOOK_S if before == whom else 0.0
         if waited_s > BOUND_S:
-            self._world.history.wrong(
+            self._stage.history.wrong(
                 f"held up: job {number} waits for {whom} although only partition {self._absent} of the store is away"
             )
             waited_s = 0.0
         self._waits[number] = whom, waited_s
 
     def _waits_for(self, story: Story) -> str | None:
-        home = partition_of(story.job_id, len(self._world.stores))
+        home = partition_of(story.job_id, len(self._stage.stores))
         is_due = trio.current_time() >= max(story.acked_at_s, story.due_s)
         if home == self._absent or not is_due or story.attempts or story.cancels:
             return None
@@ -80,17 +76,17 @@ class Progress:
         return "anybody" if able else None
 
     def _able(self, home: int) -> list[Life]:
-        lives = (node.life for node in self._world.nodes)
+        lives = (node.life for node in self._stage.nodes)
         return [life for life in lives if life is not None and self._is_able(life, home)]
 
     def _is_able(self, life: Life, home: int) -> bool:
-        if life.dead or life.requests is None or life.stop.is_set() or self._world.is_frozen(life):
+        if life.dead or life.requests is None or life.stop.is_set() or self._stage.is_frozen(life):
             return False
         assert life.daemon is not None, "requests are served after it is built"
         return life.daemon.partitions[home].membership.hold_up() is None
 
     def _at_work(self, life: Life) -> int:
-        history = self._world.history
+        history = self._stage.history
         attempts: list[Attempt] = [attempt for story in history.stories.values() for attempt in story.attempts]
         attempts += [run for tale in history.tales.values() for run in tale.runs]
         return sum(attempt.life == life.label and attempt.fate is None for attempt in attempts)
@@ -98,21 +94,21 @@ class Progress:
     def _suspects(self) -> list[str]:
         return [
             job_id
-            for number, store in enumerate(self._world.stores)
+            for number, store in enumerate(self._stage.stores)
             if number != self._absent
             for job_id, (deaths, _) in store._data.deaths.items()
             if deaths >= SUSPECT and job_id in (entries := self._entries(number)) and entries[job_id].place in OPEN
         ]
 
     def _entries(self, number: int) -> dict[str, Entry]:
-        return self._world.stores[number]._data.entries
+        return self._stage.stores[number]._data.entries
 
 
 class Patience:
     """Nobody waits for ever for a daemon that cannot read what it knows: asked in runs of `PATIENT` faults."""
 
-    def __init__(self, world: "World") -> None:
-        self._world = world
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
         self._since: dict[str, float] = {}  # by life
 
     async def watch(self) -> None:
@@ -120,10 +116,10 @@ class Patience:
         losses = 0
         while True:
             await trio.sleep(LOOK_S)
-            if losses != len(self._world.history.losses):
-                losses = len(self._world.history.losses)  # a new life of the store is entered: they wait anew
+            if losses != len(self._stage.history.losses):
+                losses = len(self._stage.history.losses)  # a new life of the store is entered: they wait anew
                 self._since.clear()
-            for node in self._world.nodes:
+            for node in self._stage.nodes:
                 self._look(node.life)
 
     def _look(self, life: Life | None) -> None:
@@ -134,7 +130,7 @@ class Patience:
         if not waits:
             self._since.pop(life.label, None)
         elif now_s - self._since.setdefault(life.label, now_s) > PATIENCE_S:
-            self._world.history.wrong(f"held up: {life.label} waits for a daemon that cannot read its disk")
+            self._stage.history.wrong(f"held up: {life.label} waits for a daemon that cannot read its disk")
             self._since[life.label] = now_s
 
 

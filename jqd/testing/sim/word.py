@@ -21,18 +21,15 @@ notices too late: until that daemon is back nobody knows it. It is never lost: a
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import trio
 
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.matter import AGAIN, BEGINS, DELETE, EDIT, GIVES_CONTENT, LOOK, REPLACE, RETRY, Matter, Order
+from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import PURGE
 from jqd.words.job import Fate, State
 from jqd.words.jobid import partition_of, partition_of_name
-
-if TYPE_CHECKING:
-    from jqd.testing.sim.check import History
 
 DATE_S = 0.05  # a job may start so much before its date: clocks are read in whole milliseconds, here and there
 ENDS = frozenset({Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD})
@@ -102,7 +99,7 @@ class Run(Attempt):
 class Tale:
     """All about one of them."""
 
-    history: "History"
+    history: Notes
     matter: Matter
     words: list[Word] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)

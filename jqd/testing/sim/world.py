@@ -4,8 +4,7 @@ build ──▶ faulty time: pushes, cancels and faults as planned ──▶ hea
 """
 
 import random
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -15,16 +14,14 @@ from jqd.journal import Journal
 from jqd.loops import dispatch
 from jqd.partition import Partition
 from jqd.store import JobView
-from jqd.testing.sim.check import History
 from jqd.testing.sim.client import Clients
-from jqd.testing.sim.deaths import WitnessedStore
 from jqd.testing.sim.faults import Nemesis
-from jqd.testing.sim.link import Link, Weather
-from jqd.testing.sim.loop import RunQueue, start_in
-from jqd.testing.sim.node import Life, Node, WorldClock
-from jqd.testing.sim.plan import FAULTY_S, PATIENT, PURGE, STORE, UNREADABLE, Plan
+from jqd.testing.sim.link import Link
+from jqd.testing.sim.loop import RunQueue
+from jqd.testing.sim.node import Life, Node
+from jqd.testing.sim.plan import FAULTY_S, PATIENT, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
-from jqd.testing.sim.worker import Workers
+from jqd.testing.sim.stage import Stage
 from jqd.words.job import Outcome, State
 from jqd.words.jobid import partition_of
 
@@ -34,24 +31,13 @@ QUIET_LOOKS = 2
 IDLE_S = 0.5  # the idle poll of dispatch: leases are shorter here than in service, and polls cost most of a run's time
 
 
-class World:
+class World(Stage):
     """One run of one plan."""
 
     def __init__(self, plan: Plan, queue: RunQueue, outside: trio.Nursery) -> None:
-        self.plan = plan
-        self.history = History(plan)
+        super().__init__(plan, queue, outside)
         self.history.watch(self._runs)
-        self._outside = outside
-        self.weathers = [Weather() for _ in range(plan.partitions)]
-        self.clock = WorldClock()
-        """Of the store's host."""
-        config = replace(STORE, ended_keep_jobs=0) if PURGE in plan.kinds else STORE
-        self.stores = [WitnessedStore(self.clock, config, self.history.wrong) for _ in range(plan.partitions)]
-        """By the numbers of their partitions."""
-        self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
-        self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
         self.nemesis = Nemesis(self)
-        self._queue = queue
         self._source = random.Random(f"net {plan.seed}")
 
     async def run(self) -> None:
@@ -78,26 +64,6 @@ class World:
                     node.kill()
 
     # ------------------------------------------------------------ processes
-
-    def spawn(self, call: Callable[..., Any], *args: Any) -> None:
-        """Start a task of the world itself, whoever asks for it."""
-        start_in("", self._outside, call, *args)
-
-    def start(self, node: Node) -> None:
-        """Begin its next life."""
-        self.spawn(node.live)
-
-    def freeze(self, life: Life) -> None:
-        """It stands still."""
-        self._queue.frozen.add(life.label)
-
-    def thaw(self, life: Life) -> None:
-        """It goes on."""
-        self._queue.frozen.discard(life.label)
-
-    def is_frozen(self, life: Life) -> bool:
-        """Whether it stands still."""
-        return life.label in self._queue.frozen
 
     def links(self, node: Node, life: Life) -> list[Link]:
         """The ways to the store for a new life."""

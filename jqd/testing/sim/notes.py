@@ -1,0 +1,54 @@
+"""What happened, noted in order, and what was found wrong with it: stories and tales of jobs are checked against it."""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import trio
+
+from jqd.testing.sim.causes import Causes
+from jqd.testing.sim.plan import Plan
+
+
+class Notes(Causes):
+    """All that is noted of one run."""
+
+    def __init__(self, plan: Plan) -> None:
+        super().__init__(plan.partitions)
+        self.plan = plan
+        self.violations: list[str] = []
+        self.events: list[tuple[Any, ...]] = []
+        self.claims: dict[tuple[int, int], int] = {}
+        """Partition and fence of each claim → its moment."""
+        self.runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
+        self._moments = 0
+
+    def watch(self, runs: Callable[[str, str], Iterator[str]]) -> None:
+        """`runs`: given a job and a life, names of other lives at work on it that trust their lease now."""
+        self.runs = runs
+
+    def moment(self) -> int:
+        """A new one: what happens at the same time by the world's clock happens one after the other."""
+        self._moments += 1
+        return self._moments
+
+    def note(self, *what: Any) -> None:
+        """Something for the event log."""
+        self.events.append((round(trio.current_time(), 6), *what))
+
+    def digest(self) -> str:
+        """Of all events: two runs that agree in it did the same."""
+        return hashlib.sha256("\n".join(map(repr, self.events)).encode()).hexdigest()
+
+    def wrong(self, what: str) -> None:
+        """A promise was broken."""
+        self.note("VIOLATION", what)
+        self.violations.append(f"{trio.current_time():.3f} s: {what}")
+
+    def booted(self, life: str) -> None:
+        """A process of a node begins."""
+        self.note("boot", life)
+
+    def claimed(self, home: int, fence: int) -> None:
+        """The store gave jobs under that fence."""
+        self.claims[home, fence] = self.moment()
