@@ -26,10 +26,9 @@ from jqd.words import meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
+from jqd.words.units import BYTES, SECONDS, amount
 
 PREFIX = "JQD_"
-DURATION_S = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
-SIZE_BYTES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "kB": 10**3, "MB": 10**6, "GB": 10**9}
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
 OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
 OTHERS_PREFIX = "JQD_TEST_"
@@ -189,11 +188,6 @@ def environment(name: str) -> str | None:
 def child_environment() -> dict[str, str]:
     """What a child process of ours is started with."""
     return dict(os.environ)
-
-
-def seconds(text: str) -> float:
-    """A duration as people write it (90, 30s, 5m, 2h, 1d) in seconds. Raises ValueError."""
-    return _number(text, "text_s")
 
 
 def _from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
@@ -386,13 +380,5 @@ def _number(value: Any, name: str) -> float:
         raise ValueError("a truth value is no number")
     if isinstance(value, (int, float)):
         return value
-    match = re.fullmatch(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*", str(value))
-    if match is None:
-        raise ValueError("write one like 90, 1.5, 30s, 5m or 64MiB")
-    number, unit = float(match.group(1).replace("_", "")), match.group(2)
-    if not unit:
-        return number
-    units: Mapping[str, float] = SIZE_BYTES if "_bytes" in name else DURATION_S if re.search(r"_s(_|$)", name) else {}
-    if unit not in units:
-        raise ValueError(f"unknown unit {unit!r}" + (f"; there are {', '.join(units)}" if units else ""))
-    return number * units[unit]
+    units = BYTES if "_bytes" in name else SECONDS if re.search(r"_s(_|$)", name) else {}
+    return amount(str(value), units)

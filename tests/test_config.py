@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.config import DURATION_S, Config, load, seconds, store_flags
+from jqd.config import Config, load, store_flags
 from jqd.store import StoreConfig
 from jqd.words.errors import ConfigError
 
@@ -236,11 +236,6 @@ def test_this_machine_needs_no_insistence(bind: str) -> None:
 def test_a_command_may_have_defaults_of_its_own() -> None:
     assert load(environ={}, defaults={"log.level": "warning"}).log.level == "warning"
     assert load(environ={"JQD_LOG__LEVEL": "error"}, defaults={"log.level": "warning"}).log.level == "error"
-
-
-@given(st.sampled_from(sorted(DURATION_S)), st.integers(0, 10_000))
-def test_a_duration_with_a_unit_is_that_many_seconds(unit: str, number: int) -> None:
-    assert seconds(f"{number}{unit}") == pytest.approx(number * DURATION_S[unit])
 
 
 @given(st.dictionaries(st.from_regex(r"JQD_[A-Z_]{0,12}", fullmatch=True), st.text(max_size=8), max_size=3))

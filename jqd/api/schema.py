@@ -2,12 +2,11 @@
 
 import re
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import islice
 
+from jqd.words.dates import instant_ms
 from jqd.words.job import (
-    INSTANT_MS_MAX,
     MAX_RETRY_MAX,
     NAME_LENGTH_MAX,
     PRIORITY_MAX,
@@ -25,7 +24,6 @@ NOT_YET = {
     "then": "then is not supported yet; push the next job from the worker",
 }
 DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
-EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 FAULTS_MAX = 4  # told of one job: enough to mend it, and 10,000 bad jobs still make a bearable answer
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 DETAIL_LENGTH_MAX = 300
@@ -107,30 +105,6 @@ def eligible_at_ms(job: PushedJob, now_ms: int) -> int:
     if job.delay is not None:
         return now_ms + round(job.delay * 1000) if job.delay else 0
     return 0 if job.run_at is None else instant_ms(job.run_at)
-
-
-def instant_ms(told: str | float) -> int:
-    """A date as clients write it, in ms since 1970: the one place that says which instants there are.
-
-    ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC, so that whatever is taken can be told again.
-    Raises ValueError saying what is wrong.
-    """
-    quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)
-    if isinstance(told, str):
-        try:
-            date = datetime.fromisoformat(told)
-        except ValueError:
-            raise ValueError(f"{quoted} is no ISO 8601 date; write it like 2030-01-31T08:00:00Z") from None
-        if date.tzinfo is None:
-            raise ValueError(f"{quoted} has no time zone; add Z or an offset like +09:00")
-        at_ms = (date - EPOCH) // timedelta(milliseconds=1)
-    else:
-        # Compared first: what is no number, or has no end, has no milliseconds either.
-        at_ms = round(told * 1000) if 0 <= told <= INSTANT_MS_MAX / 1000 else -1
-    if not 0 <= at_ms <= INSTANT_MS_MAX:
-        seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(told, str) and told > 0 else ""
-        raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC{seconds}")
-    return at_ms
 
 
 def _faults(job: PushedJob, bytes_max: int) -> Iterator[Fault]:

@@ -1,15 +1,14 @@
 """How jobs are told: one in full, many in brief. Pure."""
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from msgspec import Raw
 
 from jqd.api.parts import Parts
-from jqd.api.schema import EPOCH
 from jqd.store import JobView
-from jqd.words.job import INSTANT_MS_MAX, NIL, Outcome, State
+from jqd.words import dates
+from jqd.words.job import NIL, Outcome, State
 
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 
@@ -60,11 +59,8 @@ def job_brief(parts: Parts, view: JobView) -> dict[str, Any]:
 
 def iso(at_ms: int) -> str | None:
     """An instant as clients read it, ISO 8601 in UTC; None for 0."""
-    if not at_ms:
-        return None
     # A store may hold dates that a daemon of before took and none would take now: shown as the last there is.
-    date = EPOCH + timedelta(milliseconds=min(max(at_ms, 0), INSTANT_MS_MAX))
-    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return dates.iso(at_ms) if at_ms else None
 
 
 def _common(parts: Parts, view: JobView) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """What the commands that ask a daemon have in common."""
 
-import re
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -10,9 +9,7 @@ from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_url
 from jqd.words.errors import ConfigError
-
-# Not config's: importing the daemon's configuration takes several times as long as a push.
-DURATION_S = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
+from jqd.words.units import has_unit, seconds
 
 
 @Parameter(name="*")
@@ -35,23 +32,20 @@ class Common:
             raise Usage(str(error)) from error
 
 
-def duration(text: str | None, flag: str) -> float | None:
-    """Seconds of 90, 30s, 5m, 2h, 1d; None stays None. Raises Usage."""
-    if text is None:
-        return None
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([a-z]*)", text, re.ASCII)
-    if match is None or match[2] not in DURATION_S:
-        raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d")
-    return float(match[1]) * DURATION_S[match[2]]
+def duration(text: str, flag: str) -> float:
+    """Seconds of 90, 30s, 5m, 2h, 1d. Raises Usage."""
+    try:
+        return seconds(text)
+    except ValueError:
+        raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d") from None
 
 
 def age(text: str, flag: str) -> float:
     """A duration with its unit. Raises Usage: what deletes jobs does not guess whether 7 was meant as days."""
-    if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+    found = duration(text, flag)
+    if not has_unit(text):
         raise Usage(f"{flag} {text} has no unit: {text}d is days, {text}h hours, {text}m minutes, {text}s seconds")
-    seconds = duration(text, flag)
-    assert seconds is not None, "a duration that is given has a meaning"
-    return seconds
+    return found
 
 
 def checked_id(job_id: str) -> str:

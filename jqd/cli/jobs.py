@@ -81,11 +81,11 @@ def push(
     options: dict[str, Any] = {
         "priority": priority,
         "run_at": _run_at(run_at),
-        "delay": duration(in_, "--in"),
+        "delay": None if in_ is None else duration(in_, "--in"),
         "job_id": id_,
         "replace": replace,
         "max_retry": max_retry,
-        "timeout": duration(timeout, "--timeout"),
+        "timeout": None if timeout is None else duration(timeout, "--timeout"),
         "tags": tag,
         "keep_result": keep_result if keep_result is not None else (True if wait else None),
     }

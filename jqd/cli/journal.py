@@ -8,7 +8,7 @@ import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -23,16 +23,18 @@ from jqd.cli.render import Output, show
 from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
-from jqd.config import Config, load, seconds, store_flags
+from jqd.config import Config, load, store_flags
 from jqd.journal import OsFiles
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
 from jqd.words import log
 from jqd.words.clock import SystemClock
+from jqd.words.dates import instant_ms, ms_of
 from jqd.words.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
 from jqd.words.job import Job
 from jqd.words.record import Lane
+from jqd.words.units import has_unit, seconds
 
 LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
 
@@ -303,12 +305,11 @@ def _moment(text: str | None, flag: str) -> int | None:
     """A date as milliseconds since 1970."""
     if text is None:
         return None
-    if re.fullmatch(r"\d+(\.\d+)?(ms|s|m|h|d)", text, re.ASCII):
-        return SystemClock().wall_ms() - round(seconds(text) * 1000)
-    if re.fullmatch(r"\d{9,12}(\.\d+)?", text, re.ASCII):  # 20300131 is a date
-        return round(float(text) * 1000)
     try:
-        date = datetime.fromisoformat(text)
+        if re.fullmatch(r"\d{9,12}(\.\d+)?", text, re.ASCII):  # 20300131 is a date
+            return instant_ms(float(text))
+        if has_unit(text) and not text.endswith("Z"):
+            return SystemClock().wall_ms() - round(seconds(text) * 1000)
+        return ms_of(datetime.fromisoformat(text))
     except ValueError:
         raise Usage(f"{flag} {text} is no date; write 2030-01-31T12:00:00Z, Unix seconds, or so long ago: 2h") from None
-    return round((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -5,7 +5,6 @@ What JSON cannot say is written as jqd/words/tagged.py has it.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from jqd.cli.argument import value as meant
 from jqd.cli.exits import Usage
 from jqd.journal.inspect import Good
+from jqd.words.dates import INSTANT_MS_MAX, iso
 from jqd.words.job import Job, Outcome
 from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 from jqd.words.tagged import show_packed
@@ -120,7 +120,4 @@ def _date(at_ms: int) -> str | None:
     """ISO 8601; None for no date; a number that is no date of a calendar as it is."""
     if not at_ms:
         return None
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    except (ValueError, OverflowError, OSError):
-        return str(at_ms)
+    return iso(at_ms) if 0 < at_ms <= INSTANT_MS_MAX else str(at_ms)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from jqd.words import tagged
+from jqd.words.dates import iso_of
 
 Output = Literal["table", "json", "jsonl"]
 
@@ -44,7 +45,7 @@ def plain(value: Any) -> Any:
         case list() | tuple():
             return [plain(item) for item in value]
         case datetime():
-            return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")  # as the daemon writes them
+            return iso_of(value)  # as the daemon writes them
     return tagged.show(value)
 
 

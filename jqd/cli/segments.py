@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from jqd.cli.render import Output, show
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, frames_of, walk
 from jqd.journal.segment import DAMAGED
+from jqd.words.dates import date_of
 
 LOCKS = Path("/proc/locks")  # who holds which file, where the system tells
 NUMBERS = ("first", "end", "bytes", "frames")
@@ -50,7 +51,7 @@ def row(files: Files, seen: Seen, holder: int | None) -> dict[str, Any]:
         "end": seen.end,
         "bytes": seen.size,
         "frames": frames_of(files, seen),
-        "created": datetime.fromtimestamp(header.created_at_ms / 1000, UTC) if header is not None else None,
+        "created": date_of(header.created_at_ms) if header is not None else None,
         "journal": header.journal_id.hex() if header is not None else None,
         "state": _state(files, seen, holder),
     }

@@ -15,9 +15,10 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from jqd.cli.common import duration
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT, daemon_url
-from jqd.config import Config, child_environment, environment, load, seconds, store_flags
+from jqd.config import Config, child_environment, environment, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words import log
 from jqd.words.errors import ConfigError, JqdError
@@ -142,10 +143,7 @@ async def worker(
         debug, info, warning or error.
     """
     _log(log_level, "auto")
-    try:
-        drain_s = seconds(drain)
-    except ValueError:
-        raise Usage(f"--drain {drain} is no duration; write 90, 30s or 5m") from None
+    drain_s = duration(drain, "--drain")
     with _importable(target):
         app = load_app(target)  # looks in the current directory first
     with _bindable(bind):

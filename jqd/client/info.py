@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from jqd.words.dates import utc
 from jqd.words.meant import suggestion
 
 FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
@@ -153,10 +154,9 @@ def _date(told: Any) -> datetime | None:
     if told is None or told == "":
         return None
     if isinstance(told, datetime):
-        return told if told.tzinfo else told.replace(tzinfo=UTC)
+        return utc(told)
     if isinstance(told, int | float) and not isinstance(told, bool):
         return datetime.fromtimestamp(told, UTC)
     if isinstance(told, str):
-        date = datetime.fromisoformat(told)
-        return date if date.tzinfo else date.replace(tzinfo=UTC)
+        return utc(datetime.fromisoformat(told))
     raise ValueError(f"a date is told as text or number, not as {type(told).__name__}")

@@ -15,7 +15,6 @@ names one and requires the other.
 
 import math
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Literal, NamedTuple
 from urllib.parse import quote
 
@@ -24,13 +23,13 @@ from msgspec import Raw
 
 from jqd import __version__
 from jqd.runner.verdict import Report
+from jqd.words.dates import iso
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL, Held
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 CONTENT_TYPE = "application/msgpack"
-WALL_MS_MAX = 253_402_300_799_999  # the last millisecond of year 9999, where ISO 8601 dates end
 
 Encoding = Literal["msgpack", "json"]
 
@@ -133,7 +132,6 @@ class Unclear(NamedTuple):
 
 Answer = Said | Refused | Started | ItemFailures | Unclear
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _encoder = msgspec.msgpack.Encoder()
 _decode_outcome: dict[Encoding, Callable[[bytes], _Outcome]] = {
     "msgpack": msgspec.msgpack.Decoder(_Outcome).decode,
@@ -153,7 +151,7 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int) -> bytes:
     def date(at_ms: int) -> str:
         text = dates.get(at_ms)
         if text is None:
-            text = dates[at_ms] = iso_date(at_ms)
+            text = dates[at_ms] = iso(at_ms)
         return text
 
     jobs = [
@@ -200,12 +198,6 @@ def cancel_headers(daemon: str) -> list[tuple[str, str]]:
         ("User-Agent", f"jqd/{__version__}"),
         ("JQD-Daemon", daemon),
     ]
-
-
-def iso_date(at_ms: int) -> str:
-    """`2026-01-31T12:00:00.123Z`; a date no calendar has is the nearest it has."""
-    at = _EPOCH + timedelta(milliseconds=min(max(0, at_ms), WALL_MS_MAX))
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def encoding_of(content_type: str) -> Encoding:

@@ -9,9 +9,8 @@ No wall clock ever judges a lock. Components take a `Clock`; tests hand them a `
 import time
 from typing import Protocol
 
-_SINCE_BOOT = getattr(
-    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
-)  # where there is no such clock the other counts sleep
+# Where there is no such clock, the monotonic one counts sleep.
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Clock(Protocol):
@@ -28,11 +27,6 @@ class Clock(Protocol):
     def boot_s(self) -> float:
         """As `mono_s`, and it grows while the machine is suspended, too. The two have not the same zero."""
         ...
-
-
-_SINCE_BOOT = getattr(
-    time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC
-)  # where there is no such clock the other counts sleep
 
 
 class SystemClock:

@@ -12,7 +12,6 @@ NAME_LENGTH_MAX = 128  # characters of a jobtype or of a pusher's own job id: fi
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
 TAGS_MAX, TAG_LENGTH_MAX = 32, 128
-INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC, where calendars end
 
 
 class ChangeKind(enum.IntEnum):

@@ -11,7 +11,6 @@ dropped and counted, and the log itself says how much (`dropped`) as soon as it 
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +18,7 @@ import msgspec
 import trio
 
 from jqd.words.clock import Clock
+from jqd.words.dates import date_of
 from jqd.words.job import Held, Outcome
 from jqd.words.log import get_logger
 
@@ -134,7 +134,7 @@ class JobLog:
         self.failing = f"the job log {self._path} cannot be written: {why}. {lost}"
 
     def _common(self, event: str) -> dict[str, object]:
-        ts = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC).isoformat(timespec="milliseconds")
+        ts = date_of(self._clock.wall_ms()).isoformat(timespec="milliseconds")
         return {"ts": ts, "event": event, "daemon": self._daemon}
 
 

@@ -1,12 +1,12 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
 import traceback
-from datetime import UTC, datetime
 from typing import Any
 
 import trio
 
 from jqd.words.clock import Clock
+from jqd.words.dates import date_of
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.wire import (
@@ -103,7 +103,7 @@ class Attempts:
             return ()
         if parameters == 1:
             return (argument,)
-        deadline = datetime.fromtimestamp(self._clock.wall_ms() / 1000 + item.timeout_s, UTC)
+        deadline = date_of(self._clock.wall_ms() + round(item.timeout_s * 1000))
         return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline, lambda: item.cancelled))
 
     def _returned(self, item: Item, result: Any) -> bytes:

@@ -12,10 +12,11 @@ In MessagePack outcomes follow each other bare; in JSON they stand in one array,
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any, Literal
 
 import msgspec
+
+from jqd.words.dates import date_of
 
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
 MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, small enough to keep with the job
@@ -144,6 +145,6 @@ class Stamps:
         """`2026-01-31T12:00:00.123+00:00`. Safe from any thread: the pair is replaced as one."""
         known, text = self._last
         if known != wall_ms:
-            text = datetime.fromtimestamp(wall_ms / 1000, UTC).isoformat(timespec="milliseconds")
+            text = date_of(wall_ms).isoformat(timespec="milliseconds")
             self._last = (wall_ms, text)
         return text

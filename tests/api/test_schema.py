@@ -13,7 +13,8 @@ from jqd.api.schema import (
     faults,
     longest_if_good,
 )
-from jqd.words.job import INSTANT_MS_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX
+from jqd.words.dates import INSTANT_MS_MAX
+from jqd.words.job import MAX_RETRY_MAX, TIMEOUT_S_MAX
 from jqd.words.record import PushedJob
 
 MIB = 1 << 20

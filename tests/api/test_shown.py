@@ -11,9 +11,10 @@ import trio
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from jqd.api.schema import DELAY_S_MAX, EPOCH
+from jqd.api.schema import DELAY_S_MAX
 from jqd.words import tagged
-from jqd.words.job import INSTANT_MS_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
+from jqd.words.dates import INSTANT_MS_MAX, ms_of
+from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Fate, State
 from tests.api.fakes import JSON, MSGPACK, Answer, Edge
 from tests.api.whole import Whole
 from tests.words.test_tagged import pack, packable, same
@@ -109,7 +110,7 @@ def _in_json(value: Any) -> Any:
 
 
 def date_of(shown: str | None) -> int:
-    return 0 if shown is None else round((datetime.fromisoformat(shown) - EPOCH).total_seconds() * 1000)
+    return 0 if shown is None else ms_of(datetime.fromisoformat(shown))
 
 
 async def _follow(pushed: list[dict[str, Any]], edit: dict[str, Any], kind: str) -> None:

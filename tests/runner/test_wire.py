@@ -23,7 +23,6 @@ from jqd.runner.wire import (
     encode_batch,
     encode_light_job,
     encoding_of,
-    iso_date,
     request_headers,
 )
 from jqd.words.errors import AnswerGarbled
@@ -296,12 +295,6 @@ def test_arguments_travel_as_they_are(argument: Any) -> None:
 def test_headers_stay_headers() -> None:
     fields = dict(request_headers("b", "ünïcode/mail%\r\nX: y", "D"))
     assert fields["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
-
-
-def test_dates_no_calendar_has() -> None:
-    assert iso_date(-5) == "1970-01-01T00:00:00.000Z"
-    assert iso_date(10**30) == "9999-12-31T23:59:59.999Z"
-    assert iso_date(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
 
 
 def test_nil_is_what_an_absent_value_is() -> None:

@@ -1,0 +1,57 @@
+"""Dates: milliseconds since 1970 in here, ISO 8601 in UTC for everybody else. Pure."""
+
+from datetime import UTC, datetime, timedelta
+
+INSTANT_MS_MAX = 253_402_300_799_999  # the last millisecond of the year 9999 in UTC, where calendars end
+QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+def date_of(at_ms: int) -> datetime:
+    """The date of an instant; of an instant that no calendar has the nearest that it has."""
+    return _EPOCH + min(max(0, at_ms), INSTANT_MS_MAX) * _MILLISECOND
+
+
+def ms_of(date: datetime) -> int:
+    """The instant of a date, its fraction of a millisecond left out. A date without a time zone is in UTC."""
+    return (utc(date) - _EPOCH) // _MILLISECOND
+
+
+def utc(date: datetime) -> datetime:
+    """The date with a time zone: UTC where it has none."""
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+def iso(at_ms: int) -> str:
+    """An instant as `2026-01-31T12:00:00.123Z`."""
+    return iso_of(date_of(at_ms))
+
+
+def iso_of(date: datetime) -> str:
+    """A date with a time zone as `2026-01-31T12:00:00.123Z`; another zone than UTC as its offset."""
+    return date.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def instant_ms(told: str | float) -> int:
+    """A date as clients write it, in ms since 1970: the one place that says which instants there are.
+
+    ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC, so that whatever is taken can be told again.
+    Raises ValueError saying what is wrong.
+    """
+    quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)
+    if isinstance(told, str):
+        try:
+            date = datetime.fromisoformat(told)
+        except ValueError:
+            raise ValueError(f"{quoted} is no ISO 8601 date; write it like 2030-01-31T08:00:00Z") from None
+        if date.tzinfo is None:
+            raise ValueError(f"{quoted} has no time zone; add Z or an offset like +09:00")
+        at_ms = ms_of(date)
+    else:
+        # Compared first: what is no number, or has no end, has no milliseconds either.
+        at_ms = round(told * 1000) if 0 <= told <= INSTANT_MS_MAX / 1000 else -1
+    if not 0 <= at_ms <= INSTANT_MS_MAX:
+        seconds = "; Unix seconds are meant, not milliseconds" if not isinstance(told, str) and told > 0 else ""
+        raise ValueError(f"{quoted} is no date of the years 1970 to 9999 in UTC{seconds}")
+    return at_ms

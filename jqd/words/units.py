@@ -1,0 +1,41 @@
+"""Amounts as people write them: 90, 30s, 5m, 2h, 1d; 64MiB. Pure."""
+
+import math
+import re
+from collections.abc import Mapping
+
+SECONDS: Mapping[str, float] = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+BYTES: Mapping[str, float] = {
+    "B": 1,
+    "KiB": 1 << 10,
+    "MiB": 1 << 20,
+    "GiB": 1 << 30,
+    "kB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+}
+_AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
+
+
+def amount(text: str, units: Mapping[str, float]) -> float:
+    """A number, multiplied by its unit where it has one. Raises ValueError saying what can be written."""
+    match = _AMOUNT.fullmatch(text)
+    if match is None:
+        raise ValueError("write one like 90, 1.5, 30s, 5m or 64MiB")
+    number, unit = float(match[1].replace("_", "")), match[2]
+    if unit and unit not in units:
+        raise ValueError(f"unknown unit {unit!r}" + (f"; there are {', '.join(units)}" if units else ""))
+    return number * units[unit] if unit else number
+
+
+def seconds(text: str) -> float:
+    """A duration in seconds, 0 or more; without a unit it is in seconds already. Raises ValueError."""
+    found = amount(text, SECONDS)
+    if not 0 <= found < math.inf:
+        raise ValueError("it is 0 or more, and finite")
+    return found
+
+
+def has_unit(text: str) -> bool:
+    """Whether it ends in a letter, so that nobody has to guess what the number counts."""
+    return text.strip()[-1:].isalpha()
