@@ -1,4 +1,4 @@
-"""The ASGI application: the hot call in front, every other route through quart-trio behind it.
+"""The API as an ASGI application: guard, body, route, one handler, and the one place where errors become answers.
 
 Every request is read whole first (intake.py). `answer` is free of ASGI, so that another listener can stand before it.
 """
@@ -6,17 +6,25 @@ Every request is read whole first (intake.py). `answer` is free of ASGI, so that
 import difflib
 import re
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
-from urllib.parse import unquote
 
 import trio
-from quart import Response as QuartResponse
-from quart import request as quart_request
-from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, MethodNotAllowed, NotFound
 
 from jqd.api import acts, bulk, jobs, lightjq, listing, polls, status, workers
-from jqd.api.intake import Disconnected, Receive, Room, Send, head_of, read_request, replay, send_response
+from jqd.api.intake import (
+    Disconnected,
+    Receive,
+    Room,
+    Send,
+    head_of,
+    raw_path_of,
+    read_request,
+    send_response,
+    wait_left,
+)
+from jqd.api.match import Table
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
@@ -27,7 +35,6 @@ from jqd.words.log import get_logger
 
 Handler = Callable[..., Awaitable[Response]]
 HOT_PATH = "/v1/jobs"
-SLASH = "\ue000"  # of Unicode's private use: stands for one inside of an id while routes are matched
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
@@ -40,6 +47,8 @@ class Route(NamedTuple):
     path: str
     handler: Handler
     query: tuple[str, ...] | None = ()
+    polls: bool = False
+    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
 
 
 ROUTES = [
@@ -48,8 +57,8 @@ ROUTES = [
     Route("POST", "/v1/jobs/cancel", bulk.cancel_many),
     Route("POST", "/v1/jobs/retry", bulk.retry_many),
     Route("POST", "/v1/jobs/clean", bulk.clean),
-    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, ("wait",)),
-    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, ("wait", "consume")),
+    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, ("wait",), polls=True),
+    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, ("wait", "consume"), polls=True),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, ("purge",)),
     Route("PATCH", "/v1/jobs/<job_id>", acts.edit),
     Route("POST", "/v1/jobs/<job_id>/retry", acts.retry),
@@ -68,13 +77,14 @@ ROUTES = [
     Route("POST", "/job", lightjq.push_job, None),
     Route("GET", "/job/<job_id>", lightjq.get_job, None),
     Route("DELETE", "/job/<job_id>", lightjq.delete_job, None),
-    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, None),
+    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, None, polls=True),
     Route("POST", "/worker", lightjq.register, None),
     Route("DELETE", "/worker", lightjq.unregister, None),
     Route("POST", "/done", lightjq.done, None),
 ]
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
-QUERIES = {route.handler: route.query for route in ROUTES}
+TABLE = Table(ROUTES)
+PUSH = ROUTES[0]
 
 
 class Api:
@@ -84,13 +94,11 @@ class Api:
         self._parts = parts
         self._room = Room(parts.config.bodies_bytes_max)
         self._log = get_logger("api")
-        self._quart = self._build()
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Serve one connection's scope (http, websocket or lifespan)."""
+        """Serve one request."""
         if scope["type"] != "http":
-            await self._quart(scope, receive, send)
-            return
+            raise NotImplementedError(f"the API speaks http, not {scope['type']}")
         with self._room.part() as take:
             await self._serve(scope, receive, send, take)
 
@@ -116,17 +124,51 @@ class Api:
             await send_response(send, response)
             return
         if request.path == HOT_PATH and request.method == "POST":
-            await send_response(send, await self.answer(push, request))
+            response = await self.answer(PUSH, request, {})
         else:
-            path = _segmented(scope)
-            inner: Any = {**scope, "path": path, "state": {"request": request, "slashes": path != scope["path"]}}
-            await self._quart(inner, replay(receive), send)
+            response = await self._route(request, raw_path_of(scope), partial(wait_left, receive))
+        await send_response(send, response)
 
-    async def answer(self, handler: Handler, request: Request, **names: str) -> Response:
-        """Call one handler; every error becomes its answer here and nowhere else."""
+    async def _route(self, request: Request, raw_path: str, left: Callable[[], Awaitable[None]]) -> Response:
+        found = TABLE.match(raw_path)
+        method = "GET" if request.method == "HEAD" else request.method
+        if method in found:
+            route, names = found[method]
+            return await (
+                self._poll(route, request, names, left) if route.polls else self.answer(route, request, names)
+            )
+        if not found:
+            return _render(request, Problem(404, _no_path(request.path)))
+        allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
+        if method == "OPTIONS":
+            return Response(200, headers=allowed)
+        taken = ", ".join(sorted(found))
+        detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
+        response = _render(request, Problem(405, detail))
+        response.headers.update(allowed)
+        return response
+
+    async def _poll(
+        self, route: Route, request: Request, names: dict[str, str], left: Callable[[], Awaitable[None]]
+    ) -> Response:
+        """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
+        response: Response | None = None
+
+        async def watch() -> None:
+            await left()
+            nursery.cancel_scope.cancel()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            response = await self.answer(route, request, names)
+            nursery.cancel_scope.cancel()
+        return response or await self.answer(route, replace(request, hurried=True), names)
+
+    async def answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
+        """Call its handler; every error becomes its answer here and nowhere else."""
         try:
-            request.check_query(QUERIES[handler])
-            return await handler(self._parts, request, **names)
+            request.check_query(route.query)
+            return await route.handler(self._parts, request, **names)
         except JqdError as error:
             problem = as_problem(error)
             return _render(request, self._mistake(error) if problem.status == 500 else problem)
@@ -138,63 +180,16 @@ class Api:
         fault = say_fault(self._log, "api.failed", error)
         return Problem(500, f"a mistake of ours; the daemon's log tells more under the id {fault}", fault=fault)
 
-    def _build(self) -> QuartTrio:
-        app = QuartTrio("jqd.api", static_folder=None)
-        app.config["RESPONSE_TIMEOUT"] = None  # long polls bound themselves
-        app.url_map.merge_slashes = False  # to write a path another way than it came is to redirect it
-        for method, rule, handler, _ in ROUTES:
-            app.add_url_rule(rule, f"{method} {rule}", self._view(handler), methods=[method])
-        app.register_error_handler(HTTPException, self._http_error)
-        return app
 
-    def _view(self, handler: Handler) -> Callable[..., Awaitable[QuartResponse]]:
-        async def view(**names: str) -> QuartResponse:
-            if quart_request.scope["state"]["slashes"]:
-                names = {name: value.replace(SLASH, "/") for name, value in names.items()}
-            return _to_quart(await self.answer(handler, _request(), **names))
-
-        return view
-
-    async def _http_error(self, error: HTTPException) -> QuartResponse:
-        """What Quart itself refuses: no such path, a wrong method, a mistake of ours."""
-        problem = Problem(error.code or 500, _refused(error, _request()))
-        if problem.status >= 500:
-            problem = self._mistake(getattr(error, "original_exception", None) or error)
-        response = _to_quart(_render(_request(), problem))
-        for name, value in error.get_headers():
-            if name.lower() == "allow":
-                response.headers[name] = value
-        return response
-
-
-def _refused(error: HTTPException, request: Request) -> str:
+def _no_path(path: str) -> str:
     """What was asked for that there is not, and what there is."""
-    path = request.path if len(request.path) <= TOLD_MAX else f"{request.path[:TOLD_MAX]}…"
-    if isinstance(error, MethodNotAllowed):
-        taken = sorted({*(error.valid_methods or ())} - {"HEAD", "OPTIONS"})
-        return f"{request.method} is nothing that '{path}' takes; it takes {', '.join(taken)}"
-    if isinstance(error, NotFound):
-        close = difflib.get_close_matches(_ID.sub(r"\1{id}", request.path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7)
-        meant = (
-            f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
-        )
-        return f"there is no path '{path}'; {meant}"
-    return error.description or "the request was refused"
+    close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7)
+    meant = f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
+    return f"there is no path '{_short(path)}'; {meant}"
 
 
-def _segmented(scope: Any) -> str:
-    """The path, with a %2F inside of one of its segments as SLASH: a pusher's own job id may hold one."""
-    raw: bytes = scope.get("raw_path") or b""
-    path: str = scope["path"]
-    if b"%2f" not in raw.lower() or SLASH in path:
-        return path
-    return "/".join(unquote(part.decode("latin-1")).replace("/", SLASH) for part in raw.partition(b"?")[0].split(b"/"))
-
-
-def _request() -> Request:
-    """The request under way behind Quart, as it was read in front of it."""
-    request: Request = quart_request.scope["state"]["request"]
-    return request
+def _short(path: str) -> str:
+    return path if len(path) <= TOLD_MAX else f"{path[:TOLD_MAX]}…"
 
 
 def _render(request: Request, problem: Problem | Foreign) -> Response:
@@ -202,12 +197,3 @@ def _render(request: Request, problem: Problem | Foreign) -> Response:
     if isinstance(problem, Foreign):
         return problem_answer(Problem(problem.status, str(problem)), request.answer_language())
     return lightjq.adapt(request, problem) or problem_answer(problem, request.answer_language())
-
-
-def _to_quart(response: Response) -> QuartResponse:
-    rendered = QuartResponse(response.body, status=response.status, headers=response.headers)
-    if response.content_type:
-        rendered.content_type = response.content_type
-    else:
-        del rendered.headers["content-type"]
-    return rendered

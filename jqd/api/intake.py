@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+from urllib.parse import quote
 
 import trio
 
@@ -97,14 +98,16 @@ def check_head(request: Request, headers: Sequence[tuple[bytes, bytes]], target_
         raise Problem(415, f"Content-Encoding {encoding[:32]!r} is not taken; send the body as it is")
 
 
-def replay(receive: Receive) -> Receive:
-    """`receive` for whoever comes after the body was read: an empty body first, then what really comes."""
-    pending = [{"type": "http.request", "body": b"", "more_body": False}]
+def raw_path_of(scope: Any) -> str:
+    """The path as it came."""
+    raw: bytes | None = scope.get("raw_path")
+    return quote(scope["path"]) if raw is None else raw.partition(b"?")[0].decode("latin-1")
 
-    async def again() -> Any:
-        return pending.pop() if pending else await receive()
 
-    return again
+async def wait_left(receive: Receive) -> None:
+    """Return when the client sends no more, behind its whole request."""
+    while (await receive())["type"] != "http.disconnect":
+        continue  # a server may repeat the end of the body
 
 
 async def send_response(send: Send, response: Response) -> None:

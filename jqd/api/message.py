@@ -44,6 +44,8 @@ class Request:
     body: bytes
     peer: str | None = None
     """The address it came from; None: through no network."""
+    hurried: bool = False
+    """Its client has left, or only listens on: nothing is waited for."""
 
     def query(self) -> dict[str, str]:
         """Query parameters; the last of a name wins."""
@@ -76,7 +78,7 @@ class Request:
         text = self.query().get(name)
         if text is not None and not _NUMBER.fullmatch(text):
             raise Problem(422, f"{name} is a number of seconds, not {text[:QUOTE_LENGTH_MAX]!r}")
-        return min(max(default_s if text is None else float(text), 0.0), max_s)
+        return 0.0 if self.hurried else min(max(default_s if text is None else float(text), 0.0), max_s)
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""

@@ -250,6 +250,24 @@ async def test_who_leaves_before_the_answer_has_pushed(edge):
     assert len(edge.journal.jobs()) == 1
 
 
+async def test_who_sends_no_more_is_answered_all_the_same(edge):
+    """Also whoever waits for a job to end: as one who has gone looks alike, nothing is waited for any longer."""
+    job_id = edge.add(State.RUNNING)
+    targets = ["/v1/stats", f"/v1/jobs/{job_id}", f"/v1/jobs/{job_id}?wait=60", "/v1/nowhere"]
+    async with serving(edge) as port:
+        for target, expected in zip(targets, (200, 200, 200, 404), strict=True):
+            async with connected(port) as client:
+                await client.send(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                await client.finish()
+                status, body = await client.read_answer()
+                assert status == expected, target
+                assert job_id not in target or b'"running"' in body
+        async with connected(port) as client:
+            await client.send(f"GET /job/{job_id}/polling HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            await client.finish()
+            assert (await client.read_answer())[0] == 408
+
+
 async def test_who_leaves_a_long_poll_is_forgotten(edge):
     job_id = edge.add(State.RUNNING)
     async with serving(edge) as port:

@@ -1,0 +1,55 @@
+"""Which routes a path has. Pure.
+
+A path is taken apart as it came and decoded piece by piece: a pusher's own job id may hold a slash, as %2F.
+"""
+
+from collections.abc import Iterable
+from typing import Any, Generic, Protocol, TypeVar
+from urllib.parse import unquote
+
+
+class Routed(Protocol):
+    """What stands in a route table."""
+
+    @property
+    def method(self) -> str: ...
+    @property
+    def path(self) -> str: ...
+
+
+R = TypeVar("R", bound=Routed)
+Found = dict[str, tuple[R, dict[str, str]]]
+
+_LEAF = ()  # these two are keys that no piece of a path can be
+_ANY = None
+
+
+class Table(Generic[R]):
+    """Routes as a tree of the pieces of their paths; `<name>` stands for any piece that is not empty."""
+
+    def __init__(self, routes: Iterable[R]) -> None:
+        self._root: dict[Any, Any] = {}
+        for route in routes:
+            node = self._root
+            pieces = route.path.split("/")[1:]
+            for piece in pieces:
+                node = node.setdefault(_ANY if piece.startswith("<") else piece, {})
+            names = [piece.strip("<>") for piece in pieces if piece.startswith("<")]
+            node.setdefault(_LEAF, {})[route.method] = (route, names)
+
+    def match(self, raw_path: str) -> Found[R]:
+        """By method: the route, and what stands at its names. Of two the one that spells more of the path itself."""
+        found: Found[R] = {}
+        self._walk(self._root, raw_path.split("/"), 1, (), found)
+        return found
+
+    def _walk(self, node: dict[Any, Any], pieces: list[str], at: int, values: tuple[str, ...], found: Found[R]) -> None:
+        if at == len(pieces):
+            for method, (route, names) in node.get(_LEAF, {}).items():
+                found.setdefault(method, (route, dict(zip(names, values, strict=True))))
+            return
+        piece = unquote(pieces[at])
+        if piece in node:
+            self._walk(node[piece], pieces, at + 1, values, found)
+        if piece and _ANY in node:
+            self._walk(node[_ANY], pieces, at + 1, (*values, piece), found)
