@@ -86,8 +86,8 @@ class Control:
         """
         return all(self._partitions[number].membership.settled for number in where)
 
-    async def wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
-        """Whether `lane` was applied up to `position` to these partitions within `timeout_s`."""
+    async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+        """Whether nothing of `lane` before `position` is left to apply in these partitions, within `timeout_s`."""
         with trio.move_on_after(timeout_s):
             for number in where:
                 await self._partitions[number].lanes[lane].wait_caught_up(position)

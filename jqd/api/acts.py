@@ -91,7 +91,7 @@ async def _view(parts: Parts, given: str) -> JobView:
     named = job_id != given
     view = await find(parts, job_id, named=named)
     lane = Lane.CHANGES if named else Lane.JOBS
-    if isinstance(view, Coming) and await parts.control.wait_applied(
+    if isinstance(view, Coming) and await parts.control.wait_caught_up(
         lane, parts.journal.end, parts.config.cancel_s, parts.where(job_id)
     ):
         view = await find(parts, job_id, named=named)

@@ -52,7 +52,7 @@ async def change(parts: Parts, view: JobView, kind: Kind, **fields: Any) -> JobV
     position = parts.journal.write(Lane.CHANGES, 1, body)
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
-    if not await parts.control.wait_applied(Lane.CHANGES, position, parts.config.cancel_s, parts.where(view.id)):
+    if not await parts.control.wait_caught_up(Lane.CHANGES, position, parts.config.cancel_s, parts.where(view.id)):
         detail = f"it is recorded that job {view.id} is to be {kind.value}, but the store has not applied it yet"
         raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
     after = await parts.store.get_job(view.id)

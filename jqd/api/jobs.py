@@ -115,7 +115,7 @@ async def record_cancels(parts: Parts, found: Sequence[JobView | Coming]) -> dic
     with trio.CancelScope(shield=True):
         await parts.journal.wsync(position)
     where = parts.where(*(job.id for job in found))
-    applied = await parts.control.wait_applied(Lane.CANCELS, position, parts.config.cancel_s, where)
+    applied = await parts.control.wait_caught_up(Lane.CANCELS, position, parts.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.
     return up_to if applied and parts.control.settled(where) and sure else None
 

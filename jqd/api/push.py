@@ -222,7 +222,7 @@ async def _safe_in_store(parts: Parts, written: Sequence[_Written], replicas: in
     deadline_s = trio.current_time() + parts.config.store_s
     for frame in written:
         left_s = max(0.0, deadline_s - trio.current_time())
-        if not await parts.control.wait_applied(frame.lane, frame.position, left_s, where):
+        if not await parts.control.wait_caught_up(frame.lane, frame.position, left_s, where):
             return False
     try:
         return await parts.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)

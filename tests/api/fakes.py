@@ -266,7 +266,7 @@ class FakeControl:
     def stats(self) -> Mapping[str, object]:
         return {"daemon": "fake", "uptime_s": 1.5}
 
-    async def wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+    async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         await trio.lowlevel.checkpoint()
         if self.applies:
             self._journal.read_points[lane] = position

@@ -34,7 +34,7 @@ class Whole(Edge):
         self._applying = trio.Lock()
         self._outcomes = 0
         control: Any = self.control
-        control.wait_applied = self._wait_applied
+        control.wait_caught_up = self._wait_caught_up
         self.apply_fails = False
         self.cancels_first = False
         """Whether the lanes of jobs and changes stand still."""
@@ -102,7 +102,7 @@ class Whole(Edge):
         await self.end(held, fate)
         return job_id
 
-    async def _wait_applied(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+    async def _wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         await trio.lowlevel.checkpoint()
         if self.apply_fails:
             return False

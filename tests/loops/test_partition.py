@@ -75,7 +75,7 @@ async def test_each_partition_gets_its_own_of_a_mixed_frame(autojump_clock: None
         await here.cancel(ids[0], f"{ids[1]}@7")
         assert [partition_of(job_id, 2) for job_id in ids] == [0, 1, 0, 0, 1]
         for lane in (Lane.JOBS, Lane.CANCELS):
-            assert await here.control.wait_applied(lane, here.journal.end, 5, BOTH)
+            assert await here.control.wait_caught_up(lane, here.journal.end, 5, BOTH)
         assert [(s.waiting, s.ended) for s in [await store.stats() for store in here.stores]] == [(2, 1), (1, 1)]
         nursery.cancel_scope.cancel()
 
@@ -84,7 +84,7 @@ async def test_a_frame_that_ends_with_others_jobs_is_applied_all_the_same(autoju
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)
         await here.push(*[HERE] * 500, *[THERE] * 3)  # a whole chunk, and nothing more for the first
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, BOTH)
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
         nursery.cancel_scope.cancel()
 
 
@@ -102,8 +102,8 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         await here.start(nursery)
         here.stores[1].away = "cable"
         await here.push(HERE, THERE)
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 1, {0})
-        assert not await here.control.wait_applied(Lane.JOBS, here.journal.end, 1, {1})
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 1, {0})
+        assert not await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 1, {1})
         await trio.sleep(LeaseConfig().lease_s)
         assert here.control.run_ready() is None, "some jobs are run"
         said = [line for line in map(json.loads, logged.getvalue().splitlines()) if line["event"] == "renew.store_away"]
@@ -120,7 +120,7 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         assert here.control.run_ready() is not None
         assert here.control.warnings() == []
         here.stores[0].away = here.stores[1].away = None
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 60, BOTH)
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 60, BOTH)
         nursery.cancel_scope.cancel()
 
 
@@ -144,7 +144,7 @@ async def test_what_a_daemon_holds_is_the_sum_or_unknown(autojump_clock: None) -
         await here.start(nursery)
         owners = [partition.membership.owner for partition in here.daemon.partitions]
         await here.push(HERE, THERE, THERE)
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, BOTH)
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
         for store, owner, name in zip(here.stores, owners, (HERE, THERE), strict=True):
             assert owner is not None
             held = await store.get_waiting_jobs(owner, name, 9, priority_min=-9, priority_max=9, bytes_max=1 << 20)
@@ -173,9 +173,9 @@ async def test_a_segment_goes_when_no_partition_needs_it(autojump_clock: None) -
         here.stores[1].away = "cable"
         ids = [job_id for _ in range(30) for job_id in await here.push(HERE, THERE)]
         keep = {ids[2], ids[5]}
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, {0})
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, {0})
         await here.cancel(*(job_id for job_id in ids if job_id not in keep))
-        assert await here.control.wait_applied(Lane.CANCELS, here.journal.end, 5, {0})
+        assert await here.control.wait_caught_up(Lane.CANCELS, here.journal.end, 5, {0})
         await trio.sleep(4 * EVERY_S)
         assert here.journal.start == 0, "the other one has nothing of it yet"
         here.stores[1].away = None

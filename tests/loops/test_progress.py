@@ -65,7 +65,7 @@ async def test_a_reader_that_does_not_go_on_turns_health_red_and_takes_no_core(
         assert reads <= 2 * LONG_S * TURNS_S, "of two partitions"
         monkeypatch.setattr(Reader, "_read", real)
         await until(lambda: here.control.run_ready() is None)
-        assert await here.control.wait_applied(Lane.JOBS, here.journal.end, 5, {0, 1})
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, {0, 1})
         assert await came_in(here) == 2
         assert events(logged) == ["ingest.stuck"] * 2 + ["ingest.goes_on"] * 2
         nursery.cancel_scope.cancel()

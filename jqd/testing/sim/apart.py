@@ -90,10 +90,10 @@ def _take_in_company(real: Real) -> Real:
 
 
 def _applied_where_the_first_is(real: Real) -> Real:
-    async def wait_applied(self: Any, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+    async def wait_caught_up(self: Any, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
         return bool(await real(self, lane, position, timeout_s, [0]))
 
-    return wait_applied
+    return wait_caught_up
 
 
 def _caught_up_with_the_first(real: Real) -> Real:
@@ -163,7 +163,7 @@ APART: dict[str, Mistake] = {
         18,
         "cancel",
         "a cancel counts as applied when the first partition has it",
-        (Control, "wait_applied", _applied_where_the_first_is),
+        (Control, "wait_caught_up", _applied_where_the_first_is),
         partitions=2,
     ),
     "caught-up-elsewhere": mistake(
