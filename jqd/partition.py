@@ -279,7 +279,7 @@ class Partition:
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         shared = self._shared
-        self.runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
+        self.runner.out_of_hand((outcome.job_id, outcome.fence) for outcome in outcomes)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
         self.dispatch.wake()

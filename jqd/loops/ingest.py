@@ -211,7 +211,7 @@ class Ingest(Generic[Record]):
         if self._position is not None and position < self._position:
             self._log.warning("ingest.rolled_back", lane=self.lane.name, ours=self._position, stored=position)
             self._rolled_back()
-        self._settle(position)
+        self._note_applied(position)
         if self._flights and self._flights[0].start != position:
             # They begin where the store does not stand: sent from there they would skip what is between.
             self._flights.clear()
@@ -325,7 +325,7 @@ class Ingest(Generic[Record]):
             self._waiting.cancel()
         else:
             self.pace.went_well()
-            self._settle(flight.end)
+            self._note_applied(flight.end)
 
     async def _apply(self, flight: Flight[Record]) -> None:
         journal_id = self._journal.journal_id
@@ -334,7 +334,7 @@ class Ingest(Generic[Record]):
         else:
             await self._store.skip(journal_id, self.lane, flight.start, flight.end, gone=flight.gone)
 
-    def _settle(self, position: int) -> None:
+    def _note_applied(self, position: int) -> None:
         """The store has applied all up to there, whatever became of the answers."""
         while self._flights and self._flights[0].end <= position:
             flight = self._flights.popleft()

@@ -107,7 +107,7 @@ class Settle:
             except StaleOwner as error:
                 # Whoever burnt our epoch put these jobs back already.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))
-        self._runner.settled((held.job.id, held.fence) for held in batch)
+        self._runner.out_of_hand((held.job.id, held.fence) for held in batch)
         del self._returned[: len(batch)]
         self._log.info("settle.returned", count=len(batch))
 

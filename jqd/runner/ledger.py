@@ -1,6 +1,6 @@
 """The jobs in this daemon's hand, each once, from the claim until the store knows what became of it.
 
-    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──settled──▶ out of hand
+    take ──▶ QUEUED ──sent──▶ RUNNING ──outcome──▶ STOPPED ──get_stopped──▶ (taken) ──out_of_hand──▶ gone
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
@@ -99,7 +99,7 @@ class Ledger:
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
-        """Take claimed jobs in hand. A job whose earlier attempt has stopped may come again before that is settled."""
+        """Take claimed jobs in hand. A job whose earlier attempt has stopped may come again before the store knows that."""
         entries = []
         for each in held:
             known = self._entries.get(each.job.id)
@@ -159,7 +159,7 @@ class Ledger:
             self._some_stopped = trio.Event()
         return stopped
 
-    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store knows of these: id, and fence of the claim. What is not in hand under it is none of ours.
 
         The job may be here again under a later claim, whose end the store does not know yet.

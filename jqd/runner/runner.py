@@ -1,7 +1,7 @@
 """Runs claimed jobs on HTTP workers: offers their free slots, takes jobs in hand, gives back outcomes.
 
 Nothing here waits for the store or the journal, and nothing is decided about what runs next. A job is in hand from
-`run_jobs` until `settled`; what cannot be delivered comes back untried.
+`run_jobs` until `out_of_hand`; what cannot be delivered comes back untried.
 """
 
 import random
@@ -222,7 +222,7 @@ class Runner:
         return len(self._ledger)
 
     def get_running_jobs(self) -> dict[str, int]:
-        """Id → fence of all in hand: queued, running, stopped and not yet settled."""
+        """Id → fence of all in hand: queued, running, stopped while the store does not know it yet."""
         return self._ledger.fences()
 
     async def wait_stopped(self) -> None:
@@ -230,16 +230,16 @@ class Runner:
         await self._ledger.wait_stopped()
 
     def get_stopped_jobs(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `settled`."""
+        """Up to `limit` outcomes and as many jobs handed back; each once. They stay in hand until `out_of_hand`."""
         backlogged = self._is_backlogged()
         stopped = self._ledger.get_stopped(limit)
         if backlogged and not self._is_backlogged():
             self._gates.note_free()
         return stopped
 
-    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store knows what became of these claims (id, fence). Those that are not stopped here are passed over."""
-        self._ledger.settled(claims)
+        self._ledger.out_of_hand(claims)
 
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says these are not ours: end their work and report nothing of it. Unknown ids are passed over."""

@@ -33,7 +33,7 @@ class Runners:
 
     @property
     def in_hand(self) -> int:
-        """Jobs in hand: queued, running, stopped and not yet settled."""
+        """Jobs in hand: queued, running, stopped while the store does not know it yet."""
         return sum(runner.in_hand for runner in self._runners)
 
     def stats(self) -> dict[str, Any]:

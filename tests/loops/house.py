@@ -45,7 +45,7 @@ class HandRunner:
         self.offers: dict[str, Offer] = {}
         self.given: list[tuple[str, str, list[Held]]] = []
         self.stopped = Stopped([], [])
-        self.settled_ids: list[str] = []
+        self.out_of_hand_ids: list[str] = []
         self.stops = 0
         self.lost: list[str] = []
         self.cancelled: list[str] = []
@@ -81,9 +81,9 @@ class HandRunner:
         stopped, self.stopped = self.stopped, Stopped([], [])
         return stopped
 
-    def settled(self, claims: Iterable[tuple[str, int]]) -> None:
+    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         for job_id, _ in claims:
-            self.settled_ids.append(job_id)
+            self.out_of_hand_ids.append(job_id)
             self._in_hand.pop(job_id, None)
 
     def stop_work(self) -> None:
@@ -144,7 +144,7 @@ class House:
                 decode_outcomes,
                 store.apply_outcomes,
                 lambda _: 100,
-                lambda outcomes: self.runner.settled([(o.job_id, o.fence) for o in outcomes]),
+                lambda outcomes: self.runner.out_of_hand([(o.job_id, o.fence) for o in outcomes]),
             ),
             Lane.CANCELS: LaneRules(decode_cancels, store.apply_cancels, lambda _: 100, lambda _: None),
             Lane.CHANGES: LaneRules(decode_jobs, store.apply_changes, lambda _: 100, lambda _: None),

@@ -138,7 +138,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
         await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
         held = {each.job.id: each for each in await claim(here, owner)}
         await here.store.release_jobs(owner, {waiting: held[waiting].fence})
-        here.runner.settled([(waiting, held[waiting].fence)])
+        here.runner.out_of_hand([(waiting, held[waiting].fence)])
         await end(here, done, held[done].fence)
         await here.lanes[Lane.OUTCOMES].wait_caught_up(here.journal.end)
         if loss == "wiped":
@@ -244,7 +244,7 @@ async def test_a_hold_the_store_has_and_we_do_not_goes_back_to_ready(autojump_cl
         (held,) = await claim(here, owner)
         image = here.store.image()
         await here.store.release_jobs(owner, {job_id: held.fence})
-        here.runner.settled([(job_id, held.fence)])
+        here.runner.out_of_hand([(job_id, held.fence)])
         here.store.restart(image)
         assert await eventually(here, job_id, State.WAITING)
         nursery.cancel_scope.cancel()

@@ -144,7 +144,7 @@ async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump
         assert here.started == ["x"], "our hand is not empty yet"
         ending = Outcome("x", here.runner.get_running_jobs()["x"], Fate.SUCCEEDED, "b", -1, 1)
         await here.store.apply_outcomes("cd" * 16, 0, 1, [ending])
-        here.runner.settled([("x", ending.fence)])
+        here.runner.out_of_hand([("x", ending.fence)])
         await until(lambda: here.started == ["x", "1"])
         await trio.sleep(30)
         assert "2" not in here.started, "nothing beside it"
@@ -258,7 +258,7 @@ async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_t
         (piece,) = await here.journal.read(token)
         assert decode_outcomes(piece.body) == [outcome]
         assert here.scheduler.running() == {}
-        assert here.runner.settled_ids == []  # in hand until the store knows
+        assert here.runner.out_of_hand_ids == []  # in hand until the store knows
         nursery.cancel_scope.cancel()
 
 
@@ -276,7 +276,7 @@ async def test_untried_jobs_go_back_to_the_store_also_when_it_was_away(autojump_
         await until(lambda: here.settle.pace.reason is not None)
         assert here.settle.pending == 1
         here.store.away = None
-        await until(lambda: here.runner.settled_ids == ["1"])
+        await until(lambda: here.runner.out_of_hand_ids == ["1"])
         view = await here.store.get_job("1")
         assert isinstance(view, JobView)
         assert (view.state, view.attempts) == (State.WAITING, 0)

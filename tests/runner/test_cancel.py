@@ -127,7 +127,7 @@ async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenH
         house.runner.cancel(ids(again))
         house.run(again)
         await house.stopped(3)
-        house.runner.settled(claims(again))
+        house.runner.out_of_hand(claims(again))
         house.run(again)  # given out anew, by a retry for instance: it was told once
         await house.stopped(4)
         assert again[0].job.id in house.outcomes
@@ -139,7 +139,7 @@ async def test_a_cancel_of_what_has_just_stopped_is_not_remembered(open_house: O
         held = hold()
         await house.run_to_end(held)
         house.runner.cancel(ids(held))
-        house.runner.settled(claims(held))
+        house.runner.out_of_hand(claims(held))
         house.outcomes.clear()
         await house.run_to_end(held)
         assert worker.cancels == []

@@ -39,14 +39,14 @@ def test_the_next_attempt_may_come_before_this_one_is_settled() -> None:
     ledger.stop(old, ended(old))
     assert ledger.get_stopped(9).outcomes == [ended(old)]
     (new,) = ledger.take("w", [held("A", 2)])
-    ledger.settled([("A", 1)])  # meant for the old one
+    ledger.out_of_hand([("A", 1)])  # meant for the old one
     assert ledger.fences() == {"A": 2}
     assert ledger.find("A") is new
     ledger.stop(new, ended(new))
     assert ledger.get_stopped(9).outcomes == [ended(new)]
-    ledger.settled([("A", 1)])  # late, and still of the old one: of the new one the store knows nothing yet
+    ledger.out_of_hand([("A", 1)])  # late, and still of the old one: of the new one the store knows nothing yet
     assert ledger.fences() == {"A": 2}
-    ledger.settled([("A", 2)])
+    ledger.out_of_hand([("A", 2)])
     assert ledger.fences() == {}
 
 
@@ -121,7 +121,7 @@ def test_any_walk_keeps_the_sums(moves: list[tuple[str, int]]) -> None:
                 some = ledger.get_stopped(number)
                 stopped += len(some.outcomes) + len(some.returned)
             case "settle":
-                ledger.settled([(name, entry.held.fence if entry else fence), ("unknown", fence)])
+                ledger.out_of_hand([(name, entry.held.fence if entry else fence), ("unknown", fence)])
         assert ledger.at_work == sum(entry.phase is not Phase.STOPPED for entry in known.values())
         assert ledger.fences().keys() >= {name for name, entry in known.items() if not entry.taken}
     rest = ledger.get_stopped(10_000)

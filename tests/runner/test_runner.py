@@ -86,11 +86,11 @@ async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> No
         held = hold(2)
         house.run(held)
         assert house.runner.get_running_jobs() == dict.fromkeys(ids(held), 7)
-        house.runner.settled(claims(held))
-        assert len(house.runner.get_running_jobs()) == 2, "what has not stopped cannot be settled"
+        house.runner.out_of_hand(claims(held))
+        assert len(house.runner.get_running_jobs()) == 2, "what has not stopped stays in hand"
         await house.stopped(2)
         assert len(house.runner.get_running_jobs()) == 2
-        house.runner.settled(claims(held))
+        house.runner.out_of_hand(claims(held))
         assert house.runner.get_running_jobs() == {}
         assert house.runner.get_stopped_jobs(10) == ([], [])
 
@@ -277,7 +277,7 @@ async def test_a_later_job_times_out_too(open_house: OpenHouse) -> None:
         assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
         assert house.runner.running(slow.job.id) is not None
         card = house.workers.list()[0].id
-        assert house.runner.ended(card, quick.job.id) == outcome, "until it is settled: it may be reported late"
+        assert house.runner.ended(card, quick.job.id) == outcome, "until the store knows it: it may be reported late"
         assert house.runner.ended("another", quick.job.id) is None
         assert house.runner.ended(card, slow.job.id) is None
         late = house.runner.succeed_late(outcome, Report(result=b"\x01"))

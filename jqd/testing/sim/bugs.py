@@ -39,7 +39,7 @@ def _advance_first(real: Real) -> Real:
     async def apply(self: Ingest[Any], flight: Flight[Any]) -> None:
         journal_id = self._journal.journal_id
         await self._store.skip(journal_id, self.lane, flight.start, flight.end)
-        self._settle(flight.end)
+        self._note_applied(flight.end)
         await self._rules.apply(journal_id, flight.end, flight.end, flight.records)
 
     return apply
@@ -178,7 +178,7 @@ def _remember_observations(real: Real) -> Real:
 def _let_go_when_written(real: Real) -> Real:
     async def write(self: Settle, outcomes: Sequence[Outcome]) -> None:
         await real(self, outcomes)
-        self._runner.settled((outcome.job_id, outcome.fence) for outcome in outcomes)
+        self._runner.out_of_hand((outcome.job_id, outcome.fence) for outcome in outcomes)
 
     return write
 
