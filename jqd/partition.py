@@ -84,7 +84,7 @@ class Partition:
         self.watch = watch
         self._shared = shared
         # A store of our own in our data directory: no other daemon can hold jobs of it.
-        self.membership = Membership(sysid, config.lease, clock, alone=config.store.is_own)
+        self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self.runner = self._build_runner(sysid)
         self.dispatch = self._build_dispatch()
         self.settle = Settle(

@@ -43,7 +43,7 @@ class Alone:
             self._taken_s = None
         if partition != self._partition and self._is_others(row, now_s):
             return None
-        if not row.alone:
+        if not row.suspect:
             if partition == self._partition:
                 self._since_s = None
             return Suspects.NONE  # one that has come first since the look is taken when that is known

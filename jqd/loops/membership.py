@@ -19,13 +19,13 @@ from jqd.words.lease import LeaseConfig, Trust
 class Membership:
     """Shared by the loops: `barrier` takes the seat, `renew` keeps it, `dispatch` and `settle` act under it."""
 
-    def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, alone: bool) -> None:
-        """`alone`: no other daemon can reach this store, so there is nobody to wait for."""
+    def __init__(self, sysid: str, config: LeaseConfig, clock: Clock, *, sole: bool) -> None:
+        """`sole`: no other daemon can reach this store, so there is nobody to wait for."""
         self.sysid = sysid
         self.config = config
         self.through = False
         """We are through the barrier of this life of the store: it knows all that our journal knows of endings."""
-        self._alone = alone
+        self._sole = sole
         self._clock = clock
         self._trust = Trust(config)
         self._owner: Owner | None = None
@@ -167,7 +167,7 @@ class Membership:
         self._hurry = trio.Event()
 
     def _waited(self) -> bool:
-        return self._alone or self._clock.mono_s() - self._looked_at_s > self.config.lease_s
+        return self._sole or self._clock.mono_s() - self._looked_at_s > self.config.lease_s
 
     def _tell(self, *, hurry: bool = False) -> None:
         if hurry:

@@ -99,7 +99,7 @@ class Ledger:
         return {job_id: entry.held.fence for job_id, entry in self._entries.items()}
 
     def take(self, worker_id: str, held: Sequence[Held]) -> list[Entry]:
-        """Take claimed jobs in hand. A job whose earlier attempt has stopped may come again before the store knows that."""
+        """Take claimed jobs in hand. A job may come again before the store knows that its last attempt stopped."""
         entries = []
         for each in held:
             known = self._entries.get(each.job.id)

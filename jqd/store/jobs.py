@@ -188,14 +188,14 @@ class JobMethods:
                 wishes += (one.jobtype or "", one.priority_min, one.priority_max, len(one.besides), *one.besides)
             answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
             flat = codec.list_of(self._keys, "types", answer)
-            for jobtype, priority, head_id, waiting, alone in zip(*(flat[at::5] for at in range(5)), strict=True):
+            for jobtype, priority, head_id, waiting, suspect in zip(*(flat[at::5] for at in range(5)), strict=True):
                 found.append(
                     WaitingType(
                         codec.text(self._keys, "types", jobtype),
                         codec.whole(self._keys, "ready", priority),
                         codec.text(self._keys, "ready", head_id),
                         codec.whole(self._keys, "ready", waiting),
-                        alone == 1,
+                        suspect == 1,
                     )
                 )
         found.sort(key=lambda row: (row.priority, row.head_id))

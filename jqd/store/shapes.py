@@ -36,7 +36,7 @@ class WaitingType(NamedTuple):
     head_id: str
     """The job that is next: the oldest of that priority."""
     waiting: int
-    alone: bool = False
+    suspect: bool = False
     """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
 
 

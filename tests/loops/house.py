@@ -100,13 +100,13 @@ class House:
     """One daemon without its edge. `join` starts what keeps the seat; the tests start the rest as they need it."""
 
     def __init__(
-        self, journal: Journal, store: FakeStore, clock: ManualClock, sysid: str = "d1", *, alone: bool = False
+        self, journal: Journal, store: FakeStore, clock: ManualClock, sysid: str = "d1", *, sole: bool = False
     ) -> None:
         source = random.Random(3)
         self.store, self.clock, self.journal = store, clock, journal
         self.runner, self.scheduler = HandRunner(), Scheduler()
         runner: Any = self.runner
-        self.membership = Membership(sysid, LeaseConfig(), clock, alone=alone)
+        self.membership = Membership(sysid, LeaseConfig(), clock, sole=sole)
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
         self.renew = Renew(
             store=store,
@@ -185,12 +185,12 @@ class House:
 
 
 @asynccontextmanager
-async def house(*, alone: bool = False) -> AsyncIterator[House]:
+async def house(*, sole: bool = False) -> AsyncIterator[House]:
     """A daemon with a new journal at a new store."""
     clock = TrioClock()
     config = JournalConfig(directory=Path("/journal"))
     async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
-        yield House(journal, FakeStore(clock), clock, alone=alone)
+        yield House(journal, FakeStore(clock), clock, sole=sole)
 
 
 def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100) -> Offer:

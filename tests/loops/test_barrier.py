@@ -166,7 +166,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
 async def test_what_failed_for_good_in_a_time_the_store_forgot_does_not_run_again(
     autojump_clock: None, fate: Fate
 ) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         (job_id,) = await push(here)
@@ -222,7 +222,7 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
 
 
 async def test_what_another_holds_by_now_is_dropped_unsent(autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         (job_id,) = await push(here)
@@ -236,7 +236,7 @@ async def test_what_another_holds_by_now_is_dropped_unsent(autojump_clock: None)
 
 
 async def test_a_hold_the_store_has_and_we_do_not_goes_back_to_ready(autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         (job_id,) = await push(here)
@@ -265,7 +265,7 @@ async def eventually(here: House, job_id: str, wanted: State) -> bool:
 async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it_a_new_life(
     autojump_clock: None,
 ) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await here.membership.wait_claimable()
         image = here.store.image()
@@ -281,7 +281,7 @@ async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it
 
 
 async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         owner = await here.membership.wait_claimable()
         reserve = here.store.reserve_sysid
@@ -349,7 +349,7 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
 
 async def test_a_life_that_is_over_already_need_not_be_ended(autojump_clock: None) -> None:
     """A lane saw its position go back, and another call that this is another life: no more is sent before a look."""
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await here.membership.wait_claimable()
         (job_id,) = await push(here)
@@ -370,7 +370,7 @@ async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(auto
     seed = random.randrange(1 << 32)
     print(f"seed {seed}")  # noqa: T201 - shown when it fails
     source = random.Random(seed)
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await nursery.start(here.dispatch.run)
         here.runner.offers = {"a": offer(jobs_max=3)}

@@ -110,7 +110,7 @@ async def test_where_there_is_one_partition_nothing_is_waited_for() -> None:
     assert board.bound(0, lambda row: True) == PRIORITY_MAX
 
 
-SUSPECT, OTHER = WaitingType("a", 0, "1", 9, alone=True), WaitingType("b", 0, "2", 9)
+SUSPECT, OTHER = WaitingType("a", 0, "1", 9, suspect=True), WaitingType("b", 0, "2", 9)
 
 
 def test_nothing_of_other_partitions_is_taken_beside_a_suspect() -> None:

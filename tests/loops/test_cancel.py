@@ -22,7 +22,7 @@ async def test_a_cancel_that_another_daemon_took_reaches_the_one_that_holds_the_
 
 
 async def test_who_cannot_wait_for_the_next_renewal_hurries(autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer()}
         await here.add(Job("1", "a"))
         await here.join(nursery)

@@ -11,7 +11,7 @@ PROMISED_S = 0.1
 
 @pytest.mark.parametrize("due_ms", [1, 49, 50, 51, 1_037, 20_011])
 async def test_a_job_starts_within_a_tenth_of_a_second_of_its_date(due_ms: int, autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer()}
         await here.add(Job("0", "a"))
         await here.join(nursery)
@@ -27,7 +27,7 @@ async def test_a_job_starts_within_a_tenth_of_a_second_of_its_date(due_ms: int, 
 
 
 async def test_a_nearer_date_that_comes_later_is_not_overlooked(autojump_clock: None) -> None:
-    async with house(alone=True) as here, trio.open_nursery() as nursery:
+    async with house(sole=True) as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer()}
         await here.add(Job("far", "a", eligible_at_ms=here.clock.wall_ms() + 86_400_000))
         await here.join(nursery)

@@ -225,7 +225,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
 async def test_after_a_suspect_others_get_most_of_the_time() -> None:
     clock = ManualClock()
     alone = Alone(clock)
-    suspect, other = WaitingType("a", 0, "1", 9, alone=True), WaitingType("a", 0, "1", 9)
+    suspect, other = WaitingType("a", 0, "1", 9, suspect=True), WaitingType("a", 0, "1", 9)
     assert alone.judge(other, empty=False) is Suspects.NONE
     clock.advance(1)
     assert alone.judge(suspect, empty=True) is Suspects.ALONE

@@ -35,7 +35,7 @@ async def small(
     )
     async with open_journal(config, clock=clock, files=MemoryFiles()) as journal:
         store = FakeStore(clock, StoreConfig(url="redis://fake", ended_keep_jobs=ended_keep_jobs))
-        here = House(journal, store, clock, alone=True)
+        here = House(journal, store, clock, sole=True)
         yield (
             here,
             Retention(
