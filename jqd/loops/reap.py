@@ -9,7 +9,7 @@ from jqd.loops.pace import Pace
 from jqd.store import Member, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import StoreAway, StoreRefused
-from jqd.words.lease import Watch
+from jqd.words.lease import Heartbeats
 from jqd.words.log import get_logger
 
 REAP_JOBS = 500  # jobs a call puts back: a script must stay below about 5 ms
@@ -23,7 +23,7 @@ class Reap:
         self._store = store
         self._membership = membership
         self._clock = clock
-        self._watch = Watch(membership.config)
+        self._heartbeats = Heartbeats(membership.config)
         self._dead: dict[str, Member] = {}
         self._found = trio.Event()
         self._log = get_logger("reap")
@@ -33,7 +33,7 @@ class Reap:
         ours = self._membership.sysid
         others = {sysid: member for sysid, member in members.items() if sysid != ours}
         beats = {sysid: (member.counter, member.epoch) for sysid, member in others.items()}
-        dead = self._watch.observe(beats, self._clock.mono_s())
+        dead = self._heartbeats.observe(beats, self._clock.mono_s())
         dead += [sysid for sysid, member in others.items() if member.epoch == 0]
         for sysid in dead:
             self._dead[sysid] = others[sysid]
@@ -42,7 +42,7 @@ class Reap:
 
     def store_changed(self) -> None:
         """The store was away or is another one: what was seen of it says nothing."""
-        self._watch.forget()
+        self._heartbeats.forget()
         self._dead.clear()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:

@@ -52,8 +52,8 @@ class Trust:
         return self._until_s
 
 
-class Watch:
-    """What one daemon has seen of another's heartbeat: dead when unchanged for a whole lease on *our* clock."""
+class Heartbeats:
+    """Others as this daemon sees them: dead when a heartbeat has not changed for a lease on *our* clock."""
 
     def __init__(self, config: LeaseConfig) -> None:
         self._lease_s = config.lease_s

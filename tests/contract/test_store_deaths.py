@@ -43,7 +43,7 @@ async def test_a_job_in_hand_at_two_deaths_runs_alone_and_its_neighbours_go_on(s
             assert poison.id in ids(await store_bench.claim(owner, limit=1))
         await die(store_bench, f"dies-{number}")
     (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
-    assert (row.head_id, row.alone) == (poison.id, True)
+    assert (row.head_id, row.suspect) == (poison.id, True)
     busy = await store_bench.join("busy")
     first = await store_bench.claim(busy, limit=3)
     assert ids(first) == [poison.id], "an empty hand takes it by itself"
@@ -150,7 +150,7 @@ async def test_a_daemon_that_comes_back_after_its_death_counts_as_dead_once(stor
         await store_bench.claim(await store_bench.join("one"))
     await store_bench.join("one")
     (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
-    assert (row.head_id, row.alone) == (job.id, True)
+    assert (row.head_id, row.suspect) == (job.id, True)
 
 
 async def test_an_orderly_leave_is_no_death(store_bench: StoreBench) -> None:
@@ -160,7 +160,7 @@ async def test_an_orderly_leave_is_no_death(store_bench: StoreBench) -> None:
         assert len(await store_bench.claim(owner)) == 1
         await store_bench.store.release_sysid(owner)
     (row,) = await store_bench.store.get_waiting_jobtypes([Wanted()], 10)
-    assert not row.alone
+    assert not row.suspect
 
 
 # ---------------------------------------------------------------- giving back

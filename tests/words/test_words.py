@@ -34,7 +34,7 @@ from jqd.words.jobid import (
     partition_of,
 )
 from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
-from jqd.words.lease import LeaseConfig, Trust, Watch
+from jqd.words.lease import Heartbeats, LeaseConfig, Trust
 from jqd.words.record import (
     Head,
     carry_jobs,
@@ -146,32 +146,32 @@ def test_absurd_back_offs_are_refused() -> None:
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=20))
 def test_an_owner_never_trusts_itself_when_a_watcher_has_given_it_up(steps: list[tuple[float, float]]) -> None:
     config = LeaseConfig(lease_s=10, renew_s=3, margin_s=2)
-    trust, watch = Trust(config), Watch(config)
+    trust, heartbeats = Trust(config), Heartbeats(config)
     now, counter = 0.0, 0
     for wait, delay in steps:
         now += wait
         sent, counter = now, counter + 1
         now += delay  # the store has it by now; the watcher sees it now, the owner hears of it now
-        watch.observe({"o": (counter, 1)}, now)
+        heartbeats.observe({"o": (counter, 1)}, now)
         trust.renewed(sent)
         later = now + 20
         step = now
         while step < later:
-            if watch.observe({"o": (counter, 1)}, step):
+            if heartbeats.observe({"o": (counter, 1)}, step):
                 assert not trust.holds(step)
             step += 0.5
-        watch.forget()
+        heartbeats.forget()
     trust.lost()
     assert not trust.holds(now)
     assert trust.until_s == float("-inf")
 
 
 def test_who_left_is_forgotten() -> None:
-    watch = Watch(LeaseConfig())
-    assert watch.observe({"a": (1, 1)}, 0) == []
-    assert watch.observe({}, 5) == []
-    assert watch.observe({"a": (1, 1)}, 50) == []
-    assert watch.observe({"a": (1, 1)}, 61) == ["a"]
+    heartbeats = Heartbeats(LeaseConfig())
+    assert heartbeats.observe({"a": (1, 1)}, 0) == []
+    assert heartbeats.observe({}, 5) == []
+    assert heartbeats.observe({"a": (1, 1)}, 50) == []
+    assert heartbeats.observe({"a": (1, 1)}, 61) == ["a"]
 
 
 def test_clocks_only_pass_forward_by_themselves() -> None:
