@@ -20,7 +20,7 @@ from jqd.api.problems import Problem
 from jqd.api.push import ready_or_problem, take
 from jqd.api.schema import explain
 from jqd.api.show import Coming
-from jqd.runner import DoneAnswer, Report
+from jqd.runner import DoneAnswer, Report, read_card
 from jqd.store import JobView
 from jqd.words.errors import StoreAway
 from jqd.words.job import NIL, State
@@ -116,11 +116,9 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
-    card = _read(request, LightWorker)
+    card = read_card(msgspec.to_builtins(_read(request, LightWorker)))
     await parts.workers.judge(card.url, request.peer)
-    worker = parts.workers.register(
-        name=card.name, url=card.url, jobs=card.jobs, max_jobs=card.max_jobs, protocol="lightjq", peer=request.peer
-    )
+    worker = parts.workers.register(card, style="lightjq", peer=request.peer)
     await parts.workers.wait_saved()
     return answer(201, {"worker_id": worker.id}, _language(request))
 

@@ -9,9 +9,11 @@ from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report, says_again
 from jqd.runner.wire import Said, Unclear, decode_answer
-from jqd.runner.workers import Worker, Workers
+from jqd.runner.worker import Card, Worker, read_card
+from jqd.runner.workers import Workers
 
 __all__ = [
+    "Card",
     "DoneAnswer",
     "Gates",
     "Offer",
@@ -29,5 +31,6 @@ __all__ = [
     "close_pool",
     "decode_answer",
     "make_pool",
+    "read_card",
     "says_again",
 ]

@@ -64,7 +64,7 @@ async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel,
     assert worker.url is not None, f"worker {worker.id} has no URL, but jobs to post"
     batch_id = desk.next_batch_id(mark)
     held = parcel.pack()
-    lightjq = worker.protocol == "lightjq"
+    lightjq = worker.style == "lightjq"
     if lightjq:
         (only,) = held
         url, body = worker.url.rstrip("/") + "/worker-job", encode_light_job(only)

@@ -7,7 +7,8 @@ import trio
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
 from jqd.runner.pool import Connections
-from jqd.runner.workers import Worker, Workers
+from jqd.runner.worker import Worker
+from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
 
@@ -41,7 +42,7 @@ class Gates:
 
     def gate(self, worker: Worker) -> Gate:
         """The gate of one worker, as wide as it registered."""
-        batch = 1 if worker.protocol == "lightjq" else worker.batch
+        batch = 1 if worker.style == "lightjq" else worker.batch
         gate = self._gates.get(worker.id)
         if gate is None:
             gate = self._gates[worker.id] = Gate(

@@ -16,7 +16,8 @@ from jqd.runner.pool import Connections
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Judgement, Report, end_attempt
 from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Refused, Said, Started, Unclear
-from jqd.runner.workers import Worker, Workers
+from jqd.runner.worker import Worker
+from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
 from jqd.words.job import Fate, Held

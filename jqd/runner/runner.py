@@ -23,7 +23,8 @@ from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report, succeed_late
 from jqd.runner.wishes import Wishes
-from jqd.runner.workers import Worker, Workers
+from jqd.runner.worker import Worker
+from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
 from jqd.words.job import Held, Outcome, Wanted
@@ -258,7 +259,7 @@ class Runner:
             if parcel is None:
                 if self._ledger.find(job_id) is None:  # otherwise it has just stopped here
                     self._asked.note(job_id)
-            elif not parcel.withdraw(job_id) and self._tell is not None and parcel.worker.protocol != "lightjq":
+            elif not parcel.withdraw(job_id) and self._tell is not None and parcel.worker.style != "lightjq":
                 self._tell(parcel, job_id)
 
     # ------------------------------------------------ for the API

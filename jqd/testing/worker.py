@@ -1,7 +1,7 @@
 """A scripted HTTP worker on trio: answers as its script says, and remembers what it was asked.
 
     async with open_worker(succeed) as worker:
-        workers.register(name="w", url=worker.url, max_jobs=4)
+        workers.register(Card(name="w", url=worker.url, max_jobs=4))
         …
         request = await worker.request(0)      # the first one, waited for
         request.jobs()[0]["argument"]

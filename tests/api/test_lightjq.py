@@ -227,7 +227,7 @@ async def test_a_worker_comes_and_goes(edge):
     assert told.status == 201
     (worker,) = edge.workers.list()
     assert told.body == {"worker_id": worker.id}
-    assert (worker.protocol, worker.max_jobs, worker.jobs, worker.ttl_s) == ("lightjq", 4, ("a",), None)
+    assert (worker.style, worker.max_jobs, worker.jobs, worker.ttl_s) == ("lightjq", 4, ("a",), None)
     assert (await edge.call("DELETE", "/worker", headers={"worker-id": worker.id})).status == 204
     assert (await edge.call("DELETE", "/worker", headers={"worker-id": worker.id})).status == 404
     assert edge.workers.list() == []

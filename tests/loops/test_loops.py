@@ -9,7 +9,7 @@ import trio
 from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
-from jqd.runner import Runner, RunnerConfig, Stopped, Workers
+from jqd.runner import Card, Runner, RunnerConfig, Stopped, Workers
 from jqd.store import JobView, Member, Suspects, WaitingType
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
@@ -200,7 +200,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
     """As by a store that lost the claim: the runner drops the void attempt, which stops as any other does."""
     async with house() as here, trio.open_nursery() as nursery:
         workers = Workers(None, clock=here.clock)
-        workers.register(name="w", url="http://127.0.0.1:9/", max_jobs=10)
+        workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=10))
         runner: Any = Runner(  # never run: its jobs wait to be sent
             RunnerConfig(), workers=workers, clock=here.clock, source=random.Random(1), trusts=lambda: True
         )

@@ -11,7 +11,8 @@ import msgpack
 import pytest
 import trio
 
-from jqd.runner import Runner, RunnerConfig, Worker, Workers
+from jqd.runner import Card, Runner, RunnerConfig, Worker, Workers
+from jqd.runner.worker import StyleName
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.job import Held, Job, Outcome
@@ -60,9 +61,10 @@ class House:
     outcomes: dict[str, Outcome] = field(default_factory=dict)
     returned: list[str] = field(default_factory=list)
 
-    def register(self, url: str, **fields: Any) -> Worker:
+    def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
-        return self.workers.register(**{"name": "w", "url": url, "max_jobs": 100, **fields})
+        card = Card(**{"name": "w", "url": url, "max_jobs": 100, **fields})
+        return self.workers.register(card, style=style, peer=peer)
 
     def run(self, held: Sequence[Held]) -> None:
         """Offer and run, as the dispatching loop does."""

@@ -265,7 +265,7 @@ async def test_what_was_cancelled_is_not_sent_again_after_a_lost_connection(open
 
 async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
-        card = house.register(worker.url, protocol="lightjq")
+        card = house.register(worker.url, style="lightjq")
         held = hold()
         house.run(held)
         await worker.request(0)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.runner import Reach, Workers
+from jqd.runner import Card, Reach, Workers
 from jqd.runner.network import NEXT_ADDRESS_S, Backend
 from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, parse, standing_of
 from jqd.testing.worker import open_worker
@@ -102,7 +102,7 @@ async def test_a_registration_is_judged_by_where_it_comes_from(
 
     async def register() -> None:
         await workers.judge(url, peer)
-        workers.register(name="w", url=url, peer=peer)
+        workers.register(Card(name="w", url=url, max_jobs=1), peer=peer)
 
     if why is None:
         await register()

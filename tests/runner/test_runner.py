@@ -7,7 +7,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.runner import DoneAnswer, Report
+from jqd.runner import Card, DoneAnswer, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, PRIORITY_MIN, Fate, Wanted
@@ -287,7 +287,7 @@ async def test_a_later_job_times_out_too(open_house: OpenHouse) -> None:
 
 async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
-        card = house.register(worker.url + "/", protocol="lightjq", max_jobs=2)
+        card = house.register(worker.url + "/", style="lightjq", max_jobs=2)
         held = hold(2, argument={"to": "x"}, timeout_s=7.2)
         house.run(held)
         one, two = await worker.request(0), await worker.request(1)
@@ -307,7 +307,7 @@ async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> N
 
 async def test_a_lightjq_worker_that_does_not_know_a_jobtype_is_not_asked_again(open_house: OpenHouse) -> None:
     async with open_worker(in_turn(answer(404), answer(400), answer(202))) as worker, open_house() as house:
-        house.register(worker.url, protocol="lightjq")
+        house.register(worker.url, style="lightjq")
         house.run(hold(1))
         await house.stopped(1)
         assert len(house.returned) == 1
@@ -321,7 +321,7 @@ async def test_offers(open_house: OpenHouse) -> None:
     async with open_house() as house:
         assert house.runner.offer("mail", 0) is None
         assert house.runner.wanted() == []
-        puller = house.workers.register(name="puller", max_jobs=9)
+        puller = house.workers.register(Card(name="puller", max_jobs=9))
         assert house.runner.wanted() == [], f"{puller.name} has no URL"
         few = house.register("http://127.0.0.1:1/a", jobs=["mail"], max_jobs=2, priority_max=5)
         assert house.runner.wanted() == [Wanted("mail", PRIORITY_MIN, 5)]

@@ -15,7 +15,9 @@ import trio
 
 from jqd.runner import Workers
 from jqd.runner.kept import RETRY_S
-from jqd.runner.workers import UNREACHABLE_S, check_url
+from jqd.runner.reach import Standing
+from jqd.runner.worker import StyleName, Worker, check_url, read_card
+from jqd.runner.workers import UNREACHABLE_S
 from jqd.words.clock import ManualClock
 from jqd.words.errors import ConfigError, JqdError, WorkerRefused
 
@@ -72,69 +74,88 @@ def test_bad_urls(url: str, why: str) -> None:
     assert isinstance(caught.value, JqdError)
 
 
+def register(workers: Workers, *, style: StyleName = "native", **said: Any) -> Worker:
+    """As the API does: what came over the wire, as a card."""
+    return workers.register(read_card({"max_jobs": 1, **said}), style=style)
+
+
+WHOLE = "must be a whole number from 1 to {}, not "
+PRIORITY = "must be a whole number from -2147483648 to 2147483647, not "
+TEXT = "must be 1 to 128 printable characters, not "
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("field", "value", "why"),
     [
-        ("name", ""),
-        ("name", "a\nb"),
-        ("name", "x" * 129),
-        ("name", 5),
-        ("max_jobs", 0),
-        ("max_jobs", True),
-        ("max_jobs", 1.5),
-        ("max_jobs", 10**9),
-        ("batch", 0),
-        ("jobs", []),
-        ("jobs", "mail"),
-        ("jobs", ["mail", ""]),
-        ("priority_min", -(2**31) - 1),
-        ("priority_max", 2**31),
-        ("ttl", 0),
-        ("ttl", -1.0),
-        ("ttl", float("nan")),
-        ("ttl", 1e9),
-        ("protocol", "http"),
-        ("worker_id", "a\x00"),
-        ("url", "nowhere"),
+        ("name", "", TEXT + "''"),
+        ("name", "a\nb", TEXT + r"'a\nb'"),
+        ("name", "x" * 129, TEXT + "'xxx"),
+        ("name", 5, TEXT + "5"),
+        ("max_jobs", 0, WHOLE.format(100_000) + "0"),
+        ("max_jobs", True, WHOLE.format(100_000) + "True"),
+        ("max_jobs", 1.5, WHOLE.format(100_000) + "1.5"),
+        ("max_jobs", 10**9, WHOLE.format(100_000) + "1000000000"),
+        ("batch", 0, WHOLE.format(10_000) + "0"),
+        ("jobs", [], "must be a list of 1 to 1000 names, not []"),
+        ("jobs", "mail", "must be a list of 1 to 1000 names, not 'mail'"),
+        ("jobs/1", ["mail", ""], TEXT + "''"),
+        ("jobs/0", [7], TEXT + "7"),
+        ("jobs", ["mail", "a\n"], TEXT + r"'a\n'"),
+        ("priority_min", -(2**31) - 1, PRIORITY + "-2147483649"),
+        ("priority_max", 2**31, PRIORITY + "2147483648"),
+        ("ttl", 0, "must be above 0 and at most 86400 seconds, not 0"),
+        ("ttl", -1.0, "must be above 0 and at most 86400 seconds, not -1.0"),
+        ("ttl", float("nan"), "must be above 0 and at most 86400 seconds, not nan"),
+        ("ttl", 1e9, "must be above 0 and at most 86400 seconds, not 1000000000.0"),
+        ("worker_id", "a\x00", TEXT + r"'a\x00'"),
+        ("worker_id", b"a", TEXT + "b'a'"),
+        ("url", 5, "must be a URL, http(s)://host[:port][/path], not 5"),
+        ("url", "nowhere", "does not start with http:// or https://"),
+        ("maxjobs", 5, "there is no field 'maxjobs'; did you mean 'max_jobs'?"),
+        ("protocol", "native", "there is no field 'protocol'"),
     ],
 )
-def test_a_bad_field_is_named(field: str, value: Any) -> None:
-    workers = Workers(None, clock=ManualClock())
-    fields: dict[str, Any] = {"name": "w", "max_jobs": 1, "ttl_s" if field == "ttl" else field: value}
+def test_a_bad_field_is_named_with_its_value_and_what_is_allowed(field: str, value: Any, why: str) -> None:
     with pytest.raises(WorkerRefused) as caught:
-        workers.register(**fields)
+        read_card({"name": "w", "max_jobs": 1, field.partition("/")[0]: value})
     assert caught.value.field == field
-    assert workers.list() == []
+    assert why in str(caught.value)
+
+
+def test_what_is_no_card_at_all_is_refused() -> None:
+    for value in ({}, {5: "w"}):
+        with pytest.raises(WorkerRefused, match=r"is required|a registration is a map"):
+            read_card(value)
 
 
 def test_all_workers_together_name_so_many_jobtypes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jqd.runner.workers.NAMES_MAX", 5)
     workers = Workers(None, clock=ManualClock())
-    first = workers.register(name="a", jobs=["1", "2", "3"])
-    workers.register(name="any")
-    workers.register(name="b", jobs=["1", "2"])
+    first = register(workers, name="a", jobs=["1", "2", "3"])
+    register(workers, name="any")
+    register(workers, name="b", jobs=["1", "2"])
     with pytest.raises(WorkerRefused, match="at most 5 jobtypes, the others have 5 of them already") as caught:
-        workers.register(name="c", jobs=["1"])
+        register(workers, name="c", jobs=["1"])
     assert caught.value.field == "jobs"
-    assert workers.register(name="a", jobs=["7", "8", "9"], worker_id=first.id).jobs == ("7", "8", "9")
+    assert register(workers, name="a", jobs=["7", "8", "9"], worker_id=first.id).jobs == ("7", "8", "9")
     with pytest.raises(WorkerRefused, match="the others have 2"):
-        workers.register(name="a", jobs=["6", "7", "8", "9"], worker_id=first.id)
+        register(workers, name="a", jobs=["6", "7", "8", "9"], worker_id=first.id)
     assert workers.unregister(first.id)
-    workers.register(name="c", jobs=["1"])
+    register(workers, name="c", jobs=["1"])
 
 
 def test_a_range_of_priorities_the_wrong_way_round() -> None:
     with pytest.raises(WorkerRefused, match="priority_max must be a whole number from 5"):
-        Workers(None, clock=ManualClock()).register(name="w", priority_min=5, priority_max=4)
+        read_card({"name": "w", "max_jobs": 1, "priority_min": 5, "priority_max": 4})
 
 
 def test_a_ttl_must_be_repeated_in_time() -> None:
     clock = ManualClock()
     workers = Workers(None, clock=clock)
-    worker = workers.register(name="w", ttl_s=10.0)
+    worker = register(workers, name="w", ttl=10.0)
     for _ in range(5):
         clock.advance(9.0)
-        assert workers.register(name="w", ttl_s=10.0, worker_id=worker.id, max_jobs=2).id == worker.id
+        assert register(workers, name="w", ttl=10.0, worker_id=worker.id, max_jobs=2).id == worker.id
     assert [known.max_jobs for known in workers.list()] == [2]
     clock.advance(10.0)
     assert workers.get(worker.id) is not None
@@ -142,24 +163,24 @@ def test_a_ttl_must_be_repeated_in_time() -> None:
     assert workers.get(worker.id) is None
     assert workers.list() == []
     assert not workers.unregister(worker.id)
-    again = workers.register(name="w", ttl_s=10.0, worker_id=worker.id)
+    again = register(workers, name="w", ttl=10.0, worker_id=worker.id)
     assert again.id == worker.id, "whoever was forgotten keeps its id"
 
 
 def test_a_server_that_starts_again_is_the_same_worker() -> None:
     workers = Workers(None, clock=ManualClock())
-    first = workers.register(name="w", url="http://h/")
-    assert workers.register(name="w", url="http://h/", max_jobs=7).id == first.id
+    first = register(workers, name="w", url="http://h/")
+    assert register(workers, name="w", url="http://h/", max_jobs=7).id == first.id
     assert [known.max_jobs for known in workers.list()] == [7]
-    assert workers.register(name="v", url="http://h/").id != first.id
-    assert workers.register(name="w", url="http://h/", protocol="lightjq").id != first.id
-    assert workers.register(name="w").id != workers.register(name="w").id, "those that pull cannot be told apart"
+    assert register(workers, name="v", url="http://h/").id != first.id
+    assert register(workers, name="w", url="http://h/", style="lightjq").id != first.id
+    assert register(workers, name="w").id != register(workers, name="w").id, "those that pull cannot be told apart"
 
 
 def test_unreachable_for_long_is_forgotten() -> None:
     clock = ManualClock()
     workers = Workers(None, clock=clock)
-    worker = workers.register(name="w", url="http://h/")
+    worker = register(workers, name="w", url="http://h/")
     workers.unreachable(worker.id)
     clock.advance(UNREACHABLE_S - 1)
     workers.unreachable(worker.id)
@@ -169,7 +190,7 @@ def test_unreachable_for_long_is_forgotten() -> None:
     workers.unreachable(worker.id)
     assert workers.get(worker.id) is not None
     clock.advance(1)
-    workers.register(name="w", url="http://h/")
+    register(workers, name="w", url="http://h/")
     workers.unreachable(worker.id)
     clock.advance(UNREACHABLE_S)
     assert workers.get(worker.id) is not None, "time alone forgets nobody"
@@ -191,8 +212,8 @@ async def saving(path: Path, **named: Any) -> AsyncIterator[Workers]:
 async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
     path = tmp_path / "workers.json"
     async with saving(path) as workers:
-        kept = workers.register(name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
-        workers.register(name="v", url="http://i/", ttl_s=5.0)
+        kept = register(workers, name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
+        register(workers, name="v", url="http://i/", ttl=5.0)
         await workers.wait_saved()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert Workers(path, clock=ManualClock()).list() == [kept]
@@ -203,11 +224,22 @@ async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["workers.json"]
 
 
+def test_the_file_of_an_older_version_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "workers.json"
+    path.write_bytes(
+        b'{"version": 1, "workers": [{"id":"a","name":"w","url":"http://h/","jobs":["mail"],"max_jobs":3,"batch":2,'
+        b'"priority_min":-1,"priority_max":5,"ttl_s":null,"protocol":"lightjq","registered_at_ms":7}]}'
+    )
+    (worker,) = Workers(path, clock=ManualClock()).list()
+    assert (worker.id, worker.style, worker.jobs, worker.standing) == ("a", "lightjq", ("mail",), Standing.LOOPBACK)
+    assert (worker.max_jobs, worker.batch, worker.priority_min, worker.registered_at_ms) == (3, 2, -1, 7)
+
+
 async def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> None:
     path = tmp_path / "workers.json"
     async with saving(path) as workers:
-        workers.register(name="w", url="http://h/")
-        workers.register(name="w", url="http://h/", ttl_s=9.0)
+        register(workers, name="w", url="http://h/")
+        register(workers, name="w", url="http://h/", ttl=9.0)
         await workers.wait_saved()
     assert Workers(path, clock=ManualClock()).list() == []
 
@@ -230,7 +262,7 @@ async def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> No
     async with saving(path) as workers:
         assert workers.list() == []
         assert (tmp_path / "workers.damaged").read_bytes() == content
-        workers.register(name="w")
+        register(workers, name="w")
         await workers.wait_saved()
     assert len(Workers(path, clock=ManualClock()).list()) == 1
 
@@ -246,12 +278,12 @@ def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
 async def test_a_disk_that_refuses_is_told_survived_and_tried_again(tmp_path: Path) -> None:
     path = tmp_path / "gone" / "workers.json"
     async with saving(path) as workers:
-        worker = workers.register(name="w")
+        worker = register(workers, name="w")
         await workers.wait_saved()
         assert workers.get(worker.id) is not None
         assert str(path) in str(workers.failing)
         path.parent.mkdir()
-        workers.register(name="v")
+        register(workers, name="v")
         with trio.fail_after(5):
             while workers.failing is not None:
                 await trio.sleep(0.001)
@@ -273,7 +305,7 @@ async def test_a_disk_that_refused_is_tried_again_by_itself(
             raise OSError(errno.EIO, "no")
 
     async with saving(Path("/workers.json"), write=write) as workers:
-        workers.register(name="w")
+        register(workers, name="w")
         await trio.sleep(3 * RETRY_S)
         assert workers.failing is None
         assert [round(later - sooner) for sooner, later in itertools.pairwise(tries)] == [RETRY_S, RETRY_S]
@@ -283,15 +315,15 @@ def test_watchers_are_told() -> None:
     workers = Workers(None, clock=ManualClock())
     told: list[int] = []
     workers.watch(lambda: told.append(1))
-    worker = workers.register(name="w")
-    workers.register(name="w", worker_id=worker.id)
+    worker = register(workers, name="w")
+    register(workers, name="w", worker_id=worker.id)
     workers.unregister(worker.id)
     assert len(told) == 2
 
 
 def test_what_a_worker_takes() -> None:
     workers = Workers(None, clock=ManualClock())
-    some = workers.register(name="w", jobs=["mail"], priority_min=-1, priority_max=1)
+    some = register(workers, name="w", jobs=["mail"], priority_min=-1, priority_max=1)
     assert [some.takes("mail", priority) for priority in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
     assert not some.takes("bill", 0)
-    assert workers.register(name="w").takes("bill", 2**31 - 1)
+    assert register(workers, name="w").takes("bill", 2**31 - 1)

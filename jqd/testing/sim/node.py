@@ -16,7 +16,7 @@ from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
 from jqd.loops import chunks as chunks_module
 from jqd.loops import reap as reap_module
-from jqd.runner import RunnerConfig
+from jqd.runner import Card, RunnerConfig
 from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.link import Link
@@ -184,9 +184,8 @@ class Node:
                 runner._pool = pool
                 _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
             for host in HOSTS:
-                daemon.workers.register(
-                    name=host, url=f"http://{host}/run", max_jobs=SLOTS, worker_id=host, ttl_s=86_400.0
-                )
+                card = Card(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
+                daemon.workers.register(card)
             async with trio.open_nursery() as requests:
                 life.requests = requests
                 await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
