@@ -110,7 +110,7 @@ def _explained(value: dict[Any, Any], error: str) -> WorkerRefused:
         fields = Card.__struct_encode_fields__
         return WorkerRefused(why if kind != "unknown" else why + suggestion(field, fields), field=field)
     place = _PLACE.search(error)
-    field, *index = re.findall(r"\w+", place[1]) if place else [""]
+    field, *index = (place and re.findall(r"\w+", place[1])) or [""]
     if field not in value:
         return WorkerRefused(f"a registration is a map of fields to values: {error}", field=field)
     hint: Any = get_type_hints(Card, include_extras=True)[_ATTRIBUTES[field]]
