@@ -7,13 +7,14 @@ import msgspec
 from jqd.api.change import Kind, change
 from jqd.api.find import find, resolve
 from jqd.api.large import answer_with
-from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, read_value
+from jqd.api.message import DECODE_ERRORS, Request, Response, read_value
 from jqd.api.nesting import NESTING_MAX, nests_deeper
 from jqd.api.parts import Parts
 from jqd.api.problems import RETRY_AFTER_S, Problem, field_problem
 from jqd.api.schema import eligible_at_ms, explain, faults
 from jqd.api.show import Coming, job_body
 from jqd.store import JobView
+from jqd.words.media import MSGPACK_TYPES
 from jqd.words.record import Lane, PushedJob
 
 

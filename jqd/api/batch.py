@@ -12,11 +12,12 @@ from msgspec import Raw
 
 from jqd.api.config import ApiConfig
 from jqd.api.items import json_items, json_lines, msgpack_items
-from jqd.api.message import DECODE_ERRORS, JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES, Request, unsupported
+from jqd.api.message import DECODE_ERRORS, Request, unsupported
 from jqd.api.nesting import NESTING_MAX, nests_deeper
 from jqd.api.problems import Problem
 from jqd.api.schema import DETAIL_LENGTH_MAX, FIELDS, explain, faults, longest_if_good
 from jqd.words import tagged
+from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 from jqd.words.record import PushedJob
 
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument

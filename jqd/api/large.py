@@ -11,8 +11,9 @@ from typing import Any
 import trio
 from msgspec import Raw
 
-from jqd.api.message import Language, Response, answer
+from jqd.api.message import Response, answer
 from jqd.api.parts import Parts
+from jqd.words.media import Language
 
 AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
 

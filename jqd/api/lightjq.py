@@ -13,7 +13,7 @@ from jqd.api.find import find
 from jqd.api.jobs import cancel
 from jqd.api.large import answer_with
 from jqd.api.late import take_late
-from jqd.api.message import DECODE_ERRORS, MSGPACK_TYPES, Request, Response, answer, problem_answer, read_value
+from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
 from jqd.api.polls import wait_final
 from jqd.api.problems import Problem
@@ -24,6 +24,7 @@ from jqd.runner import DoneAnswer, Report, read_card
 from jqd.store import JobView
 from jqd.words.errors import StoreAway
 from jqd.words.job import NIL, State
+from jqd.words.media import MSGPACK_TYPES
 
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")

@@ -8,21 +8,17 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
 
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
-from jqd.words import tagged
-
-Language = Literal["msgpack", "json"]
+from jqd.words import media, tagged
+from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
 
 LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
-MSGPACK_TYPES = frozenset({"application/msgpack", "application/x-msgpack", "application/vnd.msgpack"})
-JSON_TYPES = frozenset({"application/json"})
-NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 QUERY_FIELDS_MAX = 32
 QUOTE_LENGTH_MAX = 32  # of what a client sent, when it is repeated to him
@@ -82,14 +78,11 @@ class Request:
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""
-        return self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return media.bare(self.headers.get("content-type", ""))
 
     def answer_language(self, otherwise: Language = "json") -> Language:
         """What the client wants to read: by Accept, else the language it wrote in."""
-        kind = self.media_type()
-        written: Language | None = (
-            "msgpack" if kind in MSGPACK_TYPES else "json" if kind in JSON_TYPES | NDJSON_TYPES else None
-        )
+        written = media.language_of(self.headers.get("content-type", ""))
         return _accepted(self.headers.get("accept", ""), written or otherwise)
 
 
@@ -130,8 +123,8 @@ def _quality(text: str) -> float:
 def answer(status: int, value: Any, language: Language, headers: dict[str, str] | None = None) -> Response:
     """Render `value`. MessagePack values inside are `msgspec.Raw`."""
     if language == "msgpack":
-        return Response(status, _msgpack_encoder.encode(value), "application/msgpack", headers or {})
-    return Response(status, _json_encoder.encode(tagged.show(value)), "application/json", headers or {})
+        return Response(status, _msgpack_encoder.encode(value), media.MSGPACK, headers or {})
+    return Response(status, _json_encoder.encode(tagged.show(value)), media.JSON, headers or {})
 
 
 def problem_answer(problem: Problem, language: Language) -> Response:
@@ -139,7 +132,7 @@ def problem_answer(problem: Problem, language: Language) -> Response:
     headers = {} if problem.retry_after_s is None else {"retry-after": str(problem.retry_after_s)}
     rendered = answer(problem.status, problem.body(), language, headers)
     if language == "json":
-        return Response(rendered.status, rendered.body, "application/problem+json", headers)
+        return Response(rendered.status, rendered.body, media.PROBLEM, headers)
     return rendered
 
 
@@ -147,7 +140,7 @@ def read_value(request: Request, *, default: Language | None = None) -> Any:
     """The body as Python values, whatever its language. Raises Problem 400 or 415."""
     kind = request.media_type()
     if not kind and default:
-        kind = "application/msgpack" if default == "msgpack" else "application/json"
+        kind = media.MSGPACK if default == "msgpack" else media.JSON
     try:
         if kind in MSGPACK_TYPES:
             return msgspec.msgpack.decode(request.body, strict=True)
@@ -163,4 +156,4 @@ def read_value(request: Request, *, default: Language | None = None) -> Any:
 def unsupported(kind: str) -> Problem:
     """415: what can be sent."""
     named = f"Content-Type {kind!r} is not understood" if kind else "there is no Content-Type"
-    return Problem(415, f"{named}; send application/msgpack or application/json")
+    return Problem(415, f"{named}; send {media.BOTH}")

@@ -26,8 +26,8 @@ from jqd.client.errors import (
 )
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
+from jqd.words.media import MSGPACK, language_of
 
-MSGPACK = "application/msgpack"
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
 BACKOFF = Backoff(first_s=0.1, factor=3.0, cap_s=2.0)
 CONNECTIONS_MAX = 32  # of one client: above the threads `wait` uses
@@ -141,9 +141,9 @@ class Http:
             return None
         kind = response.headers.get("content-type", "")
         try:
-            if "msgpack" in kind:
+            if language_of(kind) == "msgpack":
                 return msgspec.msgpack.decode(response.content)
-            if "json" in kind:
+            if language_of(kind) == "json":
                 return msgspec.json.decode(response.content)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             status = response.status_code

@@ -6,6 +6,7 @@ from email.utils import formatdate
 from http import HTTPStatus
 
 from jqd.doors.head import Headers
+from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -52,7 +53,7 @@ def problem(status: int, detail: str, date: bytes, *, fault: str = "", retry_aft
         told["id"] = fault
     body = json.dumps(told).encode()
     headers: Headers = [
-        (b"content-type", b"application/problem+json"),
+        (b"content-type", media.PROBLEM.encode()),
         (b"content-length", b"%d" % len(body)),
     ]
     if retry_after_s is not None:

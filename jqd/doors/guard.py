@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from jqd.words import media
 from jqd.words.errors import Foreign
 
 # What a page may send to another site without being asked first: none of them is a language of ours.
@@ -45,14 +46,12 @@ class Guard:
         kind = headers.get("content-type")
         if kind is None:
             if has_body:
-                raise Foreign(415, "there is no Content-Type; send application/msgpack or application/json, and say so")
+                raise Foreign(415, f"there is no Content-Type; send {media.BOTH}, and say so")
             return
-        kind = kind.partition(";")[0].strip().lower()
+        kind = media.bare(kind)
         if kind in FORM_TYPES or not kind:
             quoted = repr(kind[:QUOTE_LENGTH_MAX])
-            raise Foreign(
-                415, f"Content-Type {quoted} is what pages send; send application/msgpack or application/json"
-            )
+            raise Foreign(415, f"Content-Type {quoted} is what pages send; send {media.BOTH}")
 
     def _check_host(self, host: str | None) -> None:
         if host is None:

@@ -23,26 +23,17 @@ from msgspec import Raw
 
 from jqd import __version__
 from jqd.runner.verdict import Report
+from jqd.words import media
 from jqd.words.dates import iso
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL, Held
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
-CONTENT_TYPE = "application/msgpack"
 
-Encoding = Literal["msgpack", "json"]
+Encoding = media.Language
 
-_MEDIA: dict[str, Encoding] = {
-    "": "msgpack",
-    "application/msgpack": "msgpack",
-    "application/x-msgpack": "msgpack",
-    "application/vnd.msgpack": "msgpack",
-    "application/json": "json",
-    "application/x-ndjson": "json",
-    "application/jsonl": "json",
-    "application/json-seq": "json",
-}
+_SEQUENCE = "application/json-seq"  # a text each after a record separator (RFC 7464)
 
 
 class _Job(msgspec.Struct, gc=False):
@@ -180,8 +171,8 @@ def encode_light_job(held: Held) -> bytes:
 def request_headers(batch_id: str, jobtype: str, daemon: str) -> list[tuple[str, str]]:
     """Headers of one POST. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
     return [
-        ("Content-Type", CONTENT_TYPE),
-        ("Accept", "application/msgpack, application/json"),
+        ("Content-Type", media.MSGPACK),
+        ("Accept", f"{media.MSGPACK}, {media.JSON}"),
         ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste
         ("User-Agent", f"jqd/{__version__}"),
         ("JQD-Batch-Id", batch_id),
@@ -193,7 +184,7 @@ def request_headers(batch_id: str, jobtype: str, daemon: str) -> list[tuple[str,
 def cancel_headers(daemon: str) -> list[tuple[str, str]]:
     """Headers of a request that tells of a cancel."""
     return [
-        ("Accept", "application/msgpack, application/json"),
+        ("Accept", f"{media.MSGPACK}, {media.JSON}"),
         ("Accept-Encoding", "identity"),
         ("User-Agent", f"jqd/{__version__}"),
         ("JQD-Daemon", daemon),
@@ -205,12 +196,10 @@ def encoding_of(content_type: str) -> Encoding:
 
     Raises AnswerGarbled for any other type: a page of some proxy in between must not pass for a worker's answer.
     """
-    media = content_type.partition(";")[0].strip().lower()
-    encoding = _MEDIA.get(media)
-    if encoding is None:
-        raise AnswerGarbled(
-            f"the answer is {media[:100]!r}; answer in application/msgpack or application/json, or with no body at all"
-        )
+    kind = media.bare(content_type)
+    encoding: Encoding | None = "msgpack" if not kind else "json" if kind == _SEQUENCE else media.language_of(kind)
+    if encoding is None or kind == media.PROBLEM:
+        raise AnswerGarbled(f"the answer is {kind[:100]!r}; answer in {media.BOTH}, or with no body at all")
     return encoding
 
 

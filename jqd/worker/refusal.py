@@ -5,6 +5,8 @@ from typing import Any
 
 import msgspec
 
+from jqd.words import media
+
 RETRY_AFTER_S = 5  # how long a daemon is asked to stay away
 
 Message = MutableMapping[str, Any]
@@ -27,17 +29,17 @@ async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> Non
     accept = headers.get(b"accept", "")
     as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
     body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)
-    content_type = b"application/problem+json" if as_json else b"application/msgpack"
+    content_type = media.PROBLEM if as_json else media.MSGPACK
     retry_after = refusal.retry_after_s if refusal.status == 503 else None
     await start_response(send, refusal.status, content_type, len(body), retry_after)
     await send({"type": "http.response.body", "body": body})
 
 
 async def start_response(
-    send: Send, status: int, content_type: bytes, length: int | None, retry_after: int | None = None
+    send: Send, status: int, content_type: str, length: int | None, retry_after: int | None = None
 ) -> None:
     """Begin an answer; `length`: of its body, None when it is not known yet."""
-    headers = [(b"content-type", content_type)]
+    headers = [(b"content-type", content_type.encode())]
     if length is not None:
         headers.append((b"content-length", b"%d" % length))
     if retry_after is not None:

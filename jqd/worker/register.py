@@ -20,12 +20,12 @@ import trio
 
 from jqd.words.backoff import Backoff
 from jqd.words.log import get_logger
+from jqd.words.media import MSGPACK, language_of
 
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
-MSGPACK = "application/msgpack"
 
 
 class Slots:
@@ -148,7 +148,7 @@ class Registration:
 
 
 def _decode(answer: httpx2.Response) -> Any:
-    as_json = "json" in answer.headers.get("content-type", "")
+    as_json = language_of(answer.headers.get("content-type", "")) == "json"
     try:
         return msgspec.json.decode(answer.content) if as_json else msgspec.msgpack.decode(answer.content)
     except (msgspec.MsgspecError, UnicodeDecodeError):

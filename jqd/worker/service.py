@@ -21,6 +21,7 @@ import msgspec
 import trio
 
 from jqd.doors import Guard
+from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import Foreign
 from jqd.words.log import get_logger
@@ -162,7 +163,7 @@ class Service:
         kind = headers.get(b"content-type")
         codec = None if kind is None else codec_of(kind)
         if codec is None:
-            raise Refusal(415, "Unsupported media type", "send application/msgpack or application/json")
+            raise Refusal(415, "Unsupported media type", f"send {media.BOTH}")
         if reason := self.refusing():
             raise Refusal(503, "Not taking jobs", reason)
         self._expect_room()  # before the body is read: what there is no room for need not be sent
@@ -362,7 +363,7 @@ class Service:
             "abandoned": self._pool.abandoned if self._pool else 0,
         }
         body = msgspec.json.encode(told)
-        await start_response(send, 503 if reason else 200, b"application/json", len(body))
+        await start_response(send, 503 if reason else 200, media.JSON, len(body))
         await send({"type": "http.response.body", "body": body})
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from jqd.words import media
 from jqd.words.dates import date_of
 
 TIMEOUT_S_DEFAULT = 30.0  # of a job whose batch names none, as the interface has it
@@ -94,7 +95,7 @@ class Started(msgspec.Struct, tag_field="type", tag="started"):
 class Codec:
     """One encoding, both ways."""
 
-    content_type: bytes
+    content_type: str
     decode_batch: Callable[[bytes], BatchIn]
     decode_argument: Callable[[msgspec.Raw], Any]
     encode: Callable[[Any], bytes]
@@ -105,13 +106,13 @@ class Codec:
 
 
 MSGPACK = Codec(
-    content_type=b"application/msgpack",
+    content_type=media.MSGPACK,
     decode_batch=msgspec.msgpack.Decoder(BatchIn).decode,
     decode_argument=msgspec.msgpack.Decoder().decode,
     encode=msgspec.msgpack.Encoder().encode,
 )
 JSON = Codec(
-    content_type=b"application/json",
+    content_type=media.JSON,
     decode_batch=msgspec.json.Decoder(BatchIn).decode,
     decode_argument=msgspec.json.Decoder().decode,
     encode=msgspec.json.Encoder().encode,
@@ -121,18 +122,14 @@ JSON = Codec(
 )
 
 _CODECS = {
-    "": MSGPACK,
-    "application/msgpack": MSGPACK,
-    "application/x-msgpack": MSGPACK,
-    "application/vnd.msgpack": MSGPACK,
-    "application/octet-stream": MSGPACK,
-    "application/json": JSON,
+    **dict.fromkeys(("", "application/octet-stream", *media.MSGPACK_TYPES), MSGPACK),
+    **dict.fromkeys(media.JSON_TYPES, JSON),
 }
 
 
 def codec_of(content_type: str) -> Codec | None:
     """The codec for a `Content-Type` header; None when it names neither encoding."""
-    return _CODECS.get(content_type.partition(";")[0].strip().lower())
+    return _CODECS.get(media.bare(content_type))
 
 
 class Stamps:

@@ -27,10 +27,11 @@ from jqd.client import (
     Unreachable,
 )
 from jqd.client.client import PUSH_BYTES_MAX, PUSH_JOBS_MAX, WAIT_S_MAX, _cuts
-from jqd.client.http import MSGPACK, TRIES_MAX
+from jqd.client.http import TRIES_MAX
 from jqd.client.info import job_info
 from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
 from jqd.words.clock import ManualClock
+from jqd.words.media import MSGPACK
 
 T = TypeVar("T")
 
