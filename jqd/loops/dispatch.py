@@ -167,15 +167,15 @@ class Dispatch:
             if self._membership.hold_up() is not None:
                 return 0
             offer = self._runner.offer(row.jobtype, row.priority)
-            if offer is None or offer.priority_min > no_worse_than:
+            if offer is None or offer.worker.priority_min > no_worse_than:
                 return 0
             self.reply_lost = True
             held = await self._store.get_waiting_jobs(
                 owner,
                 row.jobtype,
                 min(offer.jobs_max, CLAIM_JOBS),
-                priority_min=offer.priority_min,
-                priority_max=min(no_worse_than, offer.priority_max),
+                priority_min=offer.worker.priority_min,
+                priority_max=min(no_worse_than, offer.worker.priority_max),
                 bytes_max=offer.bytes_max,
                 suspects=suspects,
             )
@@ -193,6 +193,6 @@ class Dispatch:
         # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
         # and it stops as any other does.
         self._scheduler.jobs_started(jobtype, len(held))
-        self._started(offer.worker_id, held)
-        self._runner.run_jobs(offer.worker_id, jobtype, held)
-        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker_id)
+        self._started(offer.worker.id, held)
+        self._runner.run_jobs(offer.worker.id, jobtype, held)
+        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 import httpcore2
 import trio
 
-from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.post import hear_excerpt, kind_of
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.wire import cancel_headers
@@ -50,8 +50,8 @@ class Asked:
 class Teller:
     """Bounds how many workers are spoken to at once. As many tasks wait as cancelled jobs are at work here."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
         self._tellers = trio.CapacityLimiter(TELLERS)
 
     async def tell(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> None:
@@ -59,14 +59,14 @@ class Teller:
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
             async with self._tellers:
-                if self._desk.parcels.get(job_id) is not parcel:
+                if self._shared.parcels.get(job_id) is not parcel:
                     return
                 if await self._told(pool, parcel, job_id):
                     return
 
     async def _told(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
-        desk, worker = self._desk, parcel.worker
+        shared, worker = self._shared, parcel.worker
         assert worker.url is not None, f"worker {worker.id} has no URL, but a job at work"
         url = f"{worker.url}?job_id={quote(job_id, safe='')}"
         timeout = {"connect": TELL_S, "pool": TELL_S}
@@ -74,7 +74,7 @@ class Teller:
         status = 0
         with trio.move_on_after(TELL_S), on_behalf_of(worker.standing):
             try:
-                headers = cancel_headers(desk.daemon)
+                headers = cancel_headers(shared.daemon)
                 async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:
                     status = response.status
                     await hear_excerpt(response, TELL_S)  # read to its end, so that the connection can be kept
@@ -82,7 +82,7 @@ class Teller:
             except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
                 why = kind_of(error)
         if 200 <= status < 300:
-            desk.counters.cancels_told += 1
+            shared.counters.cancels_told += 1
             return True
         log.info("runner.cancel_untold", job_id=job_id, worker=worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

@@ -24,7 +24,7 @@ from collections.abc import Callable
 
 import httpcore2
 
-from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.post import End, Ending, post
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.verdict import Judgement, Report, parse_retry_after
@@ -35,16 +35,16 @@ log = get_logger("runner")
 
 
 async def deliver(
-    desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, mark: str, spawn: Callable[[Parcel], None]
+    shared: Shared, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, mark: str, spawn: Callable[[Parcel], None]
 ) -> None:
     """See `parcel` through: until each job has stopped, or waits for `done`. `spawn` starts another such task."""
     work = [parcel]
     while work:
         current = work.pop()
-        ending = await _send(desk, pool, current, mark)
+        ending = await _send(shared, pool, current, mark)
         if ending is None:
             continue
-        parts = _finish(desk, current, ending)
+        parts = _finish(shared, current, ending)
         if ending.end is End.LOST:
             # A job that takes the worker down must not meet its neighbours there: one request after the other.
             work.extend(reversed(parts))
@@ -53,37 +53,37 @@ async def deliver(
                 spawn(part)
 
 
-async def _send(desk: Desk, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, mark: str) -> Ending | None:
+async def _send(shared: Shared, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, mark: str) -> Ending | None:
     """None when nothing is left to decide."""
     worker, gate = parcel.worker, parcel.gate
     if not parcel.missing:
         return None
-    if desk.workers.get(worker.id) is None or gate.is_open(desk.clock.mono_s()) or not desk.trusts():
+    if shared.workers.get(worker.id) is None or gate.is_open(shared.clock.mono_s()) or not shared.trusts():
         parcel.give_back()
         return None
     assert worker.url is not None, f"worker {worker.id} has no URL, but jobs to post"
-    batch_id = desk.next_batch_id(mark)
+    batch_id = shared.next_batch_id(mark)
     held = parcel.pack()
     lightjq = worker.style == "lightjq"
     if lightjq:
         (only,) = held
         url, body = worker.url.rstrip("/") + "/worker-job", encode_light_job(only)
     else:
-        url, body = worker.url, encode_batch(batch_id, held, desk.clock.wall_ms())
-    headers = request_headers(batch_id, parcel.jobtype, desk.daemon)
+        url, body = worker.url, encode_batch(batch_id, held, shared.clock.wall_ms())
+    headers = request_headers(batch_id, parcel.jobtype, shared.daemon)
     ending: Ending | None = None
-    with parcel.scope, desk.connections.one(), on_behalf_of(worker.standing):
-        ending = await post(pool, url, headers, body, lightjq=lightjq, listener=parcel, limits=desk.limits)
+    with parcel.scope, shared.connections.one(), on_behalf_of(worker.standing):
+        ending = await post(pool, url, headers, body, lightjq=lightjq, listener=parcel, limits=shared.limits)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
         assert not parcel.missing, f"batch {batch_id} was cancelled with {len(parcel.missing)} jobs waited for"
     return ending
 
 
-def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
+def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
     """Decide about the jobs still missing. Returns parcels to be sent."""
     alone = parcel.size == 1
-    now_s = desk.clock.mono_s()
+    now_s = shared.clock.mono_s()
     match ending.end:
         case End.EMPTY:
             parcel.report_all(Report())
@@ -92,45 +92,45 @@ def _finish(desk: Desk, parcel: Parcel, ending: Ending) -> list[Parcel]:
             why = parcel.unclear or "the worker's answer is complete and does not name this job"
             parcel.report_all(Report(status=500, message=f"{what}: {why}"))
         case End.STATUS:
-            return _finish_status(desk, parcel, ending, alone)
+            return _finish_status(shared, parcel, ending, alone)
         case End.REFUSED:
             if parcel.missing and parcel.is_thinned:
                 return [parcel.repacked()]
             parcel.give_back()
         case End.CROWDED:
-            desk.counters.crowded += 1
-            log.warning("runner.crowded", count=len(parcel.missing), most=desk.connections.most, why=ending.brief)
-            desk.connections.pause()
+            shared.counters.crowded += 1
+            log.warning("runner.crowded", count=len(parcel.missing), most=shared.connections.most, why=ending.brief)
+            shared.connections.pause()
             parcel.give_back()
         case End.UNREACHABLE:
-            desk.counters.unreachable += 1
-            _back_off(desk, parcel, now_s, None, ending.brief)
-            desk.workers.unreachable(parcel.worker.id)
+            shared.counters.unreachable += 1
+            _back_off(shared, parcel, now_s, None, ending.brief)
+            shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
-            desk.counters.garbled += 1
+            shared.counters.garbled += 1
             return _blame(
                 parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), alone, ending.brief
             )
         case End.LOST:
-            desk.counters.lost += 1
+            shared.counters.lost += 1
             if ending.reused and not parcel.again and parcel.missing:
                 return parcel.split(again=True)
             return _blame(parcel, Report(status=500, message=f"CONNECTION_LOST: {ending.message}"), alone, ending.brief)
     return []
 
 
-def _finish_status(desk: Desk, parcel: Parcel, ending: Ending, alone: bool) -> list[Parcel]:
+def _finish_status(shared: Shared, parcel: Parcel, ending: Ending, alone: bool) -> list[Parcel]:
     worker, gate = parcel.worker, parcel.gate
-    now_s = desk.clock.mono_s()
+    now_s = shared.clock.mono_s()
     match ending.judgement:
         case Judgement.LATER:
             return []  # reported by `done`, or timed out
         case Judgement.BACK_OFF:
-            wait_s = parse_retry_after(ending.retry_after, desk.clock.wall_ms())
-            _back_off(desk, parcel, now_s, wait_s, ending.brief)
+            wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
+            _back_off(shared, parcel, now_s, wait_s, ending.brief)
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
-            desk.workers.unregister(worker.id)
+            shared.workers.unregister(worker.id)
             parcel.give_back()
         case Judgement.NOT_TAKEN:
             log.warning("runner.not_taken", worker=worker.id, name=worker.name, jobtype=parcel.jobtype)
@@ -145,11 +145,11 @@ def _finish_status(desk: Desk, parcel: Parcel, ending: Ending, alone: bool) -> l
     return []
 
 
-def _back_off(desk: Desk, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
+def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
     """Hand the jobs back and leave the worker alone for a while."""
     sent_at_s = now_s if parcel.sent_at_s is None else parcel.sent_at_s
     if parcel.gate.back_off(sent_at_s, now_s, retry_after_s):
-        desk.counters.back_offs += 1
+        shared.counters.back_offs += 1
         log.warning(
             "runner.back_off",
             worker=parcel.worker.id,

@@ -54,7 +54,7 @@ class Counters:
 
 
 @dataclass(slots=True)
-class Desk:
+class Shared:
     """What all deliveries of a runner share."""
 
     ledger: Ledger
@@ -88,7 +88,7 @@ class Parcel:
     """A `Listener` of the POST that carries it."""
 
     def __init__(
-        self, desk: Desk, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
+        self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
     ) -> None:
         """`again`: this very parcel was lost once on a kept connection."""
         self.worker, self.gate, self.jobtype, self.again = worker, gate, jobtype, again
@@ -101,15 +101,15 @@ class Parcel:
         self.has_status = False
         self.unclear = ""
         """Why a value of the answer was no outcome, if one was not."""
-        self._desk = desk
+        self._shared = shared
         self._ids = frozenset(self.missing)
         self._begun: set[str] = set()
         """Jobs that the worker said have started."""
         self._heard_at_s = 0.0
         self._timeout_min_s = 0.0
         self._log = get_logger("runner")
-        desk.parcels.update(dict.fromkeys(self._ids, self))
-        desk.open[self] = None
+        shared.parcels.update(dict.fromkeys(self._ids, self))
+        shared.open[self] = None
 
     # ------------------------------------------------ what the POST tells
 
@@ -126,20 +126,20 @@ class Parcel:
 
     def sending(self) -> bool:
         """The request goes out now, if our lease is trusted and nothing of it was withdrawn."""
-        if not self.missing or self.is_thinned or not self._desk.trusts():
+        if not self.missing or self.is_thinned or not self._shared.trusts():
             return False
-        now_s = self._desk.clock.mono_s()
+        now_s = self._shared.clock.mono_s()
         self.sent_at_s = self._heard_at_s = now_s
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
-        self._desk.ledger.sent(self.missing.values(), self._desk.clock.wall_ms())
-        self._desk.counters.posts += 1
-        self._desk.counters.sent += len(self.missing)
+        self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
+        self._shared.counters.posts += 1
+        self._shared.counters.sent += len(self.missing)
         return True
 
     def answered(self, judgement: Judgement) -> None:
         """The worker lives, and said whether it takes the jobs."""
         self.has_status = True
-        self._desk.workers.reached(self.worker.id)
+        self._shared.workers.reached(self.worker.id)
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             self.gate.answered(self._sent_at_s())
 
@@ -167,7 +167,7 @@ class Parcel:
         entry = self._waited_for(job_id)
         if entry is None:
             return False
-        self._heard_at_s = self._desk.clock.mono_s()
+        self._heard_at_s = self._shared.clock.mono_s()
         self._end(entry, report)
         self._after()
         return True
@@ -182,8 +182,8 @@ class Parcel:
         """Every job still waited for goes back, untried."""
         for entry in [*self.missing.values()]:
             self._leave(entry)
-            self._desk.ledger.give_back(entry)
-            self._desk.counters.returned += 1
+            self._shared.ledger.give_back(entry)
+            self._shared.counters.returned += 1
         self._after()
 
     def abandon(self) -> None:
@@ -194,8 +194,8 @@ class Parcel:
     def drop(self, entry: Entry) -> None:
         """A newer claim of this job shows that this one was void; handing it back changes nothing in the store."""
         self._leave(entry)
-        self._desk.ledger.give_back(entry)
-        self._desk.counters.returned += 1
+        self._shared.ledger.give_back(entry)
+        self._shared.counters.returned += 1
         self._after()
         if not self.missing:
             self.scope.cancel()
@@ -211,14 +211,14 @@ class Parcel:
 
     def expire(self, now_s: float) -> None:
         """End the attempts that were waited for long enough; end the request when that was all of them."""
-        if self.sent_at_s is None or now_s < self._heard_at_s + self._timeout_min_s + self._desk.timeout_margin_s:
+        if self.sent_at_s is None or now_s < self._heard_at_s + self._timeout_min_s + self._shared.timeout_margin_s:
             return
-        quiet_s = now_s - self._heard_at_s - self._desk.timeout_margin_s
+        quiet_s = now_s - self._heard_at_s - self._shared.timeout_margin_s
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
         for entry in overdue:
             message = f"TIMEOUT: no outcome within {entry.held.job.timeout_s:g} s from worker {self.worker.name}"
             self._end(entry, Report(status=504, reason="timeout", message=message))
-        self._desk.counters.timeouts += len(overdue)
+        self._shared.counters.timeouts += len(overdue)
         self._after()
         if self.missing:
             self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
@@ -233,12 +233,12 @@ class Parcel:
         entries = self._hand_on()
         half = len(entries) if again else (len(entries) + 1) // 2
         parts = [part for part in (entries[:half], entries[half:]) if part]
-        self._desk.counters.splits += not again
-        return [Parcel(self._desk, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
+        self._shared.counters.splits += not again
+        return [Parcel(self._shared, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
 
     def repacked(self) -> "Parcel":
         """What is still waited for, in a request of its own: the one they were packed in did not go out."""
-        return Parcel(self._desk, self.worker, self.gate, self.jobtype, self._hand_on(), again=self.again)
+        return Parcel(self._shared, self.worker, self.gate, self.jobtype, self._hand_on(), again=self.again)
 
     # ------------------------------------------------
 
@@ -248,28 +248,28 @@ class Parcel:
             self.drop(entry)
         entries = [*self.missing.values()]
         self.missing.clear()
-        self._desk.open.pop(self, None)
-        self._desk.ledger.requeue(entries)
+        self._shared.open.pop(self, None)
+        self._shared.ledger.requeue(entries)
         return entries
 
     def _sent_at_s(self) -> float:
-        return self._desk.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
+        return self._shared.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
 
     def _end(self, entry: Entry, report: Report) -> None:
-        desk = self._desk
+        shared = self._shared
         outcome = end_attempt(
             entry.held,
             report,
-            backoff=desk.backoff,
-            source=desk.source,
+            backoff=shared.backoff,
+            source=shared.source,
             worker=self.worker.id,
             started_at_ms=entry.started_at_ms,
-            finished_at_ms=desk.clock.wall_ms(),
-            result_bytes_max=desk.result_bytes_max,
+            finished_at_ms=shared.clock.wall_ms(),
+            result_bytes_max=shared.result_bytes_max,
         )
         self._leave(entry, ended=True)
-        desk.ledger.stop(entry, outcome)
-        counters = desk.counters
+        shared.ledger.stop(entry, outcome)
+        counters = shared.counters
         match outcome.fate:
             case Fate.SUCCEEDED:
                 counters.succeeded += 1
@@ -283,15 +283,15 @@ class Parcel:
     def _leave(self, entry: Entry, *, ended: bool = False) -> None:
         job_id = entry.held.job.id
         del self.missing[job_id]
-        del self._desk.parcels[job_id]
-        self.gate.give(job_id, self._desk.clock.mono_s(), ended=ended)
+        del self._shared.parcels[job_id]
+        self.gate.give(job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:
-        self._desk.freed()
-        if not self.missing and self in self._desk.open:
-            del self._desk.open[self]
+        self._shared.freed()
+        if not self.missing and self in self._shared.open:
+            del self._shared.open[self]
             # All is said; let the answer end in good order, so that the connection can be used again.
-            self.scope.deadline = trio.current_time() + self._desk.linger_s
+            self.scope.deadline = trio.current_time() + self._shared.linger_s
 
     def _meant(self, job_id: str) -> str:
         """The job an outcome speaks of: one that names none can only mean the one job of a request of one."""
@@ -305,9 +305,9 @@ class Parcel:
         entry = self.missing.get(job_id)
         if entry is None:
             if job_id in self._ids:
-                self._desk.counters.repeated_ids += 1
+                self._shared.counters.repeated_ids += 1
             else:
-                self._desk.counters.unknown_ids += 1
+                self._shared.counters.unknown_ids += 1
         return entry
 
     def _refused(self, job_id: str, retry_after_s: float | None) -> None:
@@ -315,10 +315,10 @@ class Parcel:
         entry = self._waited_for(job_id) if job_id else None
         if entry is None:
             return
-        now_s = self._heard_at_s = self._desk.clock.mono_s()
+        now_s = self._heard_at_s = self._shared.clock.mono_s()
         self._leave(entry)
-        self._desk.ledger.give_back(entry)
-        self._desk.counters.returned += 1
+        self._shared.ledger.give_back(entry)
+        self._shared.counters.returned += 1
         self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
         self._after()
 
@@ -326,13 +326,13 @@ class Parcel:
         """Its time runs from now: once, or a worker could hold a job for ever."""
         if job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
-            self._heard_at_s = self._desk.clock.mono_s()
+            self._heard_at_s = self._shared.clock.mono_s()
 
     def _item_failures(self, job_ids: Iterable[str]) -> None:
         listed = frozenset(job_ids)
         if unknown := listed - self._ids:
             message = f"{INVALID_RESPONSE}: batchItemFailures lists {len(unknown)} ids that are not of this batch"
-            self._desk.counters.unknown_ids += len(unknown)
+            self._shared.counters.unknown_ids += len(unknown)
             self.report_all(Report(status=500, message=message))
             return
         for job_id in [*self.missing]:
@@ -341,11 +341,11 @@ class Parcel:
 
     def _note_unclear(self, why: str) -> None:
         self.unclear = self.unclear or why
-        self._desk.counters.unclear += 1
+        self._shared.counters.unclear += 1
 
     def _note_chain(self) -> None:
-        if not self._desk.counters.chains_ignored:
+        if not self._shared.counters.chains_ignored:
             self._log.warning(
                 "runner.chain_ignored", worker=self.worker.id, hint="`jobs` in an outcome is not taken yet"
             )
-        self._desk.counters.chains_ignored += 1
+        self._shared.counters.chains_ignored += 1

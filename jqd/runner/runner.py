@@ -18,7 +18,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
-from jqd.runner.parcel import Desk, Parcel
+from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report, succeed_late
@@ -34,14 +34,12 @@ FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error,
 
 
 class Offer(NamedTuple):
-    """What the best free worker takes."""
+    """How much the best free worker takes now; which priorities, it says itself."""
 
-    worker_id: str
+    worker: Worker
     jobs_max: int
     bytes_max: int
     """Of arguments."""
-    priority_min: int
-    priority_max: int
 
 
 class Running(NamedTuple):
@@ -88,7 +86,7 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
-        self._desk = Desk(
+        self._shared = Shared(
             ledger=self._ledger,
             workers=workers,
             clock=clock,
@@ -111,7 +109,7 @@ class Runner:
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
         self._early: list[Parcel] = []
-        self._teller = Teller(self._desk)
+        self._teller = Teller(self._shared)
         self._tell: Callable[[Parcel, str], None] | None = None
         self._asked = Asked()
         self._work = trio.Event()
@@ -127,7 +125,7 @@ class Runner:
             async with trio.open_nursery() as nursery:
 
                 def start(parcel: Parcel) -> None:
-                    nursery.start_soon(deliver, self._desk, pool, parcel, self._mark, start)
+                    nursery.start_soon(deliver, self._shared, pool, parcel, self._mark, start)
 
                 def tell(parcel: Parcel, job_id: str) -> None:
                     nursery.start_soon(self._teller.tell, pool, parcel, job_id)
@@ -178,7 +176,7 @@ class Runner:
         if best is None:
             return None
         _, free, worker = best
-        return Offer(worker.id, free, self._config.batch_bytes_max, worker.priority_min, worker.priority_max)
+        return Offer(worker, free, self._config.batch_bytes_max)
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
         """Take claimed jobs of one jobtype in hand and see them through. Never waits."""
@@ -200,7 +198,7 @@ class Runner:
         gate = self._gates.gate(worker)
         gate.take([entry.held.job.id for entry in entries], self._clock.mono_s())
         for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
-            parcel = Parcel(self._desk, worker, gate, jobtype, part)
+            parcel = Parcel(self._shared, worker, gate, jobtype, part)
             if self._start is None:
                 self._early.append(parcel)
             else:
@@ -209,7 +207,7 @@ class Runner:
 
     def at_work(self, job_id: str) -> bool:
         """Whether a job is queued or running here."""
-        return job_id in self._desk.parcels
+        return job_id in self._shared.parcels
 
     async def wait_free(self) -> None:
         """See Gates."""
@@ -245,7 +243,7 @@ class Runner:
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says these are not ours: end their work and report nothing of it. Unknown ids are passed over."""
         for job_id in job_ids:
-            parcel = self._desk.parcels.get(job_id)
+            parcel = self._shared.parcels.get(job_id)
             if parcel is not None:
                 parcel.drop(parcel.missing[job_id])
 
@@ -255,7 +253,7 @@ class Runner:
         Of those not at work here it is remembered for a while: their claim may be on its way.
         """
         for job_id in job_ids:
-            parcel = self._desk.parcels.get(job_id)
+            parcel = self._shared.parcels.get(job_id)
             if parcel is None:
                 if self._ledger.find(job_id) is None:  # otherwise it has just stopped here
                     self._asked.note(job_id)
@@ -266,7 +264,7 @@ class Runner:
 
     def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
         """A worker reports a job by itself, after a 202 or instead of its answer. The first verdict wins."""
-        parcel = self._desk.parcels.get(job_id)
+        parcel = self._shared.parcels.get(job_id)
         if parcel is None or parcel.worker.id != worker_id or parcel.sent_at_s is None:
             return DoneAnswer.UNKNOWN
         return DoneAnswer.TAKEN if parcel.report(job_id, report) else DoneAnswer.UNKNOWN
@@ -284,7 +282,7 @@ class Runner:
     def running(self, job_id: str) -> Running | None:
         """Where a job is at work now; None when it is not at work here."""
         entry = self._ledger.find(job_id)
-        parcel = self._desk.parcels.get(job_id)
+        parcel = self._shared.parcels.get(job_id)
         if entry is None or parcel is None or entry.phase is not Phase.RUNNING:
             return None
         return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms)
@@ -295,7 +293,7 @@ class Runner:
             "in_hand": len(self._ledger),
             "at_work": self._ledger.at_work,
             "untaken": self._ledger.untaken,
-            **self._desk.counters.snapshot(),
+            **self._shared.counters.snapshot(),
             "workers": self._gates.load(self._clock.mono_s()),
         }
 
@@ -307,9 +305,9 @@ class Runner:
         Handing back is right whichever way the doubt ends: if the store still takes us for the owner the jobs would
         hang without it, and if not it changes nothing there.
         """
-        if self._desk.open:
+        if self._shared.open:
             self._log.warning("runner.stop_work", count=self._ledger.at_work)
-        for parcel in [*self._desk.open]:
+        for parcel in [*self._shared.open]:
             parcel.abandon()
 
     async def drain(self) -> None:
@@ -320,7 +318,7 @@ class Runner:
 
     def _drop_void(self, held: Held) -> None:
         """The store gave us a job anew that is at work here: it was taken from us in between, so that claim is void."""
-        parcel = self._desk.parcels.get(held.job.id)
+        parcel = self._shared.parcels.get(held.job.id)
         if parcel is not None and (entry := parcel.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
             parcel.drop(entry)
@@ -328,7 +326,7 @@ class Runner:
     def _give_back(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             self._ledger.give_back(entry)
-        self._desk.counters.returned += len(entries)
+        self._shared.counters.returned += len(entries)
 
     def _is_backlogged(self) -> bool:
         """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
@@ -343,10 +341,10 @@ class Runner:
         """Ends attempts that take too long. Sleeps while there are none."""
         while True:
             self._work = trio.Event()
-            if not self._desk.open:
+            if not self._shared.open:
                 await self._work.wait()
             now_s = self._clock.mono_s()
-            for parcel in [*self._desk.open]:
+            for parcel in [*self._shared.open]:
                 parcel.expire(now_s)
             await trio.sleep(self._config.tick_s)
 

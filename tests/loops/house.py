@@ -18,7 +18,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.settle import Settle
-from jqd.runner import Offer, Stopped
+from jqd.runner import Offer, Stopped, Worker
 from jqd.scheduler import Scheduler
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
@@ -53,11 +53,13 @@ class HandRunner:
         self._bell = trio.Event()
 
     def wanted(self) -> list[Wanted]:
-        return [Wanted(jobtype, one.priority_min, one.priority_max) for jobtype, one in self.offers.items()]
+        return [
+            Wanted(jobtype, one.worker.priority_min, one.worker.priority_max) for jobtype, one in self.offers.items()
+        ]
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
         offer = self.offers.get(jobtype)
-        return offer if offer and offer.priority_min <= priority <= offer.priority_max else None
+        return offer if offer and offer.worker.takes(jobtype, priority) else None
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
         self.given.append((worker_id, jobtype, list(held)))
@@ -195,7 +197,10 @@ async def house(*, sole: bool = False) -> AsyncIterator[House]:
 
 def offer(jobs_max: int = 10, priority_min: int = -100, priority_max: int = 100) -> Offer:
     """Room for so many jobs."""
-    return Offer("w", jobs_max, 1 << 20, priority_min, priority_max)
+    worker = Worker(
+        name="w", id="w", max_jobs=9, priority_min=priority_min, priority_max=priority_max, registered_at_ms=0
+    )
+    return Offer(worker, jobs_max, 1 << 20)
 
 
 async def until(holds: Callable[[], object]) -> None:

@@ -72,7 +72,7 @@ class House:
         offer = self.runner.offer(jobtype, held[0].job.priority)
         assert offer is not None, "no worker is free"
         assert len(held) <= offer.jobs_max, f"{len(held)} jobs, {offer.jobs_max} slots"
-        self.runner.run_jobs(offer.worker_id, jobtype, held)
+        self.runner.run_jobs(offer.worker.id, jobtype, held)
 
     async def stopped(self, count: int) -> None:
         """Until `count` jobs in all have stopped; more than that fails the test."""

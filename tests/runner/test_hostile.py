@@ -233,7 +233,7 @@ async def test_one_dead_worker_does_not_hold_up_the_others(open_house: OpenHouse
                 if offer is None:
                     await house.runner.wait_free()
                 else:
-                    house.runner.run_jobs(offer.worker_id, "mail", hold(offer.jobs_max))
+                    house.runner.run_jobs(offer.worker.id, "mail", hold(offer.jobs_max))
         assert len(black.requests) == 1
 
 

@@ -327,11 +327,11 @@ async def test_offers(open_house: OpenHouse) -> None:
         assert house.runner.wanted() == [Wanted("mail", PRIORITY_MIN, 5)]
         many = house.register("http://127.0.0.1:1/b", max_jobs=10)
         assert house.runner.wanted() == [Wanted()]
-        assert house.runner.offer("mail", 0).worker_id == many.id
-        assert house.runner.offer("mail", 9).worker_id == many.id
+        assert house.runner.offer("mail", 0).worker.id == many.id
+        assert house.runner.offer("mail", 9).worker.id == many.id
         assert house.workers.unregister(many.id)
         offer = house.runner.offer("mail", 5)
-        assert (offer.worker_id, offer.jobs_max, offer.priority_max) == (few.id, 2, 5)
+        assert (offer.worker.id, offer.jobs_max, offer.worker.priority_max) == (few.id, 2, 5)
         assert house.runner.offer("mail", 6) is None
         assert house.runner.offer("bill", 0) is None
         house.register("http://127.0.0.1:1/c", name="c", priority_min=6, priority_max=9)
@@ -419,7 +419,7 @@ async def test_trust_is_asked_again_once_the_connection_stands(open_house: OpenH
             asked.append(1)
             return len(asked) < 2
 
-        house.runner._desk.trusts = trusts
+        house.runner._shared.trusts = trusts
         house.register(worker.url)
         house.run(hold(1))
         await house.stopped(1)

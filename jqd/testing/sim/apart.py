@@ -36,7 +36,7 @@ def _trust_the_first(real: Real) -> Real:
         real(self, *args, **named)
         for partition in self.partitions:
             runner: Any = partition.runner
-            runner._desk.trusts = self.partitions[0].membership.trusts
+            runner._shared.trusts = self.partitions[0].membership.trusts
 
     return init
 

@@ -156,7 +156,7 @@ class World(Stage):
                 continue
             partition = self.part_of(life, job_id)
             runner: Any = partition.runner
-            parcel = runner._desk.parcels.get(job_id)
+            parcel = runner._shared.parcels.get(job_id)
             if parcel is not None and parcel.sent_at_s is not None and partition.membership.trusts():
                 yield life.label
 
