@@ -18,11 +18,11 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import msgspec
 
 from jqd.api import ApiConfig
-from jqd.doors import Guard, is_loopback
+from jqd.doors import Guard
 from jqd.journal import JournalConfig
 from jqd.runner import RunnerConfig
 from jqd.store import INTERNAL, StoreConfig
-from jqd.words import meant
+from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
@@ -39,7 +39,6 @@ _SERVICE = re.compile(
     r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
     r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
 )
-PORT_MAX = 65_535
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
 # Two ways to say one thing: what says the one takes back what said the other before it.
@@ -73,17 +72,20 @@ class HttpConfig:
     def __post_init__(self) -> None:
         if self.connections_max == 0 or self.address_connections_max == 0:
             raise ValueError("connections_max and address_connections_max are 1 or more; or leave them out")
-        host, _, port = self.bind.rpartition(":")
-        if not host or not port.isdecimal() or int(port) > PORT_MAX:
-            raise ValueError(f"bind is host:port, for example 127.0.0.1:7420 or [::1]:7420, not {self.bind!r}")
+        address.parse(self.bind)
         wrong = [name for name in self.hosts if not re.fullmatch(r"[A-Za-z0-9._-]+", name)]
         if wrong:
             raise ValueError(f"hosts are names without scheme and port, for example jqd.example.org, not {wrong[0]!r}")
 
     @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine reaches it."""
+        return address.is_loopback(address.parse(self.bind).host)
+
+    @property
     def guard(self) -> Guard:
         """What is let through to this address."""
-        return Guard(is_loopback(self.bind), tuple(name.lower() for name in self.hosts))
+        return Guard(self.is_loopback, tuple(name.lower() for name in self.hosts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,7 @@ class Config:
     def __post_init__(self) -> None:
         if not 1 <= self.drain_s <= 86_400:
             raise ValueError(f"drain_s is 1 second to 1 day, not {self.drain_s}")
-        if not is_loopback(self.http.bind) and not self.insecure:
+        if not self.http.is_loopback and not self.insecure:
             raise ValueError(
                 f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
                 "there. Bind to 127.0.0.1 behind a proxy that does, or say --insecure"

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -24,6 +24,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
+from jqd.words.address import is_http
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.media import MSGPACK, language_of
@@ -172,12 +173,7 @@ class Http:
 
 def checked_url(url: str) -> str:
     """`url`, if it can be a daemon's; raises ConfigError otherwise."""
-    try:
-        parts = urlsplit(url)
-        fits = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-    except ValueError:
-        fits = False
-    if not fits:
+    if not is_http(url):
         raise ConfigError(f"{url!r} is no daemon's URL; write one like http://127.0.0.1:7420")
     return url
 

@@ -3,7 +3,7 @@
 from jqd.doors.address import address_of, bind, listen, url_of
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
-from jqd.doors.guard import Guard, is_loopback
+from jqd.doors.guard import Guard
 from jqd.doors.listener import serve_http
 
 __all__ = [
@@ -11,7 +11,6 @@ __all__ = [
     "Guard",
     "address_of",
     "bind",
-    "is_loopback",
     "listen",
     "place_of",
     "say_fault",

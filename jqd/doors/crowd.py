@@ -1,8 +1,10 @@
 """Who is connected: how many, from where, and who has had nothing to say for longest. Pure."""
 
-import socket
 from collections import OrderedDict
+from ipaddress import IPv6Address
 from typing import Generic, Protocol, TypeVar
+
+from jqd.words.address import ip_of
 
 
 class Guest(Protocol):
@@ -93,9 +95,7 @@ class _Address(Generic[G]):
 
 def address_of(host: str) -> str:
     """Who a peer is: an IPv4 address, or the /64 that one owner of IPv6 has for itself."""
-    if ":" not in host:
+    address = ip_of(host)
+    if not isinstance(address, IPv6Address):
         return host
-    packed = socket.inet_pton(socket.AF_INET6, host.partition("%")[0])
-    if packed[:12] == b"\0" * 10 + b"\xff\xff":
-        return socket.inet_ntop(socket.AF_INET, packed[12:])
-    return packed[:8].hex()
+    return str(address.ipv4_mapped or address.packed[:8].hex())

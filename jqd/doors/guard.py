@@ -6,12 +6,12 @@ what it sends unasked has a type of its own or none (`Content-Type`). By these s
 route. Programs send the first two never, and name their types.
 """
 
-import ipaddress
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from jqd.words import media
+from jqd.words.address import ip_of, is_loopback
 from jqd.words.errors import Foreign
 
 # What a page may send to another site without being asked first: none of them is a language of ours.
@@ -58,10 +58,10 @@ class Guard:
             return  # no browser leaves it out; health checks in HTTP/1.0 do
         match = _AUTHORITY.fullmatch(host)
         name = match.group(1).lower() if match else ""
-        if match and (name in self.hosts or _is_loopback(name)):
+        if match and (name in self.hosts or is_loopback(name)):
             return
         # An address was not looked up, so nobody can have been sent here under a false name.
-        if match and not self.loopback and (not self.hosts or _is_address(name)):
+        if match and not self.loopback and (not self.hosts or ip_of(name)):
             return
         known = "localhost, 127.0.0.1 and [::1]" if self.loopback else "its address"
         raise Foreign(
@@ -70,11 +70,6 @@ class Guard:
             f"{''.join(f', {each}' for each in self.hosts)}. A daemon has other names by the setting http.hosts, "
             "a worker by the URL it advertises",
         )
-
-
-def is_loopback(bind: str) -> bool:
-    """Whether only this machine reaches `host:port`. A name other than localhost may mean anything: it does not."""
-    return _is_loopback(bind.rpartition(":")[0].lower())
 
 
 def _check_site(headers: Mapping[str, str]) -> None:
@@ -92,15 +87,3 @@ def _check_site(headers: Mapping[str, str]) -> None:
 
 def _foreign(header: str, value: str) -> Foreign:
     return Foreign(403, f"the request was made by a page of another site ({header}: {value[:QUOTE_LENGTH_MAX]})")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name.strip("[]"))
-    except ValueError:
-        return False
-    return True
-
-
-def _is_loopback(name: str) -> bool:
-    return name == "localhost" or (_is_address(name) and ipaddress.ip_address(name.strip("[]")).is_loopback)

@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 import httpcore2
 import trio
 
-from jqd.runner.reach import Reach, look_up, parse, present
+from jqd.runner.reach import Reach, look_up, present
+from jqd.words.address import ip_of
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 
@@ -36,7 +37,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         standing = present.get()
         with trio.move_on_after(float("inf") if timeout is None else timeout):
             try:
-                found = [host] if parse(host) is not None else await look_up(host, port)
+                found = [host] if ip_of(host) is not None else await look_up(host, port)
             except OSError as error:
                 raise httpcore2.ConnectError(str(error)) from error
             refused = {address: self._reach.why_not(address, standing) for address in found}

@@ -19,9 +19,11 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
 
 import trio
+
+from jqd.words.address import IP, ip_of
 
 LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked up then is judged when it is connected to
 ADDRESSES_MAX = 16  # of one name; what more there are is not tried
@@ -32,8 +34,6 @@ METADATA = frozenset(
 THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
 # What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
 CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
-
-Address = IPv4Address | IPv6Address
 
 
 class Standing(enum.IntEnum):
@@ -65,12 +65,12 @@ def standing_of(peer: str | None) -> Standing:
     """Of whoever speaks to us from there. None: a unix socket, or this very process."""
     if peer is None:
         return Standing.LOOPBACK
-    address = parse(peer)
+    address = ip_of(peer)
     standing = Standing.OUTSIDE if address is None else place_of(address)
     return Standing.INSIDE if standing is Standing.NEVER else standing  # a neighbour's link-local address, for instance
 
 
-def place_of(address: Address) -> Standing:
+def place_of(address: IP) -> Standing:
     """Where an address leads: NEVER, or how near somebody has to be to name it."""
     inner = _inner(address)
     if inner is not None:
@@ -98,7 +98,7 @@ class Reach:
 
     def why_not(self, address: str, standing: Standing) -> str | None:
         """Why somebody of that standing may not have us connect there; None when he may."""
-        parsed = parse(address)
+        parsed = ip_of(address)
         if parsed is None:
             return f"{address} is no address"
         place = place_of(parsed)
@@ -121,13 +121,13 @@ class Reach:
 
     def judge_host(self, host: str, standing: Standing) -> str | None:
         """Of a URL, as far as it can be told without looking up its name."""
-        if parse(host) is None:
+        if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: Standing) -> str | None:
         """Of a URL, by all that is known of its name now. Waits LOOK_UP_S at most."""
-        if parse(host) is not None or _is_localhost(host):
+        if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):
             try:
@@ -145,20 +145,12 @@ async def look_up(host: str, port: int) -> list[str]:
     return list(dict.fromkeys(str(row[4][0]) for row in rows))[:ADDRESSES_MAX]
 
 
-def parse(host: str) -> Address | None:
-    """An address as it stands in a URL or a socket's name; None for a name."""
-    try:
-        return ip_address(host.strip("[]").partition("%")[0])
-    except ValueError:
-        return None
-
-
 def _is_localhost(host: str) -> bool:
     name = host.rstrip(".").lower()
     return name == "localhost" or name.endswith(".localhost")
 
 
-def _inner(address: Address) -> IPv4Address | None:
+def _inner(address: IP) -> IPv4Address | None:
     """The IPv4 address that an IPv6 address stands for."""
     if isinstance(address, IPv4Address) or address.is_loopback or address.is_unspecified:
         return None

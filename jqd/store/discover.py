@@ -8,6 +8,7 @@ server is. It is asked for anew for each connection: all seeds at once, and who 
 A connection that leads to another server than before is found out by `connect.py`, and the barrier does the rest.
 """
 
+import contextlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -22,11 +23,11 @@ from redis.crc import key_slot
 from redis.retry import Retry
 
 from jqd.store.keys import Keys
+from jqd.words.address import PORT_MAX, Address, parse
 from jqd.words.errors import ConfigError
 
 ASK_S = 1.0  # of one answer; a seed that takes longer is as good as gone, and the others have answered meanwhile
 SEEDS_MAX = 16  # asked at once, each in a thread for a moment
-PORT_MAX = 65_535
 NOWHERE = "found.invalid"  # stands for the server in a URL until it is found; RFC 2606: no such host can be
 
 FORMS = {
@@ -35,23 +36,11 @@ FORMS = {
 }
 
 _SCHEME = re.compile(r"(rediss?)\+(cluster|sentinel)")
-_SEED = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/@\s]+):(?P<port>[0-9]{1,5})")
 _LINE = re.compile(rb"^(\w+):(\w+)", re.MULTILINE)
 
 Command = Callable[..., Any]
 SeedUrl = Callable[[str], str]
 """host:port → how a seed there is spoken to"""
-
-
-class Address(NamedTuple):
-    """Where a server listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        """As in a URL."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 class Found(NamedTuple):
@@ -198,10 +187,10 @@ def finder_of(url: str, keys: Keys) -> Finder | None:
 
 
 def _seed(text: str, kind: str) -> Address:
-    match = _SEED.fullmatch(text)
-    if match is None or not 0 < int(match["port"]) <= PORT_MAX:
-        raise ConfigError(f"store.url: {text!r} is not host:port; write {FORMS[kind]}")
-    return Address(match["host"].strip("[]"), int(match["port"]))
+    with contextlib.suppress(ValueError):
+        if (seed := parse(text)).port:
+            return seed
+    raise ConfigError(f"store.url: {text!r} is not host:port; write {FORMS[kind]}")
 
 
 def _split_options(query: str) -> tuple[str, dict[str, str]]:

@@ -20,7 +20,9 @@ import trio
 
 from jqd import __version__
 from jqd.client import daemon_url
-from jqd.doors import DoorConfig, Guard, is_loopback, listen, serve_http, url_of
+from jqd.doors import DoorConfig, Guard, listen, serve_http, url_of
+from jqd.words import address
+from jqd.words.address import Address
 from jqd.words.clock import Clock
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
@@ -33,8 +35,6 @@ BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per
 CLOSE_S = 1.0  # for connections to close: work in hand has ended before that
 HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
-PORT_MAX = 65_535
-WILDCARDS = ("0.0.0.0", "::", "0")  # noqa: S104 - recognised, not bound
 
 
 async def serve(
@@ -67,17 +67,17 @@ async def serve(
     stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or [daemon_url()]
-    _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
+    at = _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
     # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
     limits = ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch)
-    service = Service(app, limits, clock=clock, guard=_guard(bind, advertise))
+    service = Service(app, limits, clock=clock, guard=_guard(at, advertise))
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
     card |= _given(ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     chance = source or random.Random()
     headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
-    with _force(enabled=signals) as force, _bind(bind) as listener:
+    with _force(enabled=signals) as force, listen(*at) as listener:
         async with httpx2.AsyncClient(headers=headers, trust_env=False) as http, trio.open_nursery() as listening:
             if signals:
                 await listening.start(_listen, stopping)
@@ -102,11 +102,11 @@ def _answering(places: Sequence[Registration]) -> Registration:
     return next((place for place in places if not place.is_away), places[0])
 
 
-def _guard(bind: str, advertise: str | None) -> Guard:
+def _guard(bind: Address, advertise: str | None) -> Guard:
     """Daemons ask for it by the address it is bound to, or by the name in its URL."""
     name = urlsplit(advertise).hostname if advertise else None
-    if name is None or not is_loopback(bind):
-        return Guard(is_loopback(bind))
+    if name is None or not address.is_loopback(bind.host):
+        return Guard(address.is_loopback(bind.host))
     return Guard(hosts=(f"[{name}]" if ":" in name else name,))
 
 
@@ -208,11 +208,6 @@ def _never() -> None:
     """Nothing to force: the caller owns the process."""
 
 
-def _bind(bind: str) -> socket.socket:
-    host, _, port = bind.rpartition(":")
-    return listen(host, int(port))
-
-
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
@@ -224,21 +219,23 @@ def _check(
     concurrency: int,
     priority_min: int | None,
     priority_max: int | None,
-) -> None:
+) -> Address:
+    """Where to listen. Raises ConfigError for what cannot work."""
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency} would run nothing; it is 1 or more")
-    host, _, port = bind.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > PORT_MAX:
-        raise ConfigError(f"bind {bind!r} is no HOST:PORT; write 127.0.0.1:0 for any free port on this machine")
-    if host.strip("[]") in WILDCARDS and advertise is None:
+    try:
+        at = address.parse(bind)
+    except ValueError as error:
+        raise ConfigError(f"bind {error}; port 0 is any free one") from error
+    if at.host in address.WILDCARDS and advertise is None:
         raise ConfigError(
             f"bind {bind!r} is no address others can use; add advertise, the worker's URL for its daemons"
         )
     for what, url in [("daemon", daemon) for daemon in daemons] + ([("advertise", advertise)] if advertise else []):
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
+        if not address.is_http(url):
             raise ConfigError(f"{what} {url!r} is no http URL; write one like http://127.0.0.1:7420")
     if priority_min is not None and priority_max is not None and priority_min > priority_max:
         raise ConfigError(
             f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"
         )
+    return at

@@ -8,8 +8,9 @@ import trio
 
 from jqd.runner import Card, Reach, Workers
 from jqd.runner.network import NEXT_ADDRESS_S, Backend
-from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, parse, standing_of
+from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, standing_of
 from jqd.testing.worker import open_worker
+from jqd.words.address import ip_of
 from jqd.words.clock import ManualClock
 from jqd.words.errors import WorkerRefused
 from tests.runner.conftest import OpenHouse, hold, ids
@@ -59,7 +60,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
     known, real = dict(NAMES), trio.socket.getaddrinfo
 
     async def look_up(host: str, port: int, **fields: Any) -> list[Any]:
-        if parse(host) is not None:
+        if ip_of(host) is not None:
             return await real(host, port, **fields)
         await trio.lowlevel.checkpoint()
         if host == "slow.test":

@@ -18,6 +18,7 @@ from structlog.testing import capture_logs
 from jqd.client import Client
 from jqd.doors import Guard
 from jqd.testing.daemon import ScriptedDaemon, open_daemon
+from jqd.words.address import parse
 from jqd.words.errors import ConfigError
 from jqd.worker import App, serve
 from jqd.worker.demo import app as demo
@@ -164,8 +165,9 @@ async def test_cancelled_from_outside_it_still_unregisters(daemon: ScriptedDaemo
 
 
 WRONG: list[tuple[dict[str, Any], str]] = [
-    ({"bind": "nowhere"}, "is no HOST:PORT; write 127.0.0.1:0"),
-    ({"bind": "127.0.0.1:99999"}, "is no HOST:PORT"),
+    ({"daemons": ["http://[::1"]}, "is no http URL"),
+    ({"bind": "nowhere"}, "is not host:port; write one like"),
+    ({"bind": "127.0.0.1:99999"}, "is not host:port"),
     ({"bind": "0.0.0.0:0"}, "is no address others can use; add advertise"),
     ({"bind": "[::]:0"}, "is no address others can use; add advertise"),
     ({"concurrency": 0}, "concurrency 0 would run nothing"),
@@ -310,7 +312,7 @@ async def test_a_signal_drains_and_exits_0(
     ],
 )
 def test_by_which_names_daemons_ask_for_it(bind: str, advertise: str | None, guard: Guard) -> None:
-    assert _guard(bind, advertise) == guard
+    assert _guard(parse(bind), advertise) == guard
 
 
 async def test_a_second_signal_means_now(daemon: ScriptedDaemon, process: trio.Process, tmp_path: Path) -> None:
