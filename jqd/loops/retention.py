@@ -173,7 +173,7 @@ class Retention:
         """Retire what was copied, once all endings that were journaled before the copies are known.
 
         One of those may be deleted before the copy that it ends. So it is said again, behind the copies: how a job
-        ended meanwhile, or is dead; and a cancel where that is not known any more.
+        ended meanwhile, or is dead; and a cancel where that is not known any more, or waits for a job in hand.
         """
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
@@ -189,14 +189,14 @@ class Retention:
 
     async def _say_ends(self, copied: Copied, positions: Sequence[Mapping[Lane, int]]) -> None:
         """Once: a disk that then refuses what little there is to be noted would be filled with them."""
-        ids = sorted(copied.ids)
-        alive = await self._unfinished(ids)
         ends: list[Outcome] = []
-        for number, its in self._by_partition(ids):
-            ends += await self._keepers[number].store.get_ends(its)
+        cancels: list[str] = []
+        for number, its in self._by_partition(sorted(copied.ids)):
+            found = await self._keepers[number].store.get_ends(its)
+            ends += found.outcomes
+            cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
+            cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
         await self._expect_remembered(positions)
-        gone = sorted(copied.ids.difference(alive, (end.job_id for end in ends)))
-        cancels = [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in gone]
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
             self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))

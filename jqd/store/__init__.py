@@ -9,6 +9,7 @@ from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     EditGiven,
+    Ends,
     JobView,
     Kept,
     Look,
@@ -38,6 +39,7 @@ __all__ = [
     "MISPLACED",
     "EdgeStore",
     "EditGiven",
+    "Ends",
     "JobView",
     "Kept",
     "Look",

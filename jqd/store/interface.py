@@ -11,6 +11,7 @@ from typing import Protocol
 
 from jqd.store.shapes import (
     EditGiven,
+    Ends,
     JobView,
     Kept,
     Look,
@@ -210,8 +211,8 @@ class Store(EdgeStore, Protocol):
         """
         ...
 
-    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
-        """How those of some jobs ended that did, not by a cancel, less their results. StoreChanged in another life."""
+    async def get_ends(self, job_ids: Sequence[str]) -> Ends:
+        """How those of some jobs ended that did, and whose cancel waits for a hand. StoreChanged in another life."""
         ...
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:

@@ -10,8 +10,8 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
-from jqd.store.shapes import CALL_JOBS_MAX, JobView, OnItsWay, Page, StoreStats, TypeView
-from jqd.words.job import Outcome, State
+from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.words.job import State
 from jqd.words.jobid import parse_id
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
@@ -197,16 +197,23 @@ class LookMethods:
         answer = await self._caller.call("unfinished", self._caller.identity, int(dead), *job_ids)
         return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
 
-    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
+    async def get_ends(self, job_ids: Sequence[str]) -> Ends:
         """See Store."""
-        found: list[Outcome] = []
+        found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
-            flat = codec.list_of(self._keys, "outcome", answer)
+            ended, asked, gone = codec.list_of(self._keys, "outcome", answer)
+            flat = codec.list_of(self._keys, "outcome", ended)
             for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 job_id = codec.text(self._keys, "dead", given)
                 if (outcome := codec.decode_told_end(self._keys, job_id, row, changed or None)) is not None:
-                    found.append(outcome)
+                    found.outcomes.append(outcome)
+            flat = codec.list_of(self._keys, "generation", asked)
+            for given, to in zip(flat[::2], flat[1::2], strict=True):
+                found.asked[codec.text(self._keys, "tomb", given)] = codec.whole(self._keys, "generation", to)
+            found.gone.extend(
+                codec.text(self._keys, "jobs", given) for given in codec.list_of(self._keys, "jobs", gone)
+            )
         return found
 
     # ------------------------------------------------------------ numbers

@@ -89,6 +89,17 @@ class Told(NamedTuple):
     """When it told that, or was first met."""
 
 
+class Ends(NamedTuple):
+    """How some jobs ended, or are about to."""
+
+    outcomes: list[Outcome]
+    """Of those that ended by one, less their results."""
+    asked: dict[str, int]
+    """Ids of those in a hand that are cancelled when they leave it → up to which generation."""
+    gone: list[str]
+    """Ids of those that were cancelled, or are not here."""
+
+
 class Kept(NamedTuple):
     """Since when journals keep jobs."""
 

@@ -11,6 +11,7 @@ import msgspec
 
 from jqd.store import (
     CALL_JOBS_MAX,
+    Ends,
     JobView,
     OnItsWay,
     Owner,
@@ -353,16 +354,21 @@ class FakeStore(FakeLooks):
         alive = ("ready", "later", "held", *(["dead"] if dead else []))
         return [i for i in job_ids if i in self._data.entries and self._data.entries[i].place in alive]
 
-    async def get_ends(self, job_ids: Sequence[str]) -> list[Outcome]:
+    async def get_ends(self, job_ids: Sequence[str]) -> Ends:
         await self._answer()
         self._expect_life()
-        found = []
+        found = Ends([], {}, [])
         for job_id in job_ids:
             entry, outcome = self._data.entries.get(job_id), self._data.outcomes.get(job_id)
-            over = entry is not None and entry.place in ("ended", "dead") and job_id not in self._data.cancelled
-            if over and outcome is not None:
-                generation = outcome.generation or (self._began(job_id) if outcome.reason == "crash" else 0)
-                found.append(msgspec.structs.replace(outcome, generation=generation, keep_result=False))
+            if entry is None or job_id in self._data.cancelled:
+                found.gone.append(job_id)
+            elif entry.place in ("ended", "dead"):
+                if outcome is not None:
+                    generation = outcome.generation or (self._began(job_id) if outcome.reason == "crash" else 0)
+                    told = msgspec.structs.replace(outcome, generation=generation, keep_result=False)
+                    found.outcomes.append(told)
+            elif ("c", job_id) in self._data.notes:
+                found.asked[job_id] = self._data.cancelled_to.get(job_id, 0)
         return found
 
 

@@ -6,7 +6,7 @@ from msgspec import structs
 from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store, Told
 from jqd.words.errors import PositionMismatch, StaleOwner, StoreChanged
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
-from jqd.words.record import Lane
+from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 # ---------------------------------------------------------------- lives
@@ -376,7 +376,8 @@ async def test_a_death_can_be_told_again(store_bench: StoreBench) -> None:
         await store.reap("two", (await store_bench.members(owner))["two"], 10)
     alive = await store_bench.push("c")
     ids = [first.id, changed.id, poison.id, alive.id]
-    deaths = await store.get_ends([*ids, "none"])
+    deaths, asked, gone = await store.get_ends([*ids, "none"])
+    assert (asked, gone) == ({}, ["none"])
     assert [death.job_id for death in deaths] == ids[:3]
     assert [death.reason for death in deaths] == ["", "", "crash"]
     views = [await store_bench.view(job_id) for job_id in ids]
@@ -388,7 +389,21 @@ async def test_a_death_can_be_told_again(store_bench: StoreBench) -> None:
     await store_bench.settle(*deaths)
     await store_bench.add(first, structs.replace(changed, change=change), poison, alive)
     assert await store.unfinished(ids) == [alive.id]
-    assert await store.get_ends(ids) == deaths
+    assert await store.get_ends(ids) == (deaths, {}, [])
+
+
+async def test_a_cancel_that_waits_for_a_hand_can_be_told_again(store_bench: StoreBench) -> None:
+    """Retention says it behind the copy of that job, too: of a content no later one than it was meant for."""
+    store, owner = store_bench.store, await store_bench.join()
+    plain, changed, waiting = await store_bench.push("a"), store_bench.make("a"), await store_bench.push("b")
+    await store_bench.add(structs.replace(changed, change=Change(1, 1, ChangeKind.NEW)))
+    ids = [plain.id, changed.id, waiting.id]
+    held = await store_bench.claim(owner, "a")
+    assert await store.get_ends(ids) == ([], {}, [])
+    await store_bench.cancel(plain.id, cancel_of(changed.id, 5), waiting.id)
+    assert await store.get_ends(ids) == ([], {plain.id: 0, changed.id: 5}, [waiting.id])
+    await store.release_jobs(owner, {one.job.id: one.fence for one in held})
+    assert await store.get_ends(ids) == ([], {}, ids), "it is over"
 
 
 async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) -> None:

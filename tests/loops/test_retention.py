@@ -18,7 +18,16 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import ChangeKind, Fate, Job, Outcome, State
-from jqd.words.record import Head, Lane, decode_cancels, decode_jobs, decode_outcomes, encode_jobs, encode_outcomes
+from jqd.words.record import (
+    Head,
+    Lane,
+    decode_cancels,
+    decode_jobs,
+    decode_outcomes,
+    encode_cancels,
+    encode_jobs,
+    encode_outcomes,
+)
 from tests.loops.house import House, TrioClock, until
 
 SEGMENT_BYTES = 4_000
@@ -224,6 +233,27 @@ async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(auto
         here.store.wipe()
         await trio.sleep(10)
         assert await state(here, ids[3]) is State.SUCCEEDED, "its outcome is there still, and beats a cancel"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cancel_of_a_job_in_hand_is_said_behind_its_copy(autojump_clock: None) -> None:
+    """Its worker goes on, and the segment with it goes: a store that is emptied then must know of it."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.membership.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+        held = await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        assert [h.job.id for h in held] == [ids[3]]
+        await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([ids[3]])))
+        await push(here, 1)
+        await here.lanes[Lane.CANCELS].wait_caught_up(here.journal.end)
+        cancelled = here.journal.end
+        await nursery.start(retention.run)
+        await until(lambda: here.journal.start >= cancelled)
+        here.store.wipe()
+        await trio.sleep(10)
+        assert await state(here, ids[3]) is State.CANCELLED
         nursery.cancel_scope.cancel()
 
 

@@ -1,22 +1,28 @@
 #!lua flags=no-writes
--- How jobs ended, those in the dead set too.
+-- How jobs ended, those in the dead set too; which were cancelled or are deleted, and whose cancel waits for a hand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, then ids
--- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known
+-- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
+--          up to which generation it is cancelled, of those in a hand; ids of those that were cancelled or are not here
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended), and the bytes of the outcomes
 --@include fail keys order heads life move
 local FIRST = 3
 
-expect('ended', 'dead', 'outcome', 'generation', 'life')
+expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life')
 expect_life(ARGV[2])
-local found = {}
+local found, asked, gone = {}, {}, {}
 for at = FIRST, #ARGV do
   local id = ARGV[at]
-  local outcome = has_ended(id) and redis.call('HGET', K.outcome, id)
-  if outcome then
+  local ended = has_ended(id)
+  local outcome = ended and redis.call('HGET', K.outcome, id)
+  if outcome and outcome:sub(1, 1) ~= CANCELLED then
     found[#found + 1], found[#found + 2] = id, outcome
     found[#found + 1] = redis.call('HGET', K.generation, id) or ''
+  elseif outcome or redis.call('HEXISTS', K.jobs, id) == 0 then
+    gone[#gone + 1] = id
+  elseif not ended and redis.call('ZSCORE', K.tomb, 'c' .. id) then
+    asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
   end
 end
-return found
+return {found, asked, gone}
