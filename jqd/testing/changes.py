@@ -127,6 +127,7 @@ class FakeChanges(FakeMembers):
         return self._data.generations.get(job_id, (0, 0, False))[1]
 
     def _apply_change(self, job: Job, change: Change) -> None:
+        self._data.fence = max(self._data.fence, change.revision)
         entry = self._data.entries.get(job.id)
         revision, generation, _ = self._data.generations.get(job.id, (0, 0, False))
         if (revision >= change.revision) if entry is not None else self._is_over(change):

@@ -171,6 +171,7 @@ class FakeStore(FakeLooks):
             return
         if generation > self._data.cancelled_to.get(job_id, 0):
             self._data.cancelled_to[job_id] = generation
+        self._data.fence = max(self._data.fence, generation)
         entry = self._data.entries.get(job_id)
         holder = self._data.early[job_id][0] if job_id in self._data.early else entry.sysid if entry else ""
         if holder:

@@ -53,6 +53,17 @@ async def push_named(bench: StoreBench, digest: str = "d1", **fields: Any) -> Jo
     return job
 
 
+async def test_numbers_go_on_above_those_that_a_journal_tells(store_bench: StoreBench) -> None:
+    """A server that was emptied had its clock ahead: what it gave then must not beat what is acknowledged now."""
+    far = await store_bench.store.reserve_change("any") + 10**9
+    job = await store_bench.push()
+    await store_bench.add(changed(job, far, ChangeKind.EDIT))
+    given = await store_bench.store.reserve_change(job.id)
+    assert given > far
+    await store_bench.cancel(cancel_of(job.id, given + 10**9))
+    assert await store_bench.store.reserve_change(job.id) > given + 10**9
+
+
 # ---------------------------------------------------------------- names
 
 

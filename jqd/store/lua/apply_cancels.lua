@@ -10,7 +10,7 @@ local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'generation', 'asked', 'early')
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'generation', 'asked', 'early', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0

@@ -12,7 +12,7 @@ local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local history_max = number(ARGV[5], 'history_max')
 local FIRST = 6
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0

@@ -17,6 +17,9 @@ local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 4, 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
 local history_max = number(ARGV[HISTORY], 'history_max')
+if change_count > 0 then
+  expect('fence')
+end
 if has_early or change_count > 0 then
   expect_held_keys()
 end

@@ -312,7 +312,9 @@ class Tale:
     def _check_cancelled(self, last: Word | None, content: int) -> None:
         deletions = [word for word in self._acting() if word.what == DELETE]
         if not deletions:
-            self._wrong("lost", "it is cancelled, and nobody asked for that")
+            # What nobody gives was refused for a name that lapsed: its daemon cancelled it by itself.
+            if any(self._giving(content)):
+                self._wrong("lost", "it is cancelled, and nobody asked for that")
         elif last is not None and all(word.before(last) for word in deletions):
             self._wrong("lost", f"it is cancelled, and nobody asked for that since a {last}")
         for run in self.runs:

@@ -2,6 +2,7 @@
 -- Needs keys, fail, pages, move, early, holder, tries. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
 -- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come.
+-- Numbers of a store that is gone may be ahead of this one's: its clock was set back. The sequence goes on above all it hears of.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
@@ -26,7 +27,19 @@ local function cancelled_to(id)
   return tonumber(has_changes and redis.call('HGET', K.generation, 'c' .. id) or nil) or 0
 end
 
+local highest
+local function go_on_above(revision)
+  if revision > 0 then
+    highest = highest or tonumber(redis.call('GET', K.fence) or '0') or 0
+    if revision > highest then
+      highest = revision
+      redis.call('SET', K.fence, digits(revision))
+    end
+  end
+end
+
 local function note_cancel(id, to)
+  go_on_above(to)
   if to > cancelled_to(id) then
     redis.call('HSET', K.generation, 'c' .. id, string.format('%.0f', to))
     has_changes = true
@@ -294,6 +307,7 @@ end
 -- Returns 1 when the job was not here before.
 local function apply_change(one, now_ms, history_max)
   local id = one.id
+  go_on_above(one.revision)
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
   if row and revision >= one.revision or not row and (one.was_here or is_over(one)) then
