@@ -31,6 +31,7 @@ from jqd.loops.pace import Pace
 from jqd.loops.readable import expect_readable
 from jqd.loops.reap import Reap
 from jqd.loops.reconcile import reconcile
+from jqd.loops.standing import Past
 from jqd.runner import Runner
 from jqd.store import Look, Owner, Store
 from jqd.words.errors import (
@@ -78,17 +79,13 @@ class Barrier:
         self._claims = claims
         for lane in lanes.values():
             lane.hold()  # nothing goes to a store that nobody looked at: it may not be ours
-        self._through_in: str | None = None  # the life of the store we last came through in
-        self._suspect: str | None = None  # a life in which positions went back
-        self._expects_old = False  # positions that went back are no news
-        self._resigned = False  # and not back yet
-        self._seat_is_ours = True  # whoever sits under our name is an earlier life of us: the journal's lock proves it
+        self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
         self._log = get_logger("barrier")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Come through, and again after every disturbance, until cancelled. Raises JournalForked, JournalVersion."""
         task_status.started()
-        while True:
+        while not self._membership.has_left:
             disturbed = self._membership.watch_disturbance()
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_cancel_when, disturbed, nursery.cancel_scope)
@@ -97,10 +94,8 @@ class Barrier:
 
     def rolled_back(self) -> None:
         """A position went back although the store seems the same: it gets a new life, so that everybody notices."""
-        if not self._expects_old:
+        if self._membership.rolled_back():
             self._hold()
-            self._suspect = self._through_in
-            self._membership.disturbed()
 
     def _hold(self) -> None:
         """Nothing that can be claimed goes to the store until it is known what it lacks."""
@@ -124,19 +119,19 @@ class Barrier:
                 return
 
     async def _pass(self) -> None:
+        membership = self._membership
         self._hold()
-        if self._suspect is not None:
-            await self._end_life(self._suspect)
-            self._suspect = None
-        untouched = self._through_in is None and self._journal.opened_at == 0 and not self._resigned
-        look = await self._store.look(fresh=untouched)
-        if self._through_in is None:
+        if membership.life_to_end is not None:
+            await self._end_life(membership.life_to_end)
+        past = membership.past
+        is_new = not isinstance(past, str)  # through no life of the store yet, or not since we resigned
+        look = await self._store.look(fresh=past is Past.START and self._journal.opened_at == 0)
+        if is_new:
             await expect_readable(self._journal, await self._store.applied(self._journal.journal_id))
         for ending in ENDINGS:
             self._lanes[ending].let_go()
-        calm = look.settled and self._through_in is None
-        self._membership.looked(look)
-        self._expects_old = self._resigned or look.identity != self._through_in is not None
+        membership.looked(look)
+        calm = look.settled and is_new
         goal = self._journal.end
         for lane in self._lanes.values():
             lane.recheck()
@@ -147,7 +142,7 @@ class Barrier:
             await self._take_seat(look, through=True)
             self._lanes[Lane.JOBS].let_go()
         else:
-            note = self._log.info if self._through_in is None else self._log.warning
+            note = self._log.info if is_new else self._log.warning
             note("barrier.disturbed", identity=look.identity, settled=look.settled)
             self._reap.store_changed()
             await self._take_seat(look, through=False)
@@ -155,9 +150,7 @@ class Barrier:
             self._lanes[Lane.JOBS].let_go()
             await self._catch_up(goal, WORDS, others_wait=True)
             await self._arbitrate()
-        self._expects_old = self._resigned = False
-        self._through_in = look.identity
-        self._membership.came_through()
+        membership.came_through()
         self._log.info("barrier.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:
@@ -171,15 +164,15 @@ class Barrier:
     async def _take_seat(self, look: Look, *, through: bool) -> None:
         """A new epoch, unless the old one is good still. What an earlier epoch of ours holds is made ready first."""
         membership = self._membership
-        # In the life of the store that we know, only another copy of this journal can sit under our name: the journal's
-        # lock proves that no other process of ours lives. A lost answer may have left us in the seat, too.
-        ours = self._seat_is_ours or look.identity != self._through_in
-        self._seat_is_ours = True
+        # Who sits under our name is an earlier process of ours, as the journal's lock proves, or we do since an answer
+        # was lost. Only in the life of the store that we came through is it another copy of this journal.
+        ours = self._answer_lost or look.identity != membership.past
+        self._answer_lost = True
         try:
             owner = await self._still_good() or await self._store.reserve_sysid(membership.sysid, ours, through=through)
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
-        self._seat_is_ours = False
+        self._answer_lost = False
         membership.took_seat(owner)
         self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
 
@@ -235,7 +228,6 @@ class Barrier:
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
-        self._through_in, self._resigned, self._seat_is_ours = None, True, True
         self._log.error("barrier.resigned", after_s=RESIGN_S)
         if owner is not None:
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):

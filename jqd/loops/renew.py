@@ -115,7 +115,7 @@ class Renew:
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
         sent_at_s = self._clock.boot_s()
-        answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.wants_settling)
+        answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
         self.pace.went_well()
         if owner != membership.seated:
             return  # the answer of a seat that was given up meanwhile

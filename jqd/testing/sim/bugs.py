@@ -66,7 +66,6 @@ def _pass_by(real: Real) -> Real:
         await self._take_seat(look, through=True)
         self._lanes[Lane.JOBS].let_go()
         self._lanes[Lane.CHANGES].let_go()
-        self._through_in = look.identity
         self._membership.came_through()
 
     return go_through

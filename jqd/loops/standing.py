@@ -1,0 +1,212 @@
+"""Where this daemon stands with its store: may it claim jobs, and if not, why not? Pure: one state, and what moves it.
+
+    Out ────looked───▶ Looked ──took_seat──▶ Seated ──came_through──▶ Through ──▶ claims, as soon as
+    Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
+     ▲  ▲                │  └─ looked          │                         │         all others are through, and
+     │  └─ rolled_back ──┴─────────────────────┴─────────────────────────┤         it is settled, or a lease has passed
+    Out ◀─ disturbed, resigned ── from any of them ◀─────────────────────┘    Left ◀── left ── from any, for good
+
+    looked        barrier   it knows which life of the store answers. A store that is settled, met by a daemon that
+                            just started, is calm: the daemon catches up before it sits down, and nobody waits for it
+    took_seat     barrier   the store gave it an epoch. Until it is through, all daemons wait for it
+    came_through  barrier   the store knows all that its journal knows of ended and changed jobs
+    renewed       renew     the store confirmed the lease, and says who is not through and whether the life is settled
+    disturbed     renew, dispatch   another life of the store answers, or the store gave our epoch up
+    rolled_back   ingest    the store knows less than it said it knew, in a life that seems the same: that life is ended
+    resigned      barrier   our journal cannot be read while others wait for it: they go on without us
+    left          shutdown
+
+The lease that is waited for covers daemons that live and have not looked yet: what they hold they say again meanwhile.
+All of them went through this before a life was noted as settled, so whoever joins it waits for nobody.
+"""
+
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import NamedTuple
+
+from jqd.store import Look, Owner
+
+NAMED_MAX = 3  # of the daemons that are waited for: an operator looks at one after the other
+
+
+class Past(Enum):
+    """Of a daemon that is through no life of the store: why not."""
+
+    START = "start"
+    RESIGNED = "resigned"
+
+
+class Known(NamedTuple):
+    """What is known of the life of the store that answers now."""
+
+    life: str
+    looked_at_s: float
+    settled: bool
+    """Noted in the store: all daemons came through."""
+    waits_for: tuple[str, ...] | None = None
+    """Daemons that are not through; None until a renewal said who is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Out:
+    """Nobody has looked at the store that answers now."""
+
+    past: Past | str
+    """The life that this daemon came through last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """As `Out`, and the life is to be ended, so that all daemons notice what the store forgot."""
+
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The store is known, and we have no seat that is good there."""
+
+    back: Out
+    """Where a disturbance takes us."""
+    known: Known
+
+
+@dataclass(frozen=True, slots=True)
+class Seated:
+    """The seat is ours, and everybody waits for what we know."""
+
+    back: Out
+    known: Known
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """The store has all that it has to know from us."""
+
+    known: Known
+    owner: Owner
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """This daemon stops."""
+
+
+State = Out | Suspect | Looked | Seated | Through | Left
+
+
+def looked(state: State, look: Look, now_s: float) -> State:
+    """The store told who it is."""
+    known = Known(look.identity, now_s, look.settled)
+    match state:
+        case Out():
+            return Looked(state, known)
+        case Suspect(life):
+            return Looked(Out(life), known)
+        case Looked() | Seated():
+            return replace(state, known=known)
+        case Through():
+            raise AssertionError("whoever is through looks again only after a disturbance")
+    return state
+
+
+def took_seat(state: State, owner: Owner) -> State:
+    """The store gave us an epoch. Whoever was disturbed meanwhile looks again first."""
+    match state:
+        case Looked(back, known) | Seated(back, known, _):
+            return Seated(back, known, owner)
+        case Through():
+            raise AssertionError("whoever is through has a seat")
+    return state
+
+
+def came_through(state: State) -> State:
+    """The store knows what we know. Whoever was disturbed meanwhile begins again."""
+    match state:
+        case Seated(_, known, owner):
+            return Through(known, owner)
+        case Looked() | Through():
+            raise AssertionError("one comes through once, and in a seat")
+    return state
+
+
+def renewed(state: State, waits_for: tuple[str, ...], *, settled: bool) -> State:
+    """The store answered a renewal of this seat."""
+    match state:
+        case Seated() | Through():
+            return replace(state, known=state.known._replace(waits_for=waits_for, settled=settled))
+    return state
+
+
+def disturbed(state: State) -> State:
+    """What we know of the store holds no longer."""
+    match state:
+        case Looked() | Seated():
+            return state.back
+        case Through():
+            return Out(state.known.life)
+    return state
+
+
+def rolled_back(state: State) -> State:
+    """A position went back, where `expects_older` does not expect it."""
+    match disturbed(state):
+        case Out(str() as life):
+            return Suspect(life)
+        case other:
+            return other
+
+
+def expects_older(state: State) -> bool:
+    """Whether positions that went back are no news: this life is another one than that in which we knew them."""
+    match state:
+        case Looked() | Seated():
+            return state.back.past not in (Past.START, state.known.life)
+    return isinstance(state, Left)
+
+
+def resigned(state: State) -> State:
+    """We gave the seat up."""
+    return state if isinstance(state, Left) else Out(Past.RESIGNED)
+
+
+def is_settled(state: State, *, waited: bool) -> bool:
+    """Whether all daemons are through, so that nothing old can come up. `waited`: a lease has passed since the look."""
+    return isinstance(state, Through) and state.known.waits_for == () and (state.known.settled or waited)
+
+
+def hold_up(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str | None:
+    """Why no jobs may be claimed, or None. The one place that says it: `/readyz` and the log repeat this."""
+    match state:
+        case Out(Past.START):
+            return "this daemon has not looked at the store yet since it started"
+        case Out(Past.RESIGNED):
+            return (
+                "this daemon gave its seat at the store up, because its journal could not be read while all others "
+                "waited for it: look at its disk and its log. It comes back when the journal can be read"
+            )
+        case Out():
+            return "the store changed, or took this daemon for dead: this daemon looks at it again before it claims"
+        case Suspect():
+            return "the store forgot something, as after an old copy was put back: this daemon tells all others so"
+        case Looked():
+            return "this daemon joins the store as soon as what its journal knows of ended jobs is applied there"
+        case Seated():
+            return "the store may have forgotten how jobs ended: this daemon's journal is applied to it again first"
+        case Left():
+            return "this daemon has left the store: it shuts down"
+    if not trusted:
+        return f"the store has not confirmed this daemon's lease ({lease_s:g} s) in time: nothing is started meanwhile"
+    if state.known.waits_for is None:
+        return "the store has not said yet whether another daemon is to be waited for"
+    if state.known.waits_for:
+        names = ", ".join(state.known.waits_for[:NAMED_MAX])
+        more = len(state.known.waits_for) - NAMED_MAX
+        return (
+            "another daemon applies what the store forgot, and claims wait for it: "
+            f"{names}{f' and {more} more' if more > 0 else ''} (`jqd daemons` lists them)"
+        )
+    if not (state.known.settled or waited):
+        return f"daemons that have not noticed the new store are given a lease ({lease_s:g} s) to do so"
+    return None

@@ -1,0 +1,157 @@
+"""Where a daemon stands with its store: every event in every state that can be reached, and what is said in each."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from jqd.loops import standing
+from jqd.loops.membership import Membership
+from jqd.loops.standing import Left, Looked, Out, Past, Seated, State, Suspect, Through
+from jqd.store import Look, Owner
+from jqd.words.clock import ManualClock
+from jqd.words.lease import LeaseConfig
+
+LIVES = ("A", "B")
+OWNER = Owner("d1", 7)
+SECOND = (False, True)
+ILLEGAL = {("looked", Through), ("took_seat", Through), ("came_through", Through), ("came_through", Looked)}
+"""What the barrier cannot tell: it looks, sits down and comes through once after each disturbance."""
+
+Event = tuple[str, Callable[[State], State]]
+
+
+def looks() -> Iterator[Event]:
+    for life in LIVES:
+        for settled in SECOND:
+            look = Look(life, settled)
+            yield "looked", lambda state, look=look: standing.looked(state, look, 0.0)  # type: ignore[misc]
+
+
+def renewals() -> Iterator[Event]:
+    for waits_for in ((), ("d2",)):
+        for settled in SECOND:
+            yield "renewed", lambda state, w=waits_for, s=settled: standing.renewed(state, w, settled=s)  # type: ignore[misc]
+
+
+EVENTS: tuple[Event, ...] = (
+    *looks(),
+    *renewals(),
+    ("took_seat", lambda state: standing.took_seat(state, OWNER)),
+    ("came_through", standing.came_through),
+    ("disturbed", standing.disturbed),
+    ("rolled_back", standing.rolled_back),
+    ("resigned", standing.resigned),
+    ("left", lambda state: Left()),
+)
+ON = {"looked", "took_seat", "came_through", "renewed"}  # what a daemon does when nothing befalls it
+
+
+def reached(start: State, events: set[str] | None = None) -> dict[State, list[tuple[str, State]]]:
+    """All states that these events lead to, and the steps from each."""
+    found: dict[State, list[tuple[str, State]]] = {}
+    left = [start]
+    while left:
+        state = left.pop()
+        if state in found:
+            continue
+        found[state] = []
+        for name, event in EVENTS:
+            if events is not None and name not in events:
+                continue
+            if (name, type(state)) in ILLEGAL:
+                with pytest.raises(AssertionError):
+                    event(state)
+                continue
+            after = event(state)
+            found[state].append((name, after))
+            left.append(after)
+    return found
+
+
+START = Out(Past.START)
+WALK = reached(START)
+
+
+def said(state: State, *, trusted: bool, waited: bool) -> str | None:
+    return standing.hold_up(state, trusted=trusted, waited=waited, lease_s=10.0)
+
+
+def claims(state: State, *, waited: bool = True) -> bool:
+    return said(state, trusted=True, waited=waited) is None
+
+
+def test_who_may_not_claim_says_why_and_only_who_is_through_with_all_others_may() -> None:
+    assert {type(state) for state in WALK} == {Out, Suspect, Looked, Seated, Through, Left}
+    for state in WALK:
+        for trusted in SECOND:
+            for waited in SECOND:
+                why = said(state, trusted=trusted, waited=waited)
+                ready = isinstance(state, Through) and state.known.waits_for == ()
+                assert (why is None) == (trusted and ready and (waited or state.known.settled))  # type: ignore[union-attr]
+                assert why is None or len(why.split()) > 6
+                assert standing.is_settled(state, waited=waited) == (said(state, trusted=True, waited=waited) is None)
+
+
+def test_each_state_says_something_else() -> None:
+    texts: dict[str | None, set[str]] = {}
+    for state in WALK:
+        past = getattr(state, "past", "")
+        name = f"{type(state).__name__} {past if isinstance(past, Past) else ''}"
+        texts.setdefault(said(state, trusted=True, waited=False), set()).add(name)
+    assert all(len(names) == 1 for names in texts.values()), texts
+    waiting = [text for text, names in texts.items() if text and names == {"Through "}]
+    assert len(waiting) == 3, "nobody heard of, another is waited for, a lease is waited for"
+    assert any("d2" in text for text in waiting), "by name"
+
+
+def test_from_every_state_a_daemon_comes_to_claim_unless_it_has_left() -> None:
+    for state in WALK:
+        if not isinstance(state, Left):
+            assert any(claims(each) for each in reached(state, ON)), state
+    assert set(reached(Left())) == {Left()}, "nothing brings it back"
+
+
+def test_whatever_befalls_a_daemon_it_claims_only_after_it_has_come_through_again() -> None:
+    for state, steps in WALK.items():
+        for name, after in steps:
+            if claims(after) and not claims(state):
+                assert name in ("renewed", "came_through"), f"{name} of {state}: the others may not be through"
+            if name in ("disturbed", "rolled_back", "resigned", "left"):
+                assert not isinstance(after, Looked | Seated | Through)
+
+
+def test_a_life_is_ended_only_by_who_knew_it_and_what_it_forgot_is_no_news_in_another() -> None:
+    for state, steps in WALK.items():
+        suspects = {after for name, after in steps if name == "rolled_back" and isinstance(after, Suspect)}
+        if isinstance(state, Through):
+            assert suspects == {Suspect(state.known.life)}
+        elif isinstance(state, Looked | Seated):
+            past = state.back.past
+            assert suspects == ({Suspect(past)} if isinstance(past, str) else set())
+            assert standing.expects_older(state) == (past is not Past.START and past != state.known.life)
+
+
+def test_the_answer_to_a_look_from_before_a_disturbance_says_nothing() -> None:
+    """It would hide that the life has to be ended: the others would never notice what the store forgot."""
+    membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
+    look = Look("A", settled=True)
+    disturbance = membership.watch_disturbance()
+    membership.looked(look)
+    membership.took_seat(OWNER)
+    membership.came_through()
+    assert membership.rolled_back()
+    assert disturbance.is_set()
+    membership.watch_disturbance()
+    assert membership.rolled_back(), "once more, while it is looked at anew"
+    membership.looked(look)
+    assert membership.life_to_end == "A"
+
+
+async def test_who_has_left_sits_down_no_more() -> None:
+    membership = Membership("d1", LeaseConfig(), ManualClock(), sole=False)
+    membership.looked(Look("A", settled=True))
+    membership.took_seat(OWNER)
+    assert membership.leave() == OWNER
+    membership.took_seat(Owner("d1", 8))
+    membership.disturbed()
+    assert (membership.seated, membership.has_left, membership.rolled_back()) == (None, True, False)
