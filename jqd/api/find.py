@@ -11,7 +11,7 @@ from jqd.api.problems import Problem
 from jqd.api.show import Coming
 from jqd.store import JobView, OnItsWay
 from jqd.words.errors import StoreAway, StoreUnsettled
-from jqd.words.job import NAME_LENGTH_MAX
+from jqd.words.job import is_name
 from jqd.words.jobid import IdParts, parse_id, partition_of_name
 from jqd.words.record import Lane
 
@@ -30,7 +30,7 @@ async def resolve(parts: Parts, given: str) -> str:
     """
     if parse_id(given) is not None:
         return given
-    if not 0 < len(given) <= NAME_LENGTH_MAX or not given.isprintable():
+    if not is_name(given):
         raise not_found(given)
     where = {partition_of_name(given, parts.partitions)}
     job_id = await once_noted(parts, where, partial(parts.store.resolve, given))

@@ -11,9 +11,9 @@ from jqd.words.job import (
     NAME_LENGTH_MAX,
     PRIORITY_MAX,
     PRIORITY_MIN,
-    TAG_LENGTH_MAX,
     TAGS_MAX,
     TIMEOUT_S_MAX,
+    is_name,
 )
 from jqd.words.jobid import parse_id
 from jqd.words.meant import suggestion
@@ -134,12 +134,12 @@ def _faults(job: PushedJob, bytes_max: int) -> Iterator[Fault]:
         yield "/tags", f"a job has at most {TAGS_MAX} tags, this one {len(job.tags)}"
         return
     for index, tag in enumerate(job.tags):
-        if not 0 < len(tag) <= TAG_LENGTH_MAX or not tag.isprintable():
-            yield f"/tags/{index}", f"a tag has 1 to {TAG_LENGTH_MAX} printable characters"
+        if not is_name(tag):
+            yield f"/tags/{index}", f"a tag has 1 to {NAME_LENGTH_MAX} printable characters"
 
 
 def _id_fault(job_id: str) -> str | None:
-    if not 0 < len(job_id) <= NAME_LENGTH_MAX or not job_id.isprintable():
+    if not is_name(job_id):
         return f"a job_id has 1 to {NAME_LENGTH_MAX} printable characters"
     if job_id in (".", ".."):
         return "a job_id stands in URLs, where . and .. mean something else"

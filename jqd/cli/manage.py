@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -11,11 +12,24 @@ from jqd.cli.common import Common, age, checked_id
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.cli.render import show
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
+from jqd.client.info import FINAL_STATES
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
-ENDED = ("succeeded", "failed", "cancelled")
 
 Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Which:
+    """Options of the commands that change all jobs of some kind."""
+
+    name: str | None = None
+    """The jobtype."""
+    tag: str | None = None
+    """One of their tags."""
+    dry_run: Flag = False
+    """Only count them."""
 
 
 def jobs(
@@ -60,9 +74,7 @@ def cancel(
     *job_ids: str,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     state: str | None = None,
-    name: str | None = None,
-    tag: str | None = None,
-    dry_run: Flag = False,
+    which: Which | None = None,
     common: Common | None = None,
 ) -> int:
     """Cancel jobs that have not ended: those named, or with --all those of which all the rest is so.
@@ -75,23 +87,16 @@ def cancel(
         All jobs in that state, of that name, with that tag.
     state
         waiting, scheduled, running or retrying.
-    name
-        The jobtype.
-    tag
-        One of their tags.
-    dry_run
-        Only count them.
     """
-    common = common or Common()
-    _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
-    if all_ and not (state or name or tag):
+    common, which = common or Common(), which or Which()
+    _one_of(job_ids, all_, state=state, **asdict(which))
+    if all_ and not (state or which.name or which.tag):
         raise Usage("all of which? Give --state, --name or --tag")
-    if state in ENDED:
+    if state in FINAL_STATES:
         raise Usage(f"--state {state}: it has ended, and only jobs that have not are cancelled")
     with common.client() as client:
         if all_:
-            return _told(client.cancel_many(state=state, name=name, tag=tag, dry_run=dry_run), common)
-
+            return _told(client.cancel_many(state=state, **asdict(which)), common)
         return _each(job_ids, "cancel", lambda job_id: _cancel(client, job_id), common)
 
 
@@ -99,9 +104,7 @@ def retry(
     *job_ids: str,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     state: str | None = None,
-    name: str | None = None,
-    tag: str | None = None,
-    dry_run: Flag = False,
+    which: Which | None = None,
     common: Common | None = None,
 ) -> int:
     """Have jobs tried anew that failed or were cancelled: those named, or with --all those of which all the rest is so.
@@ -114,21 +117,14 @@ def retry(
         All jobs that failed; with --state cancelled those that were cancelled.
     state
         failed or cancelled.
-    name
-        The jobtype.
-    tag
-        One of their tags.
-    dry_run
-        Only count them.
     """
-    common = common or Common()
-    _one_of(job_ids, all_, state=state, name=name, tag=tag, dry_run=dry_run)
+    common, which = common or Common(), which or Which()
+    _one_of(job_ids, all_, state=state, **asdict(which))
     if state not in (None, "failed", "cancelled"):
         raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
     with common.client() as client:
         if all_:
-            given = {"state": state or "failed", "name": name, "tag": tag}
-            return _told(client.retry_many(**given, dry_run=dry_run), common)
+            return _told(client.retry_many(state=state or "failed", **asdict(which)), common)
         return _each(job_ids, "retry", lambda job_id: (client.retry(job_id).state, Exit.DONE), common)
 
 

@@ -9,9 +9,10 @@ from typing import Any, Literal
 import msgspec
 
 from jqd.words.dates import utc
+from jqd.words.job import State
 from jqd.words.meant import suggestion
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+FINAL_STATES = tuple(state.value for state in State if state.is_final)
 
 Ack = Literal["fsync", "memory", "store"]
 

@@ -8,10 +8,15 @@ import msgspec
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
-NAME_LENGTH_MAX = 128  # characters of a jobtype or of a pusher's own job id: fits a log line
+NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
-TAGS_MAX, TAG_LENGTH_MAX = 32, 128
+TAGS_MAX = 32
+
+
+def is_name(text: str) -> bool:
+    """Whether a job's type, a pusher's own id for it or a tag can be called so."""
+    return 0 < len(text) <= NAME_LENGTH_MAX and text.isprintable()
 
 
 class ChangeKind(enum.IntEnum):

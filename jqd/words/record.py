@@ -13,7 +13,7 @@ import enum
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 from msgspec import Meta, Raw, structs
@@ -21,6 +21,8 @@ from msgspec import Meta, Raw, structs
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, TAGS_MAX, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
+
+T = TypeVar("T")
 
 
 class Lane(enum.IntEnum):
@@ -108,10 +110,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 
     Raises JournalDamaged when the checksum held but the content is not ours to read.
     """
-    try:
-        read = _jobs_decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
+    read = _decode(_jobs_decoder, body, "a jobs")
     head = read.head
     ids = _ids(head, len(read.jobs))
     eligible, changes, copied = head.eligible, head.changes, head.copied
@@ -137,7 +136,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 def job_ids(body: bytes) -> list[str]:
     """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
-    read = _read_raw(body)
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
     return _ids(read.head, len(read.jobs))
 
 
@@ -148,7 +147,7 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
     a lane of their own, which they had not always. `position`: of the frame; a copy says where it comes from. Raises
     JournalDamaged.
     """
-    read = _read_raw(body)
+    read = _decode(_jobs_raw_decoder, body, "a jobs")
     head = read.head
     first_at = head.copied[0] if head.copied else position
     ids = _ids(head, len(read.jobs))
@@ -171,14 +170,17 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
 
 def generations(body: bytes) -> dict[str, int]:
     """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
-    return {job_id: generation for job_id, _, generation, _ in _read_raw(body).head.changes.values()}
+    return {
+        job_id: generation
+        for job_id, _, generation, _ in _decode(_jobs_raw_decoder, body, "a jobs").head.changes.values()
+    }
 
 
-def _read_raw(body: bytes) -> _JobsRaw:
+def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
     try:
-        return _jobs_raw_decoder.decode(body)
+        return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise JournalDamaged(f"a jobs frame with a good checksum cannot be decoded: {error}") from error
+        raise JournalDamaged(f"{what} frame with a good checksum cannot be decoded: {error}") from error
 
 
 def _ids(head: Head, size: int) -> list[str]:
@@ -225,10 +227,7 @@ def encode_outcomes(outcomes: Sequence[Outcome]) -> bytes:
 
 def decode_outcomes(body: bytes) -> list[Outcome]:
     """The outcomes of a frame. Raises JournalDamaged as `decode_jobs` does."""
-    try:
-        return _outcomes_decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise JournalDamaged(f"an outcomes frame with a good checksum cannot be decoded: {error}") from error
+    return _decode(_outcomes_decoder, body, "an outcomes")
 
 
 def encode_cancels(job_ids: Sequence[str]) -> bytes:
@@ -238,7 +237,4 @@ def encode_cancels(job_ids: Sequence[str]) -> bytes:
 
 def decode_cancels(body: bytes) -> list[str]:
     """The records of a frame. Raises JournalDamaged as `decode_jobs` does."""
-    try:
-        return _cancels_decoder.decode(body)
-    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
-        raise JournalDamaged(f"a cancels frame with a good checksum cannot be decoded: {error}") from error
+    return _decode(_cancels_decoder, body, "a cancels")

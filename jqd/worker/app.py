@@ -23,12 +23,11 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from jqd.client import Client
+from jqd.words.job import NAME_LENGTH_MAX, is_name
 from jqd.worker.context import Context
 
 if TYPE_CHECKING:
     from jqd.worker.service import Service
-
-NAME_CHARS_MAX = 128  # of a job's name: the daemon's own limit, found out here before a worker is started
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -154,8 +153,8 @@ class App:
 
 
 def _check_name(name: str) -> None:
-    if not 1 <= len(name) <= NAME_CHARS_MAX or not name.isprintable():
-        raise ValueError(f"a job's name has 1 to {NAME_CHARS_MAX} printable characters; got {name!r}")
+    if not is_name(name):
+        raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
 
 
 def _parameters(function: Callable[..., Any], name: str) -> int:
