@@ -22,6 +22,7 @@ import trio
 from jqd.api import Api, Parts
 from jqd.config import Config
 from jqd.control import Control
+from jqd.desk import Desk
 from jqd.doors import DoorConfig, address_of, bind, serve_http, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
@@ -129,9 +130,13 @@ class Daemon:
             http_closed.set()
 
     def _parts(self, stores: Sequence[Store]) -> Parts:
-        """What the edge works with."""
+        """What the routes work with."""
+        return Parts(self.config.api, self._desk(stores), self.config.http.guard)
+
+    def _desk(self, stores: Sequence[Store]) -> Desk:
+        """What every surface asks."""
         config = self.config
-        return Parts(
+        return Desk(
             config=config.api,
             journal=self.journal,
             store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1),
@@ -140,7 +145,6 @@ class Daemon:
             control=self.control,
             clock=self.clock,
             partitions=len(stores),
-            guard=config.http.guard,
         )
 
     def _door(self) -> DoorConfig:

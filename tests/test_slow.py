@@ -16,8 +16,8 @@ import pytest
 import trio
 
 from jqd.api.message import Request
-from jqd.api.push import push
-from jqd.api.workers import register
+from jqd.api.native.push import push
+from jqd.api.native.workers import register
 from jqd.config import Config, LogConfig
 from jqd.daemon import Daemon
 from jqd.journal import JournalConfig, open_journal

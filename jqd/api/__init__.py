@@ -1,7 +1,7 @@
-"""The HTTP edge: parse, call one component, render. No business rules."""
+"""The HTTP edge: decode, one call of the desk, render. No business rules."""
 
 from jqd.api.app import Api
 from jqd.api.config import ApiConfig
-from jqd.api.parts import Control, Parts
+from jqd.api.parts import Parts
 
-__all__ = ["Api", "ApiConfig", "Control", "Parts"]
+__all__ = ["Api", "ApiConfig", "Parts"]

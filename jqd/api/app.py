@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import trio
 
-from jqd.api import acts, bulk, jobs, lightjq, listing, polls, status, workers
+from jqd.api import lightjq
 from jqd.api.intake import (
     Disconnected,
     Receive,
@@ -26,9 +26,11 @@ from jqd.api.intake import (
 )
 from jqd.api.match import Table
 from jqd.api.message import Request, Response, problem_answer
+from jqd.api.native import acts, bulk, jobs, listing, status, workers
+from jqd.api.native.push import push
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
-from jqd.api.push import push
+from jqd.desk import polls
 from jqd.doors import say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
@@ -104,7 +106,7 @@ class Api:
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
-        await polls.watch(self._parts, partition, task_status=task_status)
+        await polls.watch(self._parts.desk, partition, task_status=task_status)
 
     async def _serve(self, scope: Any, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
         config, guard = self._parts.config, self._parts.guard
@@ -170,8 +172,7 @@ class Api:
             request.check_query(route.query)
             return await route.handler(self._parts, request, **names)
         except JqdError as error:
-            problem = as_problem(error)
-            return _render(request, self._mistake(error) if problem.status == 500 else problem)
+            return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours is told and logged; it ends one answer only
             return _render(request, self._mistake(error))
 
@@ -192,8 +193,8 @@ def _short(path: str) -> str:
     return path if len(path) <= TOLD_MAX else f"{path[:TOLD_MAX]}…"
 
 
-def _render(request: Request, problem: Problem | Foreign) -> Response:
+def _render(request: Request, error: JqdError) -> Response:
     """An error in the words of the surface the request was made to; what the guard says is the same on all."""
-    if isinstance(problem, Foreign):
-        return problem_answer(Problem(problem.status, str(problem)), request.answer_language())
-    return lightjq.adapt(request, problem) or problem_answer(problem, request.answer_language())
+    if lightjq.has(request.path) and not isinstance(error, Foreign):
+        return lightjq.refuse(request, error)
+    return problem_answer(as_problem(error), request.answer_language())

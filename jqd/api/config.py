@@ -2,23 +2,19 @@
 
 from dataclasses import dataclass
 
+from jqd.desk import DeskConfig
+
 
 @dataclass(frozen=True, slots=True)
-class ApiConfig:
-    """What the edge takes and how long it waits."""
+class ApiConfig(DeskConfig):
+    """What the edge takes and how long it waits: the desk's limits, and those of requests."""
 
-    job_bytes_max: int = 1 << 20  # one job: a script call of the store must stay near 1 MiB
-    array_bytes_max: int = 16 << 20  # a whole request: half a journal frame, so that conversion from JSON still fits
     bodies_bytes_max: int = 256 << 20  # of all requests at once: many large pushes must not eat the machine's memory
-    array_jobs_max: int = 10_000  # some 10 ms of work in one piece
     request_s: float = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
-    wait_s_max: float = 60.0  # a long poll: below the idle time of common load balancers
-    poll_s: float = 1.0  # jobs also end through other daemons: a waiter looks this often
-    cancel_s: float = 2.0  # how long a cancel waits for the store before it answers 202
-    store_s: float = 10.0  # how long ack=store waits for the store before it answers what it has: fsync
 
     def __post_init__(self) -> None:
-        if not 0 < self.job_bytes_max <= self.array_bytes_max <= self.bodies_bytes_max:
-            raise ValueError(f"needed is 0 < job_bytes_max <= array_bytes_max <= bodies_bytes_max; got {self}")
-        if min(self.array_jobs_max, self.request_s, self.wait_s_max, self.poll_s, self.cancel_s, self.store_s) <= 0:
+        DeskConfig.__post_init__(self)
+        if not self.array_bytes_max <= self.bodies_bytes_max:
+            raise ValueError(f"needed is array_bytes_max <= bodies_bytes_max; got {self}")
+        if self.request_s <= 0:
             raise ValueError(f"every limit must be above 0; got {self}")

@@ -1,7 +1,7 @@
-"""How many jobs a body has, and where each stands, before anything of it is built. Pure.
+"""How many jobs a body of JSON has, and where each stands, before anything of it is built. Pure.
 
-A number costs one byte in MessagePack and two in JSON, and sixty as an object of Python: what is too many must be known
-by looking, not by decoding. Each function stops at the first item too many.
+A number costs two bytes in JSON, and sixty as an object of Python: what is too many must be known by looking, not by
+decoding. Each function stops at the first item too many.
 """
 
 import re
@@ -21,20 +21,6 @@ _BEHIND = re.compile(r"trailing characters \(byte (\d+)\)")
 _TO_VALUE = re.compile(rb'(?:[^",:\[{]++|"(?:[^"\\]++|\\.)*+")*+[,:\[{]', re.DOTALL)
 _BEFORE_VALUES = (b",", b":", b"[", b"{")
 _BLANK = re.compile(rb"[ \t\n\r]*+")
-
-
-def msgpack_items(data: bytes) -> int | None:
-    """The items of the array that `data` begins with, as its header has them; None when it begins none."""
-    if not data:
-        return None
-    match data[0]:
-        case head if 0x90 <= head <= 0x9F:
-            return head & 0x0F
-        case 0xDC if len(data) >= 3:
-            return int.from_bytes(data[1:3], "big")
-        case 0xDD if len(data) >= 5:
-            return int.from_bytes(data[1:5], "big")
-    return None
 
 
 def json_lines(body: bytes, most: int) -> list[bytes]:

@@ -8,26 +8,49 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw
 
-from jqd.api.batch import parse_array
-from jqd.api.find import find
-from jqd.api.jobs import cancel
 from jqd.api.large import answer_with
-from jqd.api.late import take_late
 from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
 from jqd.api.parts import Parts
-from jqd.api.polls import wait_final
-from jqd.api.problems import Problem
-from jqd.api.push import ready_or_problem, take
-from jqd.api.schema import explain
-from jqd.api.show import Coming
-from jqd.runner import DoneAnswer, Report, read_card
+from jqd.api.problems import Problem, as_problem
+from jqd.desk import Coming, Desk, late, take, workers
+from jqd.desk.batch import read_array
+from jqd.desk.cancel import cancel
+from jqd.desk.find import find
+from jqd.desk.limits import explain
+from jqd.desk.polls import wait_final
+from jqd.runner import Report, read_card
 from jqd.store import JobView
-from jqd.words.errors import StoreAway
+from jqd.words.errors import (
+    Closed,
+    Conflict,
+    DeskError,
+    Invalid,
+    JournalRefused,
+    JqdError,
+    NotFound,
+    NotYet,
+    StoreAway,
+    StoreRefused,
+    WorkerRefused,
+)
 from jqd.words.job import NIL, State
 from jqd.words.media import MSGPACK_TYPES
 
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")
+STATUSES: tuple[tuple[type[JqdError], int], ...] = (
+    (NotFound, 404),
+    (Conflict, 409),
+    (NotYet, 503),
+    (Closed, 503),
+    (JournalRefused, 503),
+    (StoreAway, 503),
+    (StoreRefused, 503),
+    (WorkerRefused, 400),
+    (DeskError, 400),
+)
+"""The first that fits."""
+UNSAID = frozenset({413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
 
 
 class LightJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -69,42 +92,38 @@ class Failure(msgspec.Struct, tag="failure", tag_field="type"):
 
 async def push_job(parts: Parts, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
-    ready_or_problem(parts)
+    take.expect_open(parts.desk)
     job = _read(request, LightJob)
     # Our own limits of a job hold here too; only the defaults are LightJQ's.
-    batch = parse_array(msgspec.msgpack.encode([job]), True, parts.config)
-    if batch.refused:
-        first = batch.refused[0]
-        raise Problem(400, f"{first.pointer.lstrip('/')}: {first.detail}")
-    taken = await take(parts, batch.array, batch.jobs)
-    return answer(201, {"job_id": taken.job_ids[0]}, _language(request))
+    pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
+    return answer(201, {"job_id": pushed.job_ids[0]}, _language(request))
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}`."""
-    return await answer_with(parts, 200, _body(parts, await find(parts, job_id)), _language(request))
+    return await answer_with(parts, 200, _body(parts.desk, await find(parts.desk, job_id)), _language(request))
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`DELETE /job/{job_id}`: only what has not started yet."""
-    view = await find(parts, job_id)
+    view = await find(parts.desk, job_id)
     if view.state in (State.RUNNING, State.RETRYING) or view.state.is_final:
-        raise Problem(409, f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
-    state = await cancel(parts, job_id)
+        raise Conflict(f"job {job_id} is {_status(view)}: it cannot be cancelled any more")
+    state = await cancel(parts.desk, job_id)
     if state is State.CANCELLED:
         return Response(204)
     if state is State.RUNNING or state.is_final:
-        raise Problem(409, f"job {job_id} has started meanwhile")
+        raise Conflict(f"job {job_id} has started meanwhile")
     raise StoreAway("the cancel is recorded, but the store does not answer: the job may still start")
 
 
 async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /job/{job_id}/polling?timeout=5`: at once when done or failed for good, 408 when the time is over."""
     wait_s = _polling_s(request, parts.config.wait_s_max)
-    view = await wait_final(parts, job_id, wait_s)
+    view = await wait_final(parts.desk, job_id, wait_s)
     if not view.state.is_final:
         raise Problem(408, f"job {job_id} is still {_status(view)} after {wait_s:g} s")
-    return await answer_with(parts, 200, _body(parts, view), _language(request))
+    return await answer_with(parts, 200, _body(parts.desk, view), _language(request))
 
 
 def _polling_s(request: Request, max_s: float) -> float:
@@ -118,18 +137,14 @@ def _polling_s(request: Request, max_s: float) -> float:
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
     card = read_card(msgspec.to_builtins(_read(request, LightWorker)))
-    await parts.workers.judge(card.url, request.peer)
-    worker = parts.workers.register(card, style="lightjq", peer=request.peer)
-    await parts.workers.wait_saved()
+    worker = await workers.register(parts.desk, card, style="lightjq", peer=request.peer)
     return answer(201, {"worker_id": worker.id}, _language(request))
 
 
 async def unregister(parts: Parts, request: Request) -> Response:
     """`DELETE /worker`, header worker-id."""
     worker_id = request.headers.get("worker-id", "")  # without it: 404, for its interface has no other answer
-    if not parts.workers.unregister(worker_id):
-        raise Problem(404, f"there is no worker {worker_id[:64]!r}")
-    await parts.workers.wait_saved()
+    await workers.unregister(parts.desk, worker_id)
     return Response(204)
 
 
@@ -147,16 +162,19 @@ async def done(parts: Parts, request: Request) -> Response:
             message=told.message,
             error=bytes(told.error),
         )
-    if parts.runner.done(worker_id, told.job_id, report) is not DoneAnswer.TAKEN:
-        await take_late(parts, worker_id, told.job_id, report)
+    await late.report(parts.desk, worker_id, told.job_id, report)
     return Response(204)
 
 
-def adapt(request: Request, problem: Problem) -> Response | None:
-    """An error as LightJQ would say it; None when the request was not made to this surface."""
-    if request.path not in ROOTS and not request.path.startswith("/job/"):
-        return None
-    if problem.status in (413, 414, 415, 422):
+def has(path: str) -> bool:
+    """Whether a path is one of this surface."""
+    return path in ROOTS or path.startswith("/job/")
+
+
+def refuse(request: Request, error: JqdError) -> Response:
+    """An error as LightJQ would say it."""
+    problem = as_problem(error, STATUSES)
+    if problem.status in UNSAID:
         problem = Problem(400, problem.detail, errors=problem.errors)
     return problem_answer(problem, _language(request))
 
@@ -166,16 +184,15 @@ def _language(request: Request) -> Any:
 
 
 def _read(request: Request, kind: Any) -> Any:
-    """The body as `kind`. Raises Problem 400."""
+    """The body as `kind`. Raises Invalid; Problem 400, 413, 415."""
     try:
         if request.media_type() in MSGPACK_TYPES:
             return msgspec.msgpack.decode(request.body, type=kind)
         value = read_value(request)
         return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
     except DECODE_ERRORS as error:
-        pointer, detail = explain(str(error), getattr(kind, "__struct_fields__", ()))
-        errors = [{"pointer": pointer, "detail": detail}]
-        raise Problem(400, f"the body is not what this call takes: {detail}", errors=errors) from error
+        fault = explain(str(error), getattr(kind, "__struct_fields__", ()))
+        raise Invalid(f"the body is not what this call takes: {fault.detail}", [fault]) from error
 
 
 def _worker_id(request: Request) -> str:
@@ -196,7 +213,7 @@ def _status(view: JobView | Coming) -> str:
     return "queued"
 
 
-def _body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
+def _body(desk: Desk, view: JobView | Coming) -> dict[str, Any]:
     body: dict[str, Any] = {
         "status": _status(view),
         "worker_id": "",
@@ -206,7 +223,7 @@ def _body(parts: Parts, view: JobView | Coming) -> dict[str, Any]:
         "retry_count": 0,
     }
     if isinstance(view, JobView):
-        last, running = view.outcome, parts.runner.running(view.id)
+        last, running = view.outcome, desk.runner.running(view.id)
         body["worker_id"] = running.worker if running else last.worker if last else ""
         body["result"] = Raw(view.result or NIL)
         body["error"] = Raw(last.error) if last else None

@@ -1,78 +1,20 @@
-"""What the edge is given to work with."""
+"""What the routes are given to work with."""
 
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import trio
 
 from jqd.api.config import ApiConfig
-from jqd.api.taken import Taken
+from jqd.desk import Desk
 from jqd.doors import Guard
-from jqd.journal import Journal
-from jqd.runner import Runners, Workers
-from jqd.store import EdgeStore
-from jqd.words.clock import Clock
-from jqd.words.jobid import partition_of
-from jqd.words.record import Lane, PushedJob
-
-
-class Peer(Protocol):
-    """A daemon of the same store, as ours last heard of it."""
-
-    @property
-    def sysid(self) -> str: ...
-    @property
-    def epoch(self) -> int: ...
-    @property
-    def is_this(self) -> bool: ...
-    @property
-    def living(self) -> bool: ...
-    @property
-    def through(self) -> bool: ...
-    @property
-    def heard_s(self) -> float: ...
-
-
-class Control(Protocol):
-    """What the edge may ask of the whole daemon. `jqd.control` has it."""
-
-    def live(self) -> bool: ...
-    def push_ready(self) -> str | None: ...
-    def run_ready(self) -> str | None: ...
-    def warnings(self) -> Sequence[str]: ...
-    def stats(self) -> Mapping[str, object]: ...
-    def settled(self, where: Collection[int]) -> bool: ...
-    async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool: ...
-    def rate(self, jobtype: str) -> float: ...
-    def daemons(self) -> Sequence[Peer]: ...
-    async def in_hand(self, sysid: str) -> int | None: ...
-    def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The components behind the routes."""
+    """The desk that every surface stands before, and what is of HTTP alone."""
 
     config: ApiConfig
-    journal: Journal
-    store: EdgeStore
-    runner: Runners
-    workers: Workers
-    control: Control
-    clock: Clock
-    partitions: int = 1
+    desk: Desk
     guard: Guard = field(default_factory=Guard)
-    taken: Taken = field(default_factory=Taken)
-    polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
-    """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
-
-    def where(self, *job_ids: str) -> frozenset[int]:
-        """The partitions of the store that these jobs live in."""
-        if self.partitions == 1:
-            return frozenset((0,))
-        return frozenset(partition_of(job_id, self.partitions) for job_id in job_ids)

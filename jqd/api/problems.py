@@ -3,9 +3,43 @@
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 
-from jqd.words.errors import JournalRefused, JqdError, StoreAway, StoreRefused, WorkerRefused
+from jqd.words.errors import (
+    Closed,
+    Conflict,
+    DeskError,
+    Fault,
+    Foreign,
+    Incomplete,
+    Interrupted,
+    Invalid,
+    JournalRefused,
+    JqdError,
+    NotFound,
+    NotYet,
+    StoreAway,
+    StoreRefused,
+    TooLarge,
+    Unreadable,
+    WorkerRefused,
+)
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
+
+STATUSES: tuple[tuple[type[JqdError], int], ...] = (
+    (Unreadable, 400),
+    (Incomplete, 400),
+    (NotFound, 404),
+    (Conflict, 409),
+    (TooLarge, 413),
+    (Invalid, 422),
+    (WorkerRefused, 422),
+    (NotYet, 503),
+    (Closed, 503),
+    (JournalRefused, 503),
+    (StoreAway, 503),
+    (StoreRefused, 503),
+)
+"""The native interface's; the first that fits. Where a full disk is the reason it is 507."""
 
 
 class Problem(JqdError):
@@ -43,22 +77,34 @@ class Problem(JqdError):
         return body
 
 
-def field_problem(pointer: str, detail: str) -> Problem:
-    """422: one field is wrong."""
-    return Problem(422, detail, errors=[{"pointer": pointer, "detail": detail}])
-
-
-def as_problem(error: JqdError) -> Problem:
-    """What a client is told of an error that a room raised."""
+def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
+    """What a client is told of an error that a room raised. `statuses`: those of the surface it asks through."""
     match error:
         case Problem():
             return error
-        case JournalRefused(full=True):
-            return Problem(507, str(error), retry_after_s=RETRY_AFTER_S)
-        case JournalRefused() | StoreAway():
-            return Problem(503, str(error), retry_after_s=RETRY_AFTER_S)
-        case StoreRefused():
-            return Problem(503, f"the store cannot be used: {error}", retry_after_s=RETRY_AFTER_S)
-        case WorkerRefused(field=field):
-            return field_problem(f"/{field}", str(error))
-    return Problem(500, f"{type(error).__name__}: {error}")
+        case Foreign(status=status):
+            return Problem(status, str(error))
+        case Interrupted(cause=cause):
+            inner = as_problem(cause, statuses)
+            detail = f"{error.changed} jobs were changed before this: {inner.detail}"
+            return Problem(inner.status, detail, errors=inner.errors, retry_after_s=inner.retry_after_s)
+    status = next((status for kind, status in statuses if isinstance(error, kind)), 500)
+    if status == 500:
+        return Problem(status, f"{type(error).__name__}: {error}")
+    if getattr(error, "full", False):
+        status = 507
+    detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
+    faults: Sequence[Fault] = error.faults if isinstance(error, DeskError) else ()
+    if isinstance(error, WorkerRefused):
+        faults = [Fault(f"/{error.field}", detail)]
+    return Problem(status, detail, errors=errors_of(faults), retry_after_s=RETRY_AFTER_S if status >= 500 else None)
+
+
+def errors_of(faults: Sequence[Fault]) -> list[dict[str, object]]:
+    """The member `errors`: of one job its pointers, of several their places before them."""
+    return [
+        {"pointer": pointer, "detail": detail}
+        if place is None
+        else {"index": place, "pointer": f"/{place}{pointer}", "detail": detail}
+        for pointer, detail, place in faults
+    ]

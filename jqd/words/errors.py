@@ -4,6 +4,9 @@ Every class says when it comes and what the caller does about it. Bugs crash by 
 A message says what, which one, why, and the next step; facts also stand on the exception as attributes.
 """
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 
 class JqdError(Exception):
     """Root of all weather. Catch a child of it, never this, except at the very edge."""
@@ -129,3 +132,75 @@ class Foreign(JqdError):
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
         self.status = status
+
+
+# ---------------------------------------------------------------- desk
+
+
+class Fault(NamedTuple):
+    """One thing that is wrong with what was said."""
+
+    pointer: str
+    """Where, as a JSON pointer; empty: the whole."""
+    detail: str
+    place: int | None = None
+    """Which of several jobs; None: there is one."""
+
+
+class DeskError(JqdError):
+    """Something about what a client asked for. Nothing was done, unless the message says so.
+
+    `faults`: what is wrong with which part of it, where that can be said.
+    """
+
+    def __init__(self, message: str, faults: Sequence[Fault] = ()) -> None:
+        super().__init__(message)
+        self.faults = faults
+
+
+class Unreadable(DeskError):
+    """What came is no job, or no list of jobs, as a whole. The client sends it in another form."""
+
+
+class Invalid(DeskError):
+    """A field, a filter or a cursor has a value that it cannot have. The client mends it."""
+
+
+class TooLarge(DeskError):
+    """A job, a list of them or a result is above a limit of size. The client sends less at once, or stores it apart."""
+
+
+class Incomplete(DeskError):
+    """All or nothing was asked for, and some jobs cannot be taken. The client mends or leaves out those."""
+
+
+class NotFound(DeskError):
+    """There is no such job, worker or attempt, or not any more. To ask again is in vain."""
+
+
+class Conflict(DeskError):
+    """How a job stands now does not allow it, or another content has its id. The client looks at the job."""
+
+
+class NotYet(DeskError):
+    """It is on its way, or recorded and not confirmed. The client asks again in a moment."""
+
+
+class Closed(DeskError):
+    """No pushes are taken now: the daemon shuts down, or its disk fails or is full. Push to another daemon, or later.
+
+    `full`: it is the disk that is full.
+    """
+
+    def __init__(self, message: str, *, full: bool) -> None:
+        super().__init__(message)
+        self.full = full
+
+
+class Interrupted(DeskError):
+    """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed. Ask for it again."""
+
+    def __init__(self, changed: int, cause: JqdError) -> None:
+        super().__init__(f"{changed} jobs were changed before this: {cause}")
+        self.changed = changed
+        self.cause = cause

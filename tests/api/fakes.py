@@ -14,6 +14,7 @@ import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
+from jqd.desk import Desk
 from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
 from jqd.runner import DoneAnswer, Report, Running, Workers
@@ -317,7 +318,8 @@ class Edge:
         self.workers = Workers(None, clock=self.clock)
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        self.api = Api(Parts(self.config, journal, store, runner, self.workers, control, self.clock))
+        desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock)
+        self.api = Api(Parts(self.config, desk))
 
     def add(self, state: State, **fields: Any) -> str:
         """A job the store knows, in `state`; returns its id."""

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.api.nesting import NESTING_MAX
+from jqd.desk.nesting import NESTING_MAX
 from jqd.store import JobView
 from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from jqd.api import bulk
+from jqd.desk import bulk
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK

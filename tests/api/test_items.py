@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.api import items
-from jqd.api.items import has_values, json_items, json_lines, msgpack_items
+from jqd.api.items import has_values, json_items, json_lines
+from jqd.desk.batch import msgpack_items
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 values = st.recursive(

@@ -5,8 +5,8 @@ from urllib.parse import quote
 import msgspec
 import pytest
 
-from jqd.api.listing import LIST_JOBS, LIST_JOBS_MAX
-from jqd.api.show import BRIEF_MESSAGE_LENGTH_MAX
+from jqd.api.native.listing import LIST_JOBS, LIST_JOBS_MAX
+from jqd.api.native.show import BRIEF_MESSAGE_LENGTH_MAX
 from jqd.loops.renew import Peer
 from jqd.store import TypeView
 from jqd.words.job import State

@@ -341,7 +341,7 @@ async def test_all_of_an_array_or_nothing(edge):
 
 
 async def test_names_go_to_the_store_in_calls_it_takes(edge, monkeypatch):
-    monkeypatch.setattr("jqd.api.names.NAMES_PER_CALL", 3)
+    monkeypatch.setattr("jqd.desk.names.NAMES_PER_CALL", 3)
     status, body = await push(edge, [{**JOB, "job_id": str(n)} for n in range(10)])
     assert (status, body["job_ids"]) == (201, [str(n) for n in range(10)])
     assert len(await edge.claim()) == 10

@@ -23,7 +23,9 @@ class Parted(Edge):
         for number, store in enumerate(self.stores):
             store.changes = 1_000 * number
         several: list[Any] = list(self.stores)
-        self.api._parts = replace(self.api._parts, store=Spread(several, servers=PARTS), partitions=PARTS)
+        parts = self.api._parts
+        desk = replace(parts.desk, store=Spread(several, servers=PARTS), partitions=PARTS)
+        self.api._parts = replace(parts, desk=desk)
 
     async def push(self, *jobtypes: str) -> list[str]:
         """Their ids: in the journal, and not in the store yet."""

@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.api.nesting import NESTING_MAX
+from jqd.desk.nesting import NESTING_MAX
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode

@@ -27,7 +27,8 @@ class Whole(Edge):
         self.whole = FakeStore(self.clock)
         store: Any = self.whole
         self.store = store
-        self.api._parts = replace(self.api._parts, store=store)
+        parts = self.api._parts
+        self.api._parts = replace(parts, desk=replace(parts.desk, store=store))
         self.owner: Owner | None = None
         self._positions = dict.fromkeys(Lane, 0)
         self._taken = 0

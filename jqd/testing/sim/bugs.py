@@ -13,7 +13,7 @@ from typing import Any
 
 import trio
 
-from jqd.api import jobs as jobs_api
+from jqd.api.native import jobs as jobs_api
 from jqd.loops import barrier as barrier_module
 from jqd.loops import dispatch as dispatch_module
 from jqd.loops.barrier import Barrier
@@ -97,8 +97,8 @@ def _judge_by_wall_clock(real: Real) -> Real:
 
 
 def _promise_at_once(real: Real) -> Real:
-    async def cancel(parts: Any, job_id: str, **named: Any) -> State:
-        await parts.journal.wsync(parts.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
+    async def cancel(desk: Any, job_id: str) -> State:
+        await desk.journal.wsync(desk.journal.write(Lane.CANCELS, 1, encode_cancels([job_id])))
         return State.CANCELLED
 
     return cancel

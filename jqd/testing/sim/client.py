@@ -6,11 +6,11 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.api.acts import edit, retry
-from jqd.api.jobs import delete_job, get_job
 from jqd.api.message import Request
+from jqd.api.native.acts import edit, retry
+from jqd.api.native.jobs import delete_job, get_job
+from jqd.api.native.push import push
 from jqd.api.problems import as_problem
-from jqd.api.push import push
 from jqd.testing.sim.check import History
 from jqd.testing.sim.loop import start_in
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, OTHER, PUSH, REPLACE, RETRY, Matter, Order

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jqd.api import jobs as jobs_api
-from jqd.api import push as push_api
+from jqd.desk import cancel as cancel_module
+from jqd.desk import take as take_module
 from jqd.loops import barrier as barrier_module
 from jqd.store import JobView
 from jqd.testing.changes import FakeChanges
@@ -23,9 +23,9 @@ def _was_never_here(real: Real) -> Real:
 
 
 def _confirm_all(real: Real) -> Real:
-    async def confirm(parts: Any, agreed: Any) -> set[int]:
+    async def confirm(desk: Any, agreed: Any) -> set[int]:
         wanted = dict(agreed.refused)
-        lapsed: set[int] = await real(parts, agreed)
+        lapsed: set[int] = await real(desk, agreed)
         if lapsed:
             agreed.refused.clear()
             agreed.refused.update(wanted)
@@ -35,8 +35,8 @@ def _confirm_all(real: Real) -> Real:
 
 
 def _cancel_what_is_shown(real: Real) -> Real:
-    async def up_to(parts: Any, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
-        views = {job_id: await parts.store.get_job(job_id) for job_id in job_ids}
+    async def up_to(desk: Any, job_ids: Sequence[str]) -> tuple[dict[str, int], bool]:
+        views = {job_id: await desk.store.get_job(job_id) for job_id in job_ids}
         return {i: view.generation if isinstance(view, JobView) else 0 for i, view in views.items()}, True
 
     return up_to
@@ -82,7 +82,7 @@ UNKEPT: dict[str, Mistake] = {
         376,
         "conflict",
         "a content is acknowledged though its name was given to another while its disk was slow",
-        (push_api, "confirm", _confirm_all),
+        (take_module, "confirm", _confirm_all),
         changes=True,
     ),
     "cancel-the-shown": mistake(
@@ -90,7 +90,7 @@ UNKEPT: dict[str, Mistake] = {
         29,
         "cancel",
         "a cancel is meant for the content that the store shows, whatever was acknowledged after that",
-        (jobs_api, "_up_to_now", _cancel_what_is_shown),
+        (cancel_module, "_up_to_now", _cancel_what_is_shown),
         changes=True,
     ),
     "ended-by-fence": mistake(

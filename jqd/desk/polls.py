@@ -10,9 +10,8 @@ from contextlib import contextmanager
 
 import trio
 
-from jqd.api.find import find
-from jqd.api.parts import Parts
-from jqd.api.show import Coming
+from jqd.desk.desk import Desk
+from jqd.desk.find import Coming, find, resolve
 from jqd.store import JobView
 from jqd.words.errors import StoreAway, StoreRefused
 from jqd.words.record import Lane
@@ -20,7 +19,25 @@ from jqd.words.record import Lane
 JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
 
 
-async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
+async def look(desk: Desk, given: str, wait_s: float) -> JobView | Coming:
+    """As `wait_final`, of a job by the daemon's or its pusher's id."""
+    job_id = await resolve(desk, given)
+    return await wait_final(desk, job_id, wait_s, named=job_id != given)
+
+
+async def take_result(desk: Desk, given: str, wait_s: float, *, consume: bool) -> bytes | None:
+    """What a job's worker answered, once it has ended; None when there is none, not yet or not any more.
+
+    `consume`: it is dropped then. Raises as `look`.
+    """
+    view = await look(desk, given, wait_s)
+    result = view.result if isinstance(view, JobView) else None
+    if result is not None and consume:
+        await desk.store.drop_result(view.id)
+    return result
+
+
+async def wait_final(desk: Desk, job_id: str, wait_s: float, *, named: bool = False) -> JobView | Coming:
     """Look until the job has ended or `wait_s` is over; the last look counts. Meanwhile the store may be away.
 
     `watch` must be running for the partition of the job.
@@ -28,10 +45,10 @@ async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = 
     deadline_s = trio.current_time() + wait_s
     while True:
         # Listen first, look then: an ending between the two rings.
-        with _waiting(parts, job_id) as bell:
+        with _waiting(desk, job_id) as bell:
             left_s = deadline_s - trio.current_time()
             try:
-                view = await find(parts, job_id, named=named)
+                view = await find(desk, job_id, named=named)
             except StoreAway:
                 if left_s <= 0:
                     raise
@@ -42,22 +59,22 @@ async def wait_final(parts: Parts, job_id: str, wait_s: float, *, named: bool = 
                 await bell.wait()
 
 
-async def watch(parts: Parts, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+async def watch(desk: Desk, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
     """Look for all that wait for jobs of one partition, `poll_s` after they began to and again."""
     task_status.started()
     while True:
-        await trio.sleep(parts.config.poll_s)
+        await trio.sleep(desk.config.poll_s)
         # What is in our journal and not applied cannot have ended: under a backlog that is most of them.
-        read_point = parts.journal.read_point(Lane.JOBS, partition)
+        read_point = desk.journal.read_point(Lane.JOBS, partition)
         asked: dict[str, list[trio.Event]] = {}
-        for bell, job_id in parts.polls.get(partition, {}).items():
-            if not parts.taken.awaits(job_id, read_point):
+        for bell, job_id in desk.polls.get(partition, {}).items():
+            if not desk.taken.awaits(job_id, read_point):
                 asked.setdefault(job_id, []).append(bell)
         job_ids = list(asked)
         for at in range(0, len(job_ids), JOBS_PER_CALL):
             piece = job_ids[at : at + JOBS_PER_CALL]
             try:
-                going_on = frozenset(await parts.store.unfinished(piece))
+                going_on = frozenset(await desk.store.unfinished(piece))
             except StoreAway:
                 break  # asked again after a pause; who waits no longer looks himself, and says that it is away
             except StoreRefused:
@@ -69,11 +86,11 @@ async def watch(parts: Parts, partition: int, *, task_status: trio.TaskStatus[No
 
 
 @contextmanager
-def _waiting(parts: Parts, job_id: str) -> Iterator[trio.Event]:
+def _waiting(desk: Desk, job_id: str) -> Iterator[trio.Event]:
     """An event that is set when the job may have ended."""
-    (partition,) = parts.where(job_id)
-    with parts.control.ended(job_id) as bell:
-        bells = parts.polls.setdefault(partition, {})
+    (partition,) = desk.where(job_id)
+    with desk.control.ended(job_id) as bell:
+        bells = desk.polls.setdefault(partition, {})
         bells[bell] = job_id
         try:
             yield bell

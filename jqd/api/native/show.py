@@ -1,11 +1,10 @@
 """How jobs are told: one in full, many in brief. Pure."""
 
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec import Raw
 
-from jqd.api.parts import Parts
+from jqd.desk import Coming, Desk
 from jqd.store import JobView
 from jqd.words import dates
 from jqd.words.job import NIL, Outcome, State
@@ -13,20 +12,7 @@ from jqd.words.job import NIL, Outcome, State
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 
 
-@dataclass(frozen=True, slots=True)
-class Coming:
-    """A job that was taken but is not in the store yet."""
-
-    id: str
-    created_at_ms: int
-
-    @property
-    def state(self) -> State:
-        """It waits to be ingested."""
-        return State.WAITING
-
-
-def job_body(parts: Parts, view: JobView | Coming, named: str = "") -> dict[str, Any]:
+def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> dict[str, Any]:
     """The members of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
@@ -39,7 +25,7 @@ def job_body(parts: Parts, view: JobView | Coming, named: str = "") -> dict[str,
             **dict.fromkeys(("eligible_at", "started_at", "finished_at", "worker", "daemon", "error", "message")),
             "history": [],
         }
-    body = _common(parts, view)
+    body = _common(desk, view)
     last = view.outcome
     body["error"] = Raw(last.error) if last else None
     body["message"] = (last.message if last else "") or None
@@ -49,12 +35,12 @@ def job_body(parts: Parts, view: JobView | Coming, named: str = "") -> dict[str,
     return body
 
 
-def job_brief(parts: Parts, view: JobView) -> dict[str, Any]:
+def job_brief(desk: Desk, view: JobView) -> dict[str, Any]:
     """One job of a list: as `job_body`, without what may be large."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
-    return {**_common(parts, view), "message": message or None}
+    return {**_common(desk, view), "message": message or None}
 
 
 def iso(at_ms: int) -> str | None:
@@ -63,8 +49,8 @@ def iso(at_ms: int) -> str | None:
     return dates.iso(at_ms) if at_ms else None
 
 
-def _common(parts: Parts, view: JobView) -> dict[str, Any]:
-    running = parts.runner.running(view.id) if view.state is State.RUNNING else None
+def _common(desk: Desk, view: JobView) -> dict[str, Any]:
+    running = desk.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
     worker = running.worker if running else (last.worker if last else "")
     body: dict[str, Any] = {"job_id": view.name or view.id}

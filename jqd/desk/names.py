@@ -8,12 +8,11 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from jqd.api.batch import Batch, Refusal
-from jqd.api.find import once_noted
-from jqd.api.parts import Parts
-from jqd.api.problems import RETRY_AFTER_S, Problem
+from jqd.desk.batch import Batch, in_order
+from jqd.desk.desk import Desk
+from jqd.desk.find import once_noted
 from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
-from jqd.words.errors import StoreError
+from jqd.words.errors import Fault, NotYet, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
@@ -47,9 +46,9 @@ def has_names(jobs: Sequence[PushedJob]) -> bool:
     return any(job.job_id is not None for job in jobs)
 
 
-async def agree(parts: Parts, batch: Batch) -> Agreed:
+async def agree(desk: Desk, batch: Batch) -> Agreed:
     """Ask the store for the names in a batch. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
-    verdicts = await _ask(parts, batch.jobs)
+    verdicts = await _ask(desk, batch.jobs)
     agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     items = _items_decoder.decode(batch.array)
     kept: list[Raw] = []
@@ -74,14 +73,14 @@ async def agree(parts: Parts, batch: Batch) -> Agreed:
     return agreed._replace(array=_encoder.encode(kept))
 
 
-async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
+async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     """The jobs are in our journal: tell the store, so that whoever asks it knows of them from their ack on.
 
     Returns the places in `agreed.jobs` of those that must not be acknowledged: while our disk was slow their
     reservations ran out, and another content got the name. They are refused in `agreed`, and cancelled in our journal
     before this returns.
 
-    Raises Problem 503 when the store is not there to agree, or what was to be replaced was edited in that time: the
+    Raises NotYet when the store is not there to agree, or what was to be replaced was edited in that time: the
     edit, made of the older content, came later and stays. JournalRefused.
     """
     rows = {
@@ -92,13 +91,11 @@ async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
     places, stands = list(rows), list[Standing]()
     try:
         for at in range(0, len(places), NAMES_PER_CALL):
-            stands += await parts.store.confirm_names([rows[place] for place in places[at : at + NAMES_PER_CALL]])
+            stands += await desk.store.confirm_names([rows[place] for place in places[at : at + NAMES_PER_CALL]])
     except StoreError as error:
-        raise Problem(
-            503,
+        raise NotYet(
             f"the jobs with a job_id are in the journal, but the store could not confirm their ids ({error}): "
-            "push them again, the same push counts once",
-            retry_after_s=RETRY_AFTER_S,
+            "push them again, the same push counts once"
         ) from error
     lost = {place for place, stays in zip(places, stands, strict=True) if stays is Standing.LOST}
     if lost:
@@ -110,23 +107,24 @@ async def confirm(parts: Parts, agreed: Agreed) -> set[int]:
                 f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken. replace=true takes its place"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
-        position = parts.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
+        position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
         with trio.CancelScope(shield=True):
-            await parts.journal.wsync(position)
+            await desk.journal.wsync(position)
     if Standing.OVERTAKEN in stands:
-        detail = "a job that was to be replaced was changed while its replacement was written to disk: push it again"
-        raise Problem(503, detail, retry_after_s=RETRY_AFTER_S)
+        raise NotYet(
+            "a job that was to be replaced was changed while its replacement was written to disk: push it again"
+        )
     return lost
 
 
-async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
+async def _ask(desk: Desk, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
             places.setdefault(job.job_id, place)
     # A pusher's own id may come with any jobtype, so it has a home of its own.
-    ids = parts.journal.ids.take(len(places), homes_of(list(places))).ids()
+    ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
         NameWanted(name, job_id, content_digest(jobs[place]), jobs[place].replace)
         for (name, place), job_id in zip(places.items(), ids, strict=True)
@@ -134,14 +132,14 @@ async def _ask(parts: Parts, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
     given: list[NameGiven] = []
     for at in range(0, len(wanted), NAMES_PER_CALL):
         some = wanted[at : at + NAMES_PER_CALL]
-        where = {partition_of_name(one.name, parts.partitions) for one in some}
-        given += await once_noted(parts, where, partial(parts.store.reserve_names, some))
+        where = {partition_of_name(one.name, desk.partitions) for one in some}
+        given += await once_noted(desk, where, partial(desk.store.reserve_names, some))
     return dict(zip(places.values(), given, strict=True))
 
 
-def refusals(batch: Batch, agreed: Agreed) -> list[Refusal]:
+def refusals(batch: Batch, agreed: Agreed) -> list[Fault]:
     """Those of the batch and those of the names, by their place in the request."""
-    bad = {refusal.index for refusal in batch.refused}
+    bad = {fault.place for fault in batch.refused}
     places = [index for index in range(batch.size) if index not in bad]
-    named = [Refusal(places[place], "/job_id", why) for place, why in agreed.refused.items()]
-    return sorted([*batch.refused, *named], key=lambda refusal: refusal.index)
+    named = [Fault("/job_id", why, places[place]) for place, why in agreed.refused.items()]
+    return in_order([*batch.refused, *named])

@@ -1,4 +1,4 @@
-from jqd.api.taken import BATCHES_MAX, Taken
+from jqd.desk.taken import BATCHES_MAX, Taken
 
 
 def test_it_knows_what_was_not_applied_yet():

@@ -6,6 +6,7 @@ from functools import partial
 from itertools import islice
 
 from jqd.words.dates import instant_ms
+from jqd.words.errors import Fault
 from jqd.words.job import (
     MAX_RETRY_MAX,
     NAME_LENGTH_MAX,
@@ -38,9 +39,6 @@ WORDS = {
     "None": "null",
 }
 SECONDS = ("/delay", "/timeout", "/ttl")
-
-Fault = tuple[str, str]
-"""JSON pointer into the job, and what is wrong there."""
 
 _UNKNOWN = re.compile(r"unknown field `(.*)`", re.DOTALL)
 _MISSING = re.compile(r"missing required field `(.*?)`")
@@ -84,12 +82,13 @@ def explain(error: str, fields: Sequence[str]) -> Fault:
     """What a decoder said of a map that should have had `fields`."""
     if unknown := _UNKNOWN.search(error):
         name = unknown.group(1)[:QUOTE_LENGTH_MAX]
-        return _pointer(name), NOT_YET.get(name) or f"there is no field {name!r}{suggestion(name, fields)}"
+        return Fault(_pointer(name), NOT_YET.get(name) or f"there is no field {name!r}{suggestion(name, fields)}")
     if missing := _MISSING.search(error):
-        return f"/{missing.group(1)}", f"{missing.group(1)} is required"
+        return Fault(f"/{missing.group(1)}", f"{missing.group(1)} is required")
     where = _WHERE.search(error)
     pointer = where.group(1).replace(".", "/").replace("[", "/").replace("]", "") if where else ""
-    return pointer[:QUOTE_LENGTH_MAX], _TYPES.sub(partial(_typed, pointer), _WHERE.sub("", error))[:DETAIL_LENGTH_MAX]
+    detail = _TYPES.sub(partial(_typed, pointer), _WHERE.sub("", error))
+    return Fault(pointer[:QUOTE_LENGTH_MAX], detail[:DETAIL_LENGTH_MAX])
 
 
 def _typed(pointer: str, types: re.Match[str]) -> str:
@@ -109,33 +108,35 @@ def eligible_at_ms(job: PushedJob, now_ms: int) -> int:
 
 def _faults(job: PushedJob, bytes_max: int) -> Iterator[Fault]:
     if job.job_id is not None and (fault := _id_fault(job.job_id)):
-        yield "/job_id", fault
+        yield Fault("/job_id", fault)
     if job.replace and job.job_id is None:
-        yield "/replace", "replace is about a job_id; give the one whose job is to be replaced"
+        yield Fault("/replace", "replace is about a job_id; give the one whose job is to be replaced")
     if not 0 < len(job.name) <= NAME_LENGTH_MAX:
-        yield "/name", f"a name has 1 to {NAME_LENGTH_MAX} characters, this one {len(job.name)}"
+        yield Fault("/name", f"a name has 1 to {NAME_LENGTH_MAX} characters, this one {len(job.name)}")
     elif not job.name.isprintable():
-        yield "/name", f"a name has printable characters only, this one is {job.name!r}"
+        yield Fault("/name", f"a name has printable characters only, this one is {job.name!r}")
     if not PRIORITY_MIN <= job.priority <= PRIORITY_MAX:
-        yield "/priority", f"a priority is a 32-bit integer, {PRIORITY_MIN} to {PRIORITY_MAX}; this is {job.priority}"
+        yield Fault(
+            "/priority", f"a priority is a 32-bit integer, {PRIORITY_MIN} to {PRIORITY_MAX}; this is {job.priority}"
+        )
     if not 0 <= job.max_retry <= MAX_RETRY_MAX:
-        yield "/max_retry", f"max_retry is 0 to {MAX_RETRY_MAX}, not {job.max_retry}"
+        yield Fault("/max_retry", f"max_retry is 0 to {MAX_RETRY_MAX}, not {job.max_retry}")
     if not 0 < job.timeout <= TIMEOUT_S_MAX:
-        yield "/timeout", f"a timeout is above 0 and at most {TIMEOUT_S_MAX:.0f} seconds, not {job.timeout}"
+        yield Fault("/timeout", f"a timeout is above 0 and at most {TIMEOUT_S_MAX:.0f} seconds, not {job.timeout}")
     if job.run_at is not None and job.delay is not None:
-        yield "/delay", "run_at and delay exclude each other; give one of them"
+        yield Fault("/delay", "run_at and delay exclude each other; give one of them")
     if job.delay is not None and not 0 <= job.delay <= DELAY_S_MAX:
-        yield "/delay", f"a delay is 0 to {DELAY_S_MAX:.0f} seconds, not {job.delay}"
+        yield Fault("/delay", f"a delay is 0 to {DELAY_S_MAX:.0f} seconds, not {job.delay}")
     if job.run_at is not None and (fault := _date_fault(job.run_at)):
-        yield "/run_at", fault
+        yield Fault("/run_at", fault)
     if len(job.argument) > bytes_max:
-        yield "/argument", f"an argument has at most {bytes_max} bytes, this one {len(job.argument)}"
+        yield Fault("/argument", f"an argument has at most {bytes_max} bytes, this one {len(job.argument)}")
     if len(job.tags) > TAGS_MAX:
-        yield "/tags", f"a job has at most {TAGS_MAX} tags, this one {len(job.tags)}"
+        yield Fault("/tags", f"a job has at most {TAGS_MAX} tags, this one {len(job.tags)}")
         return
     for index, tag in enumerate(job.tags):
         if not is_name(tag):
-            yield f"/tags/{index}", f"a tag has 1 to {NAME_LENGTH_MAX} printable characters"
+            yield Fault(f"/tags/{index}", f"a tag has 1 to {NAME_LENGTH_MAX} printable characters")
 
 
 def _id_fault(job_id: str) -> str | None:

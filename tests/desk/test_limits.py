@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from jqd.api.schema import (
+from jqd.desk.limits import (
     DELAY_S_MAX,
     FAULTS_MAX,
     FIELDS,
@@ -98,8 +98,8 @@ def test_good_jobs_pass(fields):
 @pytest.mark.parametrize(("fields", "pointer"), BAD)
 def test_bad_fields_are_named(fields, pointer):
     found = faults(job(**fields), MIB)
-    assert [where for where, _ in found] == [pointer]
-    assert found[0][1]
+    assert [fault.pointer for fault in found] == [pointer]
+    assert found[0].detail
     assert longest_if_good([job(), job(**fields), job()], MIB) is None
 
 
@@ -130,7 +130,7 @@ def test_dates_are_resolved_once(fields, at_ms):
 
 def test_milliseconds_are_told_from_seconds():
     (found,) = faults(job(run_at=1_900_000_000_000), MIB)
-    assert found[1].endswith("Unix seconds are meant, not milliseconds")
+    assert found.detail.endswith("Unix seconds are meant, not milliseconds")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_milliseconds_are_told_from_seconds():
 def test_a_decoder_is_put_into_words(told, pointer, part):
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.msgpack.decode(msgspec.msgpack.encode(told), type=PushedJob)
-    where, detail = explain(str(caught.value), FIELDS)
+    where, detail, _ = explain(str(caught.value), FIELDS)
     assert where == pointer
     assert part in detail
     assert len(detail) < 400

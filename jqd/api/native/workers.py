@@ -3,10 +3,11 @@
 from typing import Any
 
 from jqd.api.message import Request, Response, answer, read_value
+from jqd.api.native.show import iso
 from jqd.api.parts import Parts
-from jqd.api.problems import Problem, field_problem
-from jqd.api.show import iso
+from jqd.desk import workers
 from jqd.runner import Card, Worker, read_card
+from jqd.words.errors import Fault, Invalid
 
 ANY = "*"  # for `jobs`: every jobtype there is and will be
 
@@ -14,37 +15,33 @@ ANY = "*"  # for `jobs`: every jobtype there is and will be
 async def register(parts: Parts, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
     card = _card(read_value(request))
-    await parts.workers.judge(card.url, request.peer)
-    worker = parts.workers.register(card, peer=request.peer)
-    await parts.workers.wait_saved()
+    worker = await workers.register(parts.desk, card, peer=request.peer)
     return answer(201, {"worker_id": worker.id}, request.answer_language())
 
 
 async def list_workers(parts: Parts, request: Request) -> Response:
     """All workers registered at this daemon."""
-    rows = [_row(worker) for worker in parts.workers.list()]
+    rows = [_row(worker) for worker in parts.desk.workers.list()]
     return answer(200, {"workers": rows}, request.answer_language())
 
 
 async def unregister(parts: Parts, request: Request, worker_id: str) -> Response:
     """204; what the worker has in hand is still waited for."""
-    if not parts.workers.unregister(worker_id):
-        raise Problem(404, f"there is no worker {worker_id[:64]!r}")
-    await parts.workers.wait_saved()
+    await workers.unregister(parts.desk, worker_id)
     return Response(204)
 
 
 def _card(value: Any) -> Card:
-    """The body of a registration. Raises Problem 422, or WorkerRefused."""
+    """The body of a registration. Raises Invalid, WorkerRefused."""
     if not isinstance(value, dict):
-        raise Problem(422, "a registration is a map")
+        raise Invalid("a registration is a map")
     jobs = value.get("jobs")
     said = None if isinstance(jobs, str) else jobs
     card = read_card({**value, "jobs": said})
     if said is None and jobs != ANY:
         what = "jobs is required" if jobs is None else f"jobs is a list, not {jobs[:64]!r}"
         detail = f'{what}: name the jobtypes that this worker can run, like ["mail"], or say "{ANY}" for every one'
-        raise field_problem("/jobs", detail)
+        raise Invalid(detail, [Fault("/jobs", detail)])
     return card
 
 

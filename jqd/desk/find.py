@@ -1,17 +1,16 @@
 """Finding a job by its id, the daemon's or its pusher's own, wherever it is on its way."""
 
 from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
 import trio
 
-from jqd.api.parts import Parts
-from jqd.api.problems import Problem
-from jqd.api.show import Coming
+from jqd.desk.desk import Desk
 from jqd.store import JobView, OnItsWay
-from jqd.words.errors import StoreAway, StoreUnsettled
-from jqd.words.job import is_name
+from jqd.words.errors import NotFound, StoreAway, StoreUnsettled
+from jqd.words.job import State, is_name
 from jqd.words.jobid import IdParts, parse_id, partition_of_name
 from jqd.words.record import Lane
 
@@ -19,27 +18,39 @@ NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this dae
 NOTED_POLL_S = 0.02
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
 
-
 T = TypeVar("T")
 
 
-async def resolve(parts: Parts, given: str) -> str:
+@dataclass(frozen=True, slots=True)
+class Coming:
+    """A job that was taken but is not in the store yet."""
+
+    id: str
+    created_at_ms: int
+
+    @property
+    def state(self) -> State:
+        """It waits to be ingested."""
+        return State.WAITING
+
+
+async def resolve(desk: Desk, given: str) -> str:
     """The daemon's id of a job. Only the store knows whose a pusher's own id is.
 
-    Raises Problem 404; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
+    Raises NotFound; StoreUnsettled while the store is being told what it forgot; StoreAway, StoreRefused.
     """
     if parse_id(given) is not None:
         return given
     if not is_name(given):
         raise not_found(given)
-    where = {partition_of_name(given, parts.partitions)}
-    job_id = await once_noted(parts, where, partial(parts.store.resolve, given))
+    where = {partition_of_name(given, desk.partitions)}
+    job_id = await once_noted(desk, where, partial(desk.store.resolve, given))
     if job_id is None:
         raise not_found(given)
     return job_id
 
 
-async def once_noted(parts: Parts, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
+async def once_noted(desk: Desk, where: Collection[int], ask: Callable[[], Awaitable[T]]) -> T:
     """What the store answers, which it does not while it is told what it forgot.
 
     It goes by its own note that this is over, so that no daemon's opinion is late; that note comes a moment after the
@@ -50,13 +61,13 @@ async def once_noted(parts: Parts, where: Collection[int], ask: Callable[[], Awa
         try:
             return await ask()
         except StoreUnsettled:
-            if not parts.control.settled(where) or trio.current_time() >= deadline_s:
+            if not desk.control.settled(where) or trio.current_time() >= deadline_s:
                 raise
         await trio.sleep(NOTED_POLL_S)
 
 
-async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | Coming:
-    """The job of a daemon's id, or that it is on its way to the store. Raises Problem 404, StoreAway, StoreRefused.
+async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Coming:
+    """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
 
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
     asked for the name: jobs with later ids may have come before it.
@@ -65,10 +76,10 @@ async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | C
     if ids is None:
         raise not_found(job_id)
     # Of what this daemon journaled and has not applied yet it knows more than the store, and without it.
-    where = parts.where(job_id)
-    awaited = parts.taken.awaits(job_id, min(parts.journal.read_point(Lane.JOBS, partition) for partition in where))
+    where = desk.where(job_id)
+    awaited = desk.taken.awaits(job_id, min(desk.journal.read_point(Lane.JOBS, partition) for partition in where))
     try:
-        view = await parts.store.get_job(job_id)
+        view = await desk.store.get_job(job_id)
     except StoreAway:
         if awaited:
             return Coming(job_id, ids.at_ms)
@@ -76,20 +87,20 @@ async def find(parts: Parts, job_id: str, *, named: bool = False) -> JobView | C
     if isinstance(view, JobView):
         return view
     # While daemons still tell the store what it forgot, it cannot say of any job that it never was.
-    unknown = isinstance(view, OnItsWay) or not parts.control.settled(where)
-    if awaited or named or (unknown and not never_given(parts, ids, job_id)):
+    unknown = isinstance(view, OnItsWay) or not desk.control.settled(where)
+    if awaited or named or (unknown and not never_given(desk, ids, job_id)):
         return Coming(job_id, ids.at_ms)
     raise not_found(job_id)
 
 
-def not_found(job_id: str) -> Problem:
-    """404."""
-    return Problem(404, f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")
+def not_found(job_id: str) -> NotFound:
+    """For whoever asked for a job that is none."""
+    return NotFound(f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")
 
 
-def never_given(parts: Parts, ids: IdParts, job_id: str) -> bool:
+def never_given(desk: Desk, ids: IdParts, job_id: str) -> bool:
     """Whether no journal can have given this id yet: ours knows its last one, others' clocks are about ours."""
-    source = parts.journal.ids
+    source = desk.journal.ids
     if ids.journal != source.journal:
-        return ids.at_ms > parts.clock.wall_ms() + CLOCK_AHEAD_MS
+        return ids.at_ms > desk.clock.wall_ms() + CLOCK_AHEAD_MS
     return job_id > source.last_id if source.last_id else ids.at_ms > source.last_ms

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from jqd.api.nesting import NESTING_MAX, nests_deeper
+from jqd.desk.nesting import NESTING_MAX, nests_deeper
 
 
 def nested(levels: int) -> bytes:

@@ -2,25 +2,20 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import msgspec
 import trio
 
-from jqd.api.change import Kind, change
-from jqd.api.find import find, resolve
-from jqd.api.jobs import record_cancels
-from jqd.api.listing import bad_cursor, state_named
-from jqd.api.message import DECODE_ERRORS, Request, Response, answer, read_value
-from jqd.api.parts import Parts
-from jqd.api.problems import Problem, as_problem, field_problem
-from jqd.api.schema import eligible_at_ms, explain, faults
-from jqd.api.show import Coming
+from jqd.desk.cancel import record_cancels
+from jqd.desk.change import Kind, change
+from jqd.desk.desk import Desk
+from jqd.desk.find import Coming, find, resolve
+from jqd.desk.listing import bad_cursor, state_named
 from jqd.store import JobView
-from jqd.words.errors import JqdError
+from jqd.words.dates import instant_ms
+from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
 from jqd.words.job import Fate, State
-from jqd.words.record import PushedJob
 
 STEP_JOBS = 500  # looked at in one step: a script of the store stays below some milliseconds
 STEPS_MAX = 20  # in one request
@@ -35,7 +30,7 @@ Act = Callable[[Sequence[Found]], Awaitable[None]]
 
 
 class Filter(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/jobs/cancel` and `/retry`: all that is given must be so of a job."""
+    """Which jobs are meant: all that is given must be so of one."""
 
     state: str | None = None
     name: str | None = None
@@ -46,7 +41,7 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Clean(msgspec.Struct, forbid_unknown_fields=True):
-    """The body of `POST /v1/jobs/clean`."""
+    """What is to be deleted: what ended before a date, as clients write it."""
 
     before: str | float
     dry_run: bool = False
@@ -63,53 +58,53 @@ class Tally:
     """Where the next request goes on; empty when that was all."""
 
 
-async def cancel_many(parts: Parts, request: Request) -> Response:
-    """`POST /v1/jobs/cancel`: jobs that have not ended → 200 {matched, changed, cursor}. Changed: recorded."""
-    wanted, tally = _filter(request), Tally()
+async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
+    """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted)
 
     async def act(found: Sequence[Found]) -> None:
-        await record_cancels(parts, found)
+        await record_cancels(desk, found)
         tally.changed += len(found)
 
-    await _each_piece(parts, wanted, tally, lambda view: not view.state.is_final, act)
-    return answer(200, asdict(tally), request.answer_language())
+    await _each_piece(desk, wanted, tally, lambda view: not view.state.is_final, act)
+    return tally
 
 
-async def retry_many(parts: Parts, request: Request) -> Response:
-    """`POST /v1/jobs/retry`: jobs that failed, and cancelled ones if asked for → 200 {matched, changed, cursor}."""
-    wanted, tally = _filter(request), Tally()
+async def retry_many(desk: Desk, wanted: Filter) -> Tally:
+    """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED.value
 
     async def act(found: Sequence[Found]) -> None:
-        await _retry_each(parts, found, tally)
+        await _retry_each(desk, found, tally)
 
-    await _each_piece(parts, wanted, tally, lambda view: view.state in (State.FAILED, State.CANCELLED), act)
-    return answer(200, asdict(tally), request.answer_language())
+    await _each_piece(desk, wanted, tally, lambda view: view.state in (State.FAILED, State.CANCELLED), act)
+    return tally
 
 
-async def clean(parts: Parts, request: Request) -> Response:
-    """`POST /v1/jobs/clean`: deletes what ended before a date, never the dead → 200 {matched, changed, cursor}."""
-    wanted, tally = _read(request, Clean), Tally()
-    date = PushedJob(name="any", run_at=wanted.before)
-    for _, detail in faults(date, parts.config.job_bytes_max):
-        raise field_problem("/before", detail)
-    before_ms = eligible_at_ms(date, 0)
+async def clean(desk: Desk, wanted: Clean) -> Tally:
+    """Delete what ended before a date, never the dead. Raises Invalid, Interrupted."""
+    tally = Tally()
+    try:
+        before_ms = instant_ms(wanted.before)
+    except ValueError as error:
+        raise Invalid(str(error), [Fault("/before", str(error))]) from error
     if wanted.dry_run:
         everything = Filter(cursor=wanted.cursor)
-        await _each_piece(parts, everything, tally, lambda view: _ended_before(view, before_ms))
-        return answer(200, asdict(tally), request.answer_language())
+        await _each_piece(desk, everything, tally, lambda view: _ended_before(view, before_ms))
+        return tally
     tally.cursor, until_s = MORE, trio.current_time() + WITHIN_S
     with _telling(tally):
         for _ in range(STEPS_MAX):
-            gone = await parts.store.clean_ended(before_ms, STEP_JOBS)
+            gone = await desk.store.clean_ended(before_ms, STEP_JOBS)
             tally.changed += gone
             if not gone:
                 tally.cursor = ""
             if not gone or trio.current_time() >= until_s:
                 break
     tally.matched = tally.changed
-    return answer(200, asdict(tally), request.answer_language())
+    return tally
 
 
 @contextmanager
@@ -120,45 +115,33 @@ def _telling(tally: Tally) -> Iterator[None]:
     except JqdError as error:
         if not tally.changed:
             raise
-        problem = as_problem(error)
-        detail = f"{tally.changed} jobs were changed before this: {problem.detail}"
-        raise Problem(problem.status, detail, errors=problem.errors, retry_after_s=problem.retry_after_s) from error
+        raise Interrupted(tally.changed, error) from error
 
 
-def _filter(request: Request) -> Filter:
-    """Raises Problem 400, 415, 422."""
-    wanted: Filter = _read(request, Filter)
+def _tally_for(wanted: Filter) -> Tally:
+    """An empty one. Raises Invalid for a filter that means nothing, or too much."""
     if wanted.state is None and wanted.name is None and wanted.tag is None and wanted.job_ids is None:
-        raise Problem(422, "a filter of nothing is every job there is; give state, name, tag or job_ids")
+        raise Invalid("a filter of nothing is every job there is; give state, name, tag or job_ids")
     if wanted.job_ids is not None and len(wanted.job_ids) > IDS_MAX:
-        raise field_problem("/job_ids", f"one request names at most {IDS_MAX} jobs, this one {len(wanted.job_ids)}")
+        detail = f"one request names at most {IDS_MAX} jobs, this one {len(wanted.job_ids)}"
+        raise Invalid(detail, [Fault("/job_ids", detail)])
     if wanted.state is not None:
         state_named(wanted.state)
-    return wanted
+    return Tally()
 
 
-def _read(request: Request, kind: Any) -> Any:
-    value = read_value(request)
-    if not isinstance(value, dict):
-        raise Problem(422, f"a map is needed, with some of {', '.join(kind.__struct_fields__)}")
-    try:
-        return msgspec.convert(value, kind)
-    except DECODE_ERRORS as error:
-        raise field_problem(*explain(str(error), kind.__struct_fields__)) from error
-
-
-async def _each_piece(parts: Parts, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
+async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
     with _telling(tally):
         if wanted.job_ids is not None:
-            await _act_on(await _named(parts, wanted), wanted, tally, may, act)
+            await _act_on(await _named(desk, wanted), wanted, tally, may, act)
             return
         state = None if wanted.state is None else State(wanted.state)
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
             try:
-                page = await parts.store.list_jobs(state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
+                page = await desk.store.list_jobs(state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
             except ValueError as error:
                 raise bad_cursor(wanted.cursor) from error
             tally.cursor = page.cursor
@@ -174,16 +157,14 @@ async def _act_on(found: Sequence[Found], wanted: Filter, tally: Tally, may: Tes
         await act(matched)
 
 
-async def _named(parts: Parts, wanted: Filter) -> list[Found]:
+async def _named(desk: Desk, wanted: Filter) -> list[Found]:
     """Those named that fit. Ids of no job match nothing."""
     found: list[Found] = []
     for given in dict.fromkeys(wanted.job_ids or ()):
         try:
-            job_id = await resolve(parts, given)
-            job = await find(parts, job_id, named=job_id != given)
-        except Problem as problem:
-            if problem.status != 404:
-                raise
+            job_id = await resolve(desk, given)
+            job = await find(desk, job_id, named=job_id != given)
+        except NotFound:
             continue
         if _fits(job, wanted):
             found.append(job)
@@ -200,7 +181,7 @@ def _fits(view: Found, wanted: Filter) -> bool:
     )
 
 
-async def _retry_each(parts: Parts, views: Sequence[Found], tally: Tally) -> None:
+async def _retry_each(desk: Desk, views: Sequence[Found], tally: Tally) -> None:
     """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended."""
     limiter = trio.CapacityLimiter(CHANGES_MAX)
     failed: list[JqdError] = []
@@ -211,13 +192,14 @@ async def _retry_each(parts: Parts, views: Sequence[Found], tally: Tally) -> Non
                 return
             try:
                 # A list tells no arguments, and the change is the whole job once more.
-                view = await parts.store.get_job(job_id)
+                view = await desk.store.get_job(job_id)
                 if not isinstance(view, JobView):
                     return
-                await change(parts, view, Kind.RETRY)
+                await change(desk, view, Kind.RETRY)
+            except Conflict:
+                return
             except JqdError as error:
-                if not (isinstance(error, Problem) and error.status == 409):
-                    failed.append(error)
+                failed.append(error)
             else:
                 tally.changed += 1
 

@@ -10,14 +10,14 @@ from jqd.words.errors import StoreAway, StoreRefused
 
 async def livez(parts: Parts, request: Request) -> Response:
     """The process turns its loop."""
-    live = parts.control.live()
+    live = parts.desk.control.live()
     return answer(200 if live else 503, {"live": live}, request.answer_language())
 
 
 async def readyz(parts: Parts, request: Request) -> Response:
     """200 while pushes are taken, for that is what a balancer asks; the body says which half is ready and why not."""
-    push, run = parts.control.push_ready(), parts.control.run_ready()
-    warnings = list(parts.control.warnings())
+    push, run = parts.desk.control.push_ready(), parts.desk.control.run_ready()
+    warnings = list(parts.desk.control.warnings())
     status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
     body = {"status": status, "push": _half(push), "run": _half(run), "warnings": warnings}
     return answer(200 if push is None else 503, body, request.answer_language())
@@ -25,21 +25,21 @@ async def readyz(parts: Parts, request: Request) -> Response:
 
 async def readyz_push(parts: Parts, request: Request) -> Response:
     """Whether pushes are taken."""
-    reason = parts.control.push_ready()
+    reason = parts.desk.control.push_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
 async def readyz_run(parts: Parts, request: Request) -> Response:
     """Whether jobs are being run."""
-    reason = parts.control.run_ready()
+    reason = parts.desk.control.run_ready()
     return answer(200 if reason is None else 503, _half(reason), request.answer_language())
 
 
 async def stats(parts: Parts, request: Request) -> Response:
     """Counters of this daemon, and of the store as far as it answers."""
-    body: dict[str, Any] = {name: _plain(value) for name, value in parts.control.stats().items()}
+    body: dict[str, Any] = {name: _plain(value) for name, value in parts.desk.control.stats().items()}
     try:
-        body["store"] = (await parts.store.stats())._asdict()
+        body["store"] = (await parts.desk.store.stats())._asdict()
     except (StoreAway, StoreRefused) as error:
         body["store"] = None
         body["store_error"] = str(error)

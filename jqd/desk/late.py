@@ -1,4 +1,4 @@
-"""Reports of jobs that are not in the hand of their worker any more: said again, late, or of something else.
+"""What workers report of jobs: in their hand; or not any more, said again, late, or of something else.
 
 the same verdict as the one that stands            taken: the answer to it was lost, perhaps
 a success, and the job has not ended               counts, as it does wherever it comes from: it did run
@@ -8,36 +8,42 @@ another verdict than the one that stands           refused: the first one wins
 
 import trio
 
-from jqd.api.find import find
-from jqd.api.parts import Parts
-from jqd.api.problems import Problem
-from jqd.runner import Report, says_again
+from jqd.desk.desk import Desk
+from jqd.desk.find import find
+from jqd.runner import DoneAnswer, Report, says_again
 from jqd.store import JobView
+from jqd.words.errors import NotFound, TooLarge
 from jqd.words.job import Exit, Outcome, State
 from jqd.words.record import Lane, encode_outcomes
 
 
-async def take_late(parts: Parts, worker_id: str, job_id: str, report: Report) -> None:
-    """See to it that the report counts, or already does. Raises Problem 404, or 400 for a result nobody can keep."""
-    attempt = parts.runner.ended(worker_id, job_id)  # what the store does not know yet
+async def report(desk: Desk, worker_id: str, job_id: str, told: Report) -> None:
+    """What a worker says of a job that it has in hand, or had. Raises as `take_late` does."""
+    if desk.runner.done(worker_id, job_id, told) is not DoneAnswer.TAKEN:
+        await take_late(desk, worker_id, job_id, told)
+
+
+async def take_late(desk: Desk, worker_id: str, job_id: str, report: Report) -> None:
+    """See to it that the report counts, or already does. Raises NotFound, or TooLarge for a result nobody can keep."""
+    attempt = desk.runner.ended(worker_id, job_id)  # what the store does not know yet
     if attempt is not None and says_again(attempt, report):
         return
-    view = await find(parts, job_id)
+    view = await find(desk, job_id)
     attempt = _newest(attempt, view, worker_id)
     if attempt is None:
-        raise Problem(404, f"job {job_id} is not in the hand of worker {worker_id[:64]!r}")
+        raise NotFound(f"job {job_id} is not in the hand of worker {worker_id[:64]!r}")
     if says_again(attempt, report):
         return
     if Exit.of_status(report.status) is not Exit.OK:
-        raise Problem(404, f"job {job_id} is not waited for any more; what stands of it is: {_said(attempt)}")
+        raise NotFound(f"job {job_id} is not waited for any more; what stands of it is: {_said(attempt)}")
     if view.state.is_final and view.state is not State.CANCELLED:  # a success beats a cancel, whichever comes first
-        raise Problem(404, f"job {job_id} has ended before this report: {_said(attempt)}")
-    outcome = parts.runner.succeed_late(attempt, report)
+        raise NotFound(f"job {job_id} has ended before this report: {_said(attempt)}")
+    outcome = desk.runner.succeed_late(attempt, report)
     if outcome is None:
-        raise Problem(400, f"the result of {len(report.result)} bytes is too large to be kept; store it elsewhere")
-    position = parts.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
+        raise TooLarge(f"the result of {len(report.result)} bytes is too large to be kept; store it elsewhere")
+    position = desk.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
     with trio.CancelScope(shield=True):
-        await parts.journal.wsync(position)
+        await desk.journal.wsync(position)
 
 
 def _newest(unsettled: Outcome | None, view: object, worker_id: str) -> Outcome | None:

@@ -1,0 +1,73 @@
+"""The body of a push, in whatever language → a batch of jobs. JSON is converted to MessagePack here, each job once."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Raw
+
+from jqd.api.items import json_items, json_lines
+from jqd.api.message import DECODE_ERRORS, Request, unsupported
+from jqd.desk.batch import Batch, expect_bytes, expect_size, in_order, read_array
+from jqd.desk.config import DeskConfig
+from jqd.desk.limits import DETAIL_LENGTH_MAX
+from jqd.words import tagged
+from jqd.words.errors import Fault, Unreadable
+from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def read_push(request: Request, config: DeskConfig) -> Batch:
+    """Read the body of a push. Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415."""
+    kind, body = request.media_type(), request.body
+    if kind in MSGPACK_TYPES:
+        single = not _begins_array(body)
+        return read_array(b"\x91" + body if single else body, single, config)
+    if kind in JSON_TYPES or kind in NDJSON_TYPES:
+        return _read_json(kind, body, config)
+    raise unsupported(kind)
+
+
+def _begins_array(body: bytes) -> bool:
+    return bool(body) and (0x90 <= body[0] <= 0x9F or body[0] in (0xDC, 0xDD))
+
+
+def _read_json(kind: str, body: bytes, config: DeskConfig) -> Batch:
+    """Convert each job once, then go on as if MessagePack had come."""
+    single = False
+    try:
+        if kind in NDJSON_TYPES:
+            items: Sequence[bytes | Raw] = json_lines(body, config.array_jobs_max)
+        elif body.lstrip()[:1] == b"[":
+            items = json_items(body, config.array_jobs_max)
+        else:
+            items, single = [body], True
+    except DECODE_ERRORS as error:
+        raise _no_json(error) from error
+    expect_size(len(items), config)
+    converted: list[Raw] = []
+    places: list[int] = []
+    refused: list[Fault] = []
+    for index, item in enumerate(items):
+        if len(item) > config.job_bytes_max:
+            expect_bytes(len(item), single, config)
+            refused.append(Fault("", f"one job has at most {config.job_bytes_max} bytes, this {len(item)}", index))
+            continue
+        try:
+            converted.append(Raw(_encoder.encode(tagged.read(item))))
+        except DECODE_ERRORS as error:
+            if single:
+                raise _no_json(error) from error
+            refused.append(Fault("", str(_no_json(error)), index))
+        else:
+            places.append(index)
+    if not converted:
+        return Batch(single, len(items), b"", [], refused)
+    batch = read_array(_encoder.encode(converted), single, config)
+    batch.refused = in_order([*refused, *(fault._replace(place=places[fault.place or 0]) for fault in batch.refused)])
+    batch.size = len(items)
+    return batch
+
+
+def _no_json(error: BaseException) -> Unreadable:
+    return Unreadable(f"this is no JSON that can be taken: {str(error)[:DETAIL_LENGTH_MAX]}")

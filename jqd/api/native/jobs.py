@@ -1,0 +1,43 @@
+"""GET and DELETE of one job: what is known of it, its result, its cancellation."""
+
+from msgspec import Raw
+
+from jqd.api.large import answer_with
+from jqd.api.message import Request, Response, answer
+from jqd.api.native.show import job_body
+from jqd.api.parts import Parts
+from jqd.desk.cancel import cancel, purge
+from jqd.desk.polls import look, take_result
+from jqd.words.errors import Conflict
+from jqd.words.job import NIL, State
+
+
+async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
+    wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
+    view = await look(parts.desk, job_id, wait_s)
+    return await answer_with(parts, 200, job_body(parts.desk, view, job_id), request.answer_language())
+
+
+async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
+    """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
+    consume = request.flag("consume") and request.method == "GET"  # HEAD looks, and takes nothing
+    wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
+    result = await take_result(parts.desk, job_id, wait_s, consume=consume)
+    return await answer_with(parts, 200, {"result": Raw(result or NIL)}, request.answer_language())
+
+
+async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
+    """`DELETE /v1/jobs/{id}`: 204 it will not start; 202 recorded, but it runs or the store is away; 409 it ended.
+
+    With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
+    """
+    if request.flag("purge"):
+        await purge(parts.desk, job_id)
+        return Response(204)
+    state = await cancel(parts.desk, job_id)
+    if state is State.CANCELLED:
+        return Response(204)
+    if state.is_final:
+        raise Conflict(f"job {job_id} has already ended: {state.value}")
+    return answer(202, {"job_id": job_id, "state": state.value, "cancel": "recorded"}, request.answer_language())

@@ -1,0 +1,10 @@
+"""The rules of the edge, whatever surface is asked: taking, finding, changing and cancelling jobs, and their workers.
+
+Words and errors are the domain's; nothing here knows of HTTP (adr/0021).
+"""
+
+from jqd.desk.config import DeskConfig
+from jqd.desk.desk import Control, Desk
+from jqd.desk.find import Coming
+
+__all__ = ["Coming", "Control", "Desk", "DeskConfig"]

@@ -1,0 +1,129 @@
+"""An array of jobs as it came → those to take, and the reasons against the others. Pure.
+
+The good case costs one decode for the whole array and a few comparisons per job; the bytes then go to the journal as
+they came. Only when something is wrong is the array looked at item by item, so that each bad job is named.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import Raw
+
+from jqd.desk.config import DeskConfig
+from jqd.desk.limits import DETAIL_LENGTH_MAX, FIELDS, explain, faults, longest_if_good
+from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.words.errors import Fault, TooLarge, Unreadable
+from jqd.words.record import PushedJob
+
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
+LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
+TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
+
+_jobs_decoder = msgspec.msgpack.Decoder(list[PushedJob])
+_job_decoder = msgspec.msgpack.Decoder(PushedJob)
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+@dataclass(slots=True)
+class Batch:
+    """What a request pushes: the good jobs, in order, and why the others are refused."""
+
+    single: bool
+    size: int
+    """Jobs in the request, good or bad."""
+    array: bytes
+    """The good ones as one MessagePack array."""
+    jobs: list[PushedJob]
+    refused: list[Fault] = field(default_factory=list)
+    """Each with the place of its job in the request."""
+
+    def told(self, faults: Sequence[Fault]) -> list[Fault]:
+        """As whoever sent the jobs knows them: one that came alone has no place among others."""
+        return [fault._replace(place=None) for fault in faults] if self.single else list(faults)
+
+
+def read_array(data: bytes, single: bool, config: DeskConfig) -> Batch:
+    """Check a MessagePack array of jobs. `single`: its one job came alone. Raises Unreadable, TooLarge."""
+    if len(data) == single:
+        raise Unreadable("the body is empty; send one job (a map) or several (an array of maps)")
+    expect_bytes(len(data) - single, single, config)
+    size = msgpack_items(data)
+    if size is not None and size > len(data):
+        raise Unreadable(f"the body is no MessagePack: it announces {size} jobs, and ends before that")
+    expect_size(size, config)
+    try:
+        jobs = _jobs_decoder.decode(data)
+    except DECODE_ERRORS:
+        # Something is wrong: find out what, and with which job.
+        return _item_by_item(data, single, config)
+    longest = longest_if_good(jobs, config.job_bytes_max)
+    if longest is None:
+        return _item_by_item(data, single, config)
+    if longest > NESTING_MAX and nests_deeper(data, LEVELS_MAX):
+        raise Unreadable(TOO_DEEP)
+    return Batch(single, len(jobs), data, jobs)
+
+
+def expect_bytes(size: int, single: bool, config: DeskConfig) -> None:
+    """Raises TooLarge."""
+    limit = config.job_bytes_max if single else config.array_bytes_max
+    if size > limit:
+        what = "one job has" if single else "an array of jobs has"
+        raise TooLarge(f"{what} at most {limit} bytes, this one {size}")
+
+
+def expect_size(size: int | None, config: DeskConfig) -> None:
+    """`size`: of an array; None when it is not known, for what comes is none. Raises Unreadable, TooLarge."""
+    if size is None:
+        return
+    if size == 0:
+        raise Unreadable("the array is empty; send at least one job")
+    if size > config.array_jobs_max:
+        raise TooLarge(f"more than {config.array_jobs_max} jobs in one request; send them in several")
+
+
+def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
+    try:
+        items = _items_decoder.decode(data)
+    except RecursionError as error:
+        raise Unreadable(TOO_DEEP) from error
+    except DECODE_ERRORS as error:
+        raise Unreadable(f"the body is no MessagePack: {str(error)[:DETAIL_LENGTH_MAX]}") from error
+    if nests_deeper(data, LEVELS_MAX):
+        raise Unreadable(TOO_DEEP)
+    batch = Batch(single, len(items), b"", [])
+    good: list[Raw] = []
+    for index, item in enumerate(items):
+        try:
+            job = _job_decoder.decode(item)
+        except DECODE_ERRORS as error:
+            batch.refused.append(explain(str(error), FIELDS)._replace(place=index))
+            continue
+        found = faults(job, config.job_bytes_max)
+        batch.refused += [fault._replace(place=index) for fault in found]
+        if not found:
+            batch.jobs.append(job)
+            good.append(item)
+    batch.array = _encoder.encode(good)
+    return batch
+
+
+def in_order(faults: Iterable[Fault]) -> list[Fault]:
+    """As their jobs stand in the request."""
+    return sorted(faults, key=lambda fault: -1 if fault.place is None else fault.place)
+
+
+def msgpack_items(data: bytes) -> int | None:
+    """The items of the array that `data` begins with, as its header has them; None when it begins none."""
+    if not data:
+        return None
+    match data[0]:
+        case head if 0x90 <= head <= 0x9F:
+            return head & 0x0F
+        case 0xDC if len(data) >= 3:
+            return int.from_bytes(data[1:3], "big")
+        case 0xDD if len(data) >= 5:
+            return int.from_bytes(data[1:5], "big")
+    return None

@@ -1,0 +1,189 @@
+"""Changing a job that was pushed long ago: other content while it waits, a new life when it has ended.
+
+The change is journaled as the whole job once more, under a revision that the store gave; so it survives whatever the
+job survives, and whoever applies the journals in any order ends with the latest content.
+"""
+
+import enum
+from functools import partial
+from typing import Any, NoReturn
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.desk.desk import Desk
+from jqd.desk.find import Coming, find, once_noted, resolve
+from jqd.desk.limits import eligible_at_ms, faults
+from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.store import EditGiven, JobView
+from jqd.words.errors import Conflict, Fault, Invalid, NotYet
+from jqd.words.job import ChangeKind, State
+from jqd.words.record import Head, Lane, PushedJob, encode_jobs
+
+
+class Edit(msgspec.Struct, forbid_unknown_fields=True):
+    """What is to be changed of a job that waits; what is left out stays as it is."""
+
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    run_at: str | float | msgspec.UnsetType | None = msgspec.UNSET
+    """None: at once."""
+    delay: float | msgspec.UnsetType = msgspec.UNSET
+    argument: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class Kind(enum.Enum):
+    """What may be done to a job."""
+
+    EDIT = "changed"
+    RETRY = "tried again"
+    RUN_NOW = "run now"
+
+
+WAITS = frozenset({State.WAITING, State.SCHEDULED, State.RETRYING})
+ALLOWED = {Kind.EDIT: WAITS, Kind.RUN_NOW: WAITS, Kind.RETRY: frozenset({State.FAILED, State.CANCELLED})}
+
+BUSY_S = 0.02  # between looks whether somebody else's change has come: its sync takes about so long
+LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took longer may have been overtaken
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def retry(desk: Desk, given: str) -> JobView:
+    """Try a job anew that failed or was cancelled. Raises NotFound; as `change`."""
+    return await change(desk, await latest(desk, given), Kind.RETRY)
+
+
+async def run_now(desk: Desk, given: str) -> JobView:
+    """Let a job not wait for its date any longer. Raises NotFound; as `change`."""
+    return await change(desk, await latest(desk, given), Kind.RUN_NOW)
+
+
+async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
+    """Give a job that waits another priority, date or argument. Raises Invalid, NotFound; as `change`."""
+    fields = _fields(desk, wanted)
+    return await change(desk, await latest(desk, given), Kind.EDIT, **fields)
+
+
+def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
+    """What `change` is told: the limits of a push hold here too. Raises Invalid."""
+    if wanted == Edit():
+        raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
+    given = {name: value for name in Edit.__struct_fields__ if (value := getattr(wanted, name)) is not msgspec.UNSET}
+    job = PushedJob(name="any", **given)
+    for fault in faults(job, desk.config.job_bytes_max):
+        raise Invalid(fault.detail, [fault])
+    fields: dict[str, Any] = {}
+    if "priority" in given:
+        fields["priority"] = job.priority
+    if "run_at" in given or "delay" in given:
+        fields["eligible_at_ms"] = eligible_at_ms(job, desk.clock.wall_ms())
+    if "argument" in given:
+        fields["argument"] = bytes(job.argument)
+        if nests_deeper(fields["argument"], NESTING_MAX):
+            detail = f"an argument nests at most {NESTING_MAX} levels deep"
+            raise Invalid(detail, [Fault("/argument", detail)])
+    return fields
+
+
+async def latest(desk: Desk, given: str) -> JobView:
+    """The job as the store has it; one that is on its way there from here is waited for a moment.
+
+    Raises NotFound, or NotYet while it is on its way; StoreAway, StoreRefused.
+    """
+    job_id = await resolve(desk, given)
+    named = job_id != given
+    view = await find(desk, job_id, named=named)
+    lane = Lane.CHANGES if named else Lane.JOBS
+    if isinstance(view, Coming) and await desk.control.wait_caught_up(
+        lane, desk.journal.end, desk.config.cancel_s, desk.where(job_id)
+    ):
+        view = await find(desk, job_id, named=named)
+    if isinstance(view, Coming):
+        raise NotYet(f"job {given} is on its way into the store; try again")
+    return view
+
+
+async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobView:
+    """Journal a change and return the job as it is then. `fields` of an EDIT: priority, eligible_at_ms, argument.
+
+    Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
+    will, or somebody else changes it now; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.
+    """
+    if view.state not in ALLOWED[kind]:
+        _refuse(view, kind)
+    began_s = trio.current_time()
+    view, given = await _reserve(desk, view, kind)
+    revision = given.revision
+    body = _frame(desk, view, kind, given, fields)
+    position = desk.journal.write(Lane.CHANGES, 1, body)
+    with trio.CancelScope(shield=True):
+        await desk.journal.wsync(position)
+    if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
+        detail = f"it is recorded that job {view.id} is to be {kind.value}, but the store has not applied it yet"
+        raise NotYet(detail)
+    after = await desk.store.get_job(view.id)
+    if not isinstance(after, JobView) or after.revision < revision:
+        raise Conflict(f"job {view.id} cannot be {kind.value}: it was deleted, or its id was given to another")
+    if after.revision == revision and after.missed:
+        _refuse(after, kind)
+    if after.revision > revision and trio.current_time() - began_s > LAPSES_S:
+        detail = f"job {view.id} was changed by somebody else, while this change waited for the disk; look at it again"
+        raise Conflict(detail)
+    return after
+
+
+async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, EditGiven]:
+    """A number for the change, and the job it may be made of: the latest, or what came meanwhile would be gone again.
+
+    Raises Conflict or NotYet; StoreUnsettled, StoreAway, StoreRefused.
+    """
+    deadline_s = trio.current_time() + desk.config.cancel_s
+    while True:
+        ask = partial(desk.store.reserve_edit, view.id, view.revision)
+        given = await once_noted(desk, desk.where(view.id), ask)
+        if given is not None:
+            return view, given
+        if trio.current_time() >= deadline_s:
+            detail = f"job {view.id} is being changed by somebody else; try again"
+            raise NotYet(detail)
+        await trio.sleep(BUSY_S)
+        again = await desk.store.get_job(view.id)
+        if again is None:
+            raise Conflict(f"job {view.id} cannot be {kind.value}: it was deleted")
+        if isinstance(again, JobView):
+            view = again
+        if view.state not in ALLOWED[kind]:
+            _refuse(view, kind)
+
+
+def _refuse(view: JobView, kind: Kind) -> NoReturn:
+    if view.state is State.RUNNING and kind is not Kind.RETRY:
+        raise Conflict(f"job {view.id} is running: only what waits can be {kind.value}. It counts for a next attempt")
+    raise Conflict(f"job {view.id} cannot be {kind.value}: it is {view.state.value}")
+
+
+def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict[str, Any]) -> bytes:
+    """The job once more, as a frame."""
+    eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
+    job = PushedJob(
+        name=view.jobtype,
+        argument=Raw(fields.get("argument", view.argument)),
+        priority=fields.get("priority", view.priority),
+        max_retry=view.max_retry,
+        keep_result=view.keep_result,
+        timeout=view.timeout_s,
+        job_id=view.name or None,
+        tags=view.tags,
+    )
+    if kind is not Kind.EDIT:
+        eligible_at_ms = 0
+    eligible_at_ms = fields.get("eligible_at_ms", eligible_at_ms)
+    anew, revision = kind is Kind.RETRY, given.revision
+    changes = {
+        0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
+    }
+    # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
+    first = desk.journal.ids.take(1).first
+    head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
+    return encode_jobs(head, _encoder.encode([job]))

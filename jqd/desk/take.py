@@ -1,0 +1,200 @@
+"""Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
+
+from collections.abc import Collection, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.desk.batch import Batch
+from jqd.desk.desk import Desk
+from jqd.desk.limits import eligible_at_ms
+from jqd.desk.names import Changes, agree, confirm, has_names, refusals
+from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
+from jqd.words.jobid import IdRange, homes_of
+from jqd.words.record import Head, Lane, PushedJob, encode_jobs
+
+Level = Literal["fsync", "memory", "store"]
+
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Ack(NamedTuple):
+    """How safe jobs are when they are answered."""
+
+    level: Level = "fsync"
+    replicas: int = 0
+    """Of the store; only with the level `store`."""
+
+
+FSYNC = Ack()
+
+
+class Pushed(NamedTuple):
+    """What became of a push."""
+
+    job_ids: Sequence[str | None]
+    """In the order of the request; None for those that are refused."""
+    ack: Ack | None
+    """The level reached; None when nothing new was taken."""
+    duplicates: Sequence[str] = ()
+    """Those that were pushed before with the same content."""
+    refused: Sequence[Fault] = ()
+
+
+def expect_open(desk: Desk) -> None:
+    """Raise Closed when pushes are refused now, before anything is read or written."""
+    reason = desk.control.push_ready()
+    if reason is not None:
+        raise Closed(reason, full=desk.journal.refusing_full)
+
+
+async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
+    """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
+
+    Raises Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its pusher's
+    id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
+    """
+    if batch.refused and not batch.single and atomic:
+        why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
+        raise Incomplete(why, batch.told(batch.refused))
+    if not batch.jobs:
+        raise _all_refused(batch)
+    if has_names(batch.jobs):
+        return await _push_named(desk, batch, wanted, atomic=atomic)
+    taken = await take(desk, batch.array, batch.jobs, wanted)
+    if not batch.refused:
+        return Pushed(taken.job_ids, taken.ack)
+    bad = {fault.place for fault in batch.refused}
+    rest = iter(taken.job_ids)
+    job_ids = [None if index in bad else next(rest) for index in range(batch.size)]
+    return Pushed(job_ids, taken.ack, refused=batch.told(batch.refused))
+
+
+async def _push_named(desk: Desk, batch: Batch, wanted: Ack, *, atomic: bool) -> Pushed:
+    """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
+    agreed = await agree(desk, batch)
+    refused = refusals(batch, agreed)
+    if refused and batch.single:
+        raise Conflict(refused[0].detail, batch.told(refused))
+    if refused and atomic:
+        raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
+    taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
+    lapsed = await confirm(desk, agreed) if taken and wanted.level != "memory" else set()
+    refused = refusals(batch, agreed)
+    new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
+    if refused and batch.single:
+        raise Conflict(refused[0].detail, batch.told(refused))
+    if refused and not new and not agreed.known:
+        raise Conflict(f"none of the {batch.size} jobs can be taken", batch.told(refused))
+    unread = {fault.place for fault in batch.refused}
+    ids = iter(new)
+    good = (agreed.known.get(n) or (None if n in agreed.refused else next(ids)) for n in range(len(batch.jobs)))
+    job_ids = [None if n in unread else next(good) for n in range(batch.size)]
+    ack = taken.ack if taken and new else None
+    return Pushed(job_ids, ack, sorted(agreed.known.values()), batch.told(refused))
+
+
+def _all_refused(batch: Batch) -> Invalid:
+    first = batch.refused[0]
+    where = first.pointer.lstrip("/") or "the job"
+    detail = f"{where}: {first.detail}" if batch.single else f"none of the {batch.size} jobs can be taken"
+    return Invalid(detail, batch.told(batch.refused))
+
+
+class Accepted(NamedTuple):
+    """What was promised to the pusher."""
+
+    job_ids: list[str]
+    ack: Ack
+    """The level reached."""
+
+
+async def take(
+    desk: Desk, array: bytes, jobs: list[PushedJob], wanted: Ack = FSYNC, changes: Changes | None = None
+) -> Accepted:
+    """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
+
+    `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
+
+    When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
+    acknowledged.
+    """
+    if changes and len(changes) < len(jobs):
+        written = _write_both(desk, array, jobs, changes)
+    else:
+        written = [_write(desk, array, jobs, changes or {})]
+    if wanted.level != "memory":
+        # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
+        with trio.CancelScope(shield=True):
+            for frame in written:
+                await desk.journal.wsync(frame.position)
+    job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
+    names = job_ids.copy()
+    for index in changes or ():
+        names[index] = str(jobs[index].job_id)
+    desk.control.entered(job_ids, jobs)
+    if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
+        return Accepted(names, FSYNC)
+    return Accepted(names, wanted)
+
+
+class _Written(NamedTuple):
+    """A frame."""
+
+    lane: Lane
+    position: int
+    """Behind it."""
+    job_ids: list[str]
+    places: Sequence[int] = ()
+    """Of its jobs in the request, where others are in another frame."""
+
+
+def _write(desk: Desk, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> _Written:
+    """One frame: of changes if that is what these are, all of them."""
+    ids: IdRange = desk.journal.ids.take(len(jobs), homes_of([job.name for job in jobs]))
+    now_ms = desk.clock.wall_ms()
+    eligible = {
+        index: at_ms
+        for index, job in enumerate(jobs)
+        if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
+    }
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes)
+    lane = Lane.CHANGES if changes else Lane.JOBS
+    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array))
+    if changes:
+        return _Written(lane, position, [changes[index][0] for index in range(len(jobs))])
+    desk.taken.note(ids.first, desk.journal.ids.last_id, position)
+    return _Written(lane, position, ids.ids())
+
+
+def _write_both(desk: Desk, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> list[_Written]:
+    """Jobs with ids of their own and jobs without, of one request: each kind has its lane."""
+    items = _items_decoder.decode(array)
+    written = []
+    for places in sorted(changes), [place for place in range(len(jobs)) if place not in changes]:
+        its = {index: changes[place] for index, place in enumerate(places) if place in changes}
+        some = _encoder.encode([items[place] for place in places])
+        frame = _write(desk, some, [jobs[place] for place in places], its)
+        written.append(frame._replace(places=places))
+    return written
+
+
+def _in_order(written: Sequence[_Written]) -> list[str]:
+    """The ids of all, as the request has its jobs."""
+    return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
+
+
+async def _safe_in_store(desk: Desk, written: Sequence[_Written], replicas: int, where: Collection[int]) -> bool:
+    """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
+    deadline_s = trio.current_time() + desk.config.store_s
+    for frame in written:
+        left_s = max(0.0, deadline_s - trio.current_time())
+        if not await desk.control.wait_caught_up(frame.lane, frame.position, left_s, where):
+            return False
+    try:
+        return await desk.store.wait_durable(replicas, max(0.1, deadline_s - trio.current_time()), where)
+    except StoreError:
+        return False
