@@ -1,7 +1,8 @@
 """The worker's SDK: functions become an HTTP worker. It imports nothing of the daemon."""
 
-from jqd.worker.app import App, Job
+from jqd.worker.app import App
 from jqd.worker.context import Cancelled, Context, Failed, Retry
+from jqd.worker.job import Job
 from jqd.worker.load import AppNotFound, load_app
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import trio
 
-from jqd.worker.app import Job
+from jqd.worker.job import Job
 from jqd.worker.wire import Codec, JobIn
 
 

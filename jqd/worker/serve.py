@@ -70,7 +70,7 @@ async def serve(
     at = _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
     # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
     limits = ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch)
-    service = Service(app, limits, clock=clock, guard=_guard(at, advertise))
+    service = Service(app.jobs, limits, clock=clock, guard=_guard(at, advertise))
     stopping = _Stopping(trio.Event() if stop is None else stop)
     log = get_logger("worker")
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}

@@ -14,7 +14,9 @@ A job told to stop keeps its place in the batch: its outcome says that it was ca
 """
 
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -25,9 +27,9 @@ from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import Foreign
 from jqd.words.log import get_logger
-from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
+from jqd.worker.job import Job
 from jqd.worker.pool import NOTE_S, Pool
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
 from jqd.worker.wire import BatchIn, Codec, codec_of
@@ -70,18 +72,21 @@ class ServiceConfig:
 
 
 class Service:
-    """`app` as an ASGI application. One per process and trio loop; its threads start with the first batch."""
+    """Functions as an ASGI application. One per process and trio loop; its threads start with the first batch."""
 
     def __init__(
         self,
-        app: App,
+        jobs: Mapping[str, Job[..., Any]],
         config: ServiceConfig | None = None,
         *,
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
     ) -> None:
-        """`guard`: by default any `Host`, for only the server in front knows its names."""
-        self._app = app
+        """`jobs`: by name, as `App.jobs` has them.
+
+        `guard`: by default any `Host`, for only the server in front knows its names.
+        """
+        self._jobs = jobs
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
@@ -224,11 +229,10 @@ class Service:
         """Give every job of the batch to a thread or a task, or answer at once for those no function is known for and
         those there is no room for."""
         plain, tasks = [], deque[Item]()
-        functions = self._app.jobs
         for job in taken.jobs:
-            function = functions.get(job.name)
+            function = self._jobs.get(job.name)
             if function is None:
-                known = ", ".join(list(functions)[:NAMES_SHOWN_MAX]) or "none"
+                known = ", ".join(list(self._jobs)[:NAMES_SHOWN_MAX]) or "none"
                 # Not final: while a new version is rolled out, some workers know a job and others do not yet.
                 message = f"this worker knows no job {job.name!r}; it knows: {known}"
                 batch.put_bare(self._attempts.unknown(batch.codec, job.job_id or job.id, message))
@@ -356,7 +360,7 @@ class Service:
         told = {
             "status": "refusing" if reason else "ok",
             "reason": reason,
-            "jobs": list(self._app.jobs),
+            "jobs": list(self._jobs),
             "batches": len(self._in_hand),
             "concurrency": self._config.concurrency,
             "room": self.room,

@@ -89,7 +89,7 @@ def packed(*jobs: dict[str, Any]) -> bytes:
 
 async def run_batch(app: App | Service, *jobs: dict[str, Any], config: ServiceConfig | None = None) -> Exchange:
     """Post a batch and wait for the whole answer."""
-    service = app if isinstance(app, Service) else Service(app, config)
+    service = app if isinstance(app, Service) else Service(app.jobs, config)
     try:
         return await Exchange(service, packed(*jobs)).run()
     finally:

@@ -27,7 +27,7 @@ class Stage:
             self.app.job()(function)
         self.app.job("thread")(lambda argument: self._stand(argument))
         self.app.job("watching")(self.watching)
-        self.service = Service(self.app, ServiceConfig(concurrency=concurrency))
+        self.service = Service(self.app.jobs, ServiceConfig(concurrency=concurrency))
 
     async def task(self, argument: str) -> None:
         self.ran.append(argument)

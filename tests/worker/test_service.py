@@ -83,7 +83,7 @@ async def test_a_batch_that_is_done_at_once_has_a_length() -> None:
 
 async def test_a_slow_job_does_not_hold_back_its_neighbours() -> None:
     app, gate = gated()
-    service = Service(app, ServiceConfig(concurrency=2))
+    service = Service(app.jobs, ServiceConfig(concurrency=2))
     exchange = Exchange(service, packed(*jobs("gate", 1), *jobs("echo", 2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(exchange.run)
@@ -100,7 +100,7 @@ async def test_a_slow_job_does_not_hold_back_its_neighbours() -> None:
 
 async def test_json_is_answered_in_json() -> None:
     body = msgspec.json.encode({"jobs": [*jobs("echo", 2), {"job_id": "x", "name": "echo_async"}]})
-    service = Service(app)
+    service = Service(app.jobs)
     exchange = await Exchange(service, body, {"content-type": "application/json; charset=utf-8"}).run()
     service.close()
     assert {key: outcome["result"] for key, outcome in exchange.by_id.items()} == {"echo-0": 0, "echo-1": 1, "x": None}
@@ -130,7 +130,7 @@ async def test_an_answer_is_whole_wherever_it_is_cut(codec: Codec, cuts: tuple[b
 
 async def test_an_empty_batch_is_answered() -> None:
     assert (await run_batch(app)).pieces == []
-    exchange = await Exchange(Service(app), b'{"jobs": []}', {"content-type": "application/json"}).run()
+    exchange = await Exchange(Service(app.jobs), b'{"jobs": []}', {"content-type": "application/json"}).run()
     assert (exchange.status, exchange.body) == (200, [])
 
 
@@ -171,7 +171,7 @@ async def test_an_unknown_job_may_be_known_tomorrow() -> None:
 )
 async def test_what_is_no_batch_is_refused(body: bytes, headers: dict[str, str] | None, status: int, says: str) -> None:
     limit = 100 if status == 413 else 1_000_000
-    exchange = await Exchange(Service(app, ServiceConfig(body_bytes_max=limit)), body, headers).run()
+    exchange = await Exchange(Service(app.jobs, ServiceConfig(body_bytes_max=limit)), body, headers).run()
     assert (exchange.status, exchange.body["status"]) == (status, status)
     assert says in exchange.body["detail"]
     if headers and "json" in headers.get("content-type", ""):
@@ -179,7 +179,7 @@ async def test_what_is_no_batch_is_refused(body: bytes, headers: dict[str, str] 
 
 
 async def test_a_body_that_stalls_is_given_up() -> None:
-    exchange = Exchange(Service(app, ServiceConfig(body_timeout_s=0.01)), b"")
+    exchange = Exchange(Service(app.jobs, ServiceConfig(body_timeout_s=0.01)), b"")
     never: dict[str, Any] = {"type": "http.request", "body": b"a", "more_body": True}
     exchange._out_of.receive_nowait()
     exchange._into.send_nowait(never)
@@ -188,7 +188,7 @@ async def test_a_body_that_stalls_is_given_up() -> None:
 
 
 async def test_a_body_cut_short_is_no_batch() -> None:
-    exchange = Exchange(Service(app), b"")
+    exchange = Exchange(Service(app.jobs), b"")
     exchange._out_of.receive_nowait()
     exchange._into.send_nowait({"type": "http.request", "body": packed(*jobs("echo", 1)), "more_body": True})
     exchange.hang_up()
@@ -197,7 +197,7 @@ async def test_a_body_cut_short_is_no_batch() -> None:
 
 
 async def test_other_methods_and_health() -> None:
-    service = Service(app)
+    service = Service(app.jobs)
     assert (await Exchange(service, b"", method="PUT").run()).status == 405
     health = await Exchange(service, b"", method="GET").run()
     assert (health.status, health.body["status"], health.body["jobs"]) == (200, "ok", ["echo", "echo_async"])
@@ -231,7 +231,7 @@ async def test_when_the_daemon_hangs_up_tasks_are_cancelled_and_what_has_not_beg
             cancelled.set()
             raise
 
-    service = Service(app, ServiceConfig(concurrency=1))
+    service = Service(app.jobs, ServiceConfig(concurrency=1))
     exchange = Exchange(service, packed(*jobs("gate", 5), *jobs("forever", 1)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(exchange.run)
@@ -261,7 +261,7 @@ async def test_a_job_that_fails_while_it_is_cancelled_harms_nobody() -> None:
             finally:
                 raise ValueError("while cleaning up")
 
-    exchange = Exchange(Service(app), packed(*jobs("stubborn", 2)))
+    exchange = Exchange(Service(app.jobs), packed(*jobs("stubborn", 2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(exchange.run)
         await begun.wait()
@@ -274,7 +274,7 @@ async def test_a_job_that_fails_while_it_is_cancelled_harms_nobody() -> None:
 
 async def test_a_function_past_its_timeout_is_reported_and_its_thread_replaced() -> None:
     app, gate = gated()
-    service = Service(app, ServiceConfig(concurrency=1, abandoned_max=2))
+    service = Service(app.jobs, ServiceConfig(concurrency=1, abandoned_max=2))
     exchange = await run_batch(service, *jobs("gate", 1, timeout=0.05), *jobs("echo", 2))
     stuck = exchange.by_id["gate-0"]
     assert (stuck["type"], stuck["reason"], stuck["should_retry"]) == ("failure", "timeout", True)
@@ -288,7 +288,7 @@ async def test_a_function_past_its_timeout_is_reported_and_its_thread_replaced()
 
 async def test_a_function_past_its_timeout_whose_daemon_has_gone_keeps_no_thread() -> None:
     app, gate = gated()
-    service = Service(app, ServiceConfig(concurrency=1, abandoned_max=2))
+    service = Service(app.jobs, ServiceConfig(concurrency=1, abandoned_max=2))
     left = Exchange(service, packed(*jobs("gate", 1, timeout=0.05)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(left.run)
@@ -307,7 +307,7 @@ async def test_a_function_past_its_timeout_whose_daemon_has_gone_keeps_no_thread
 
 async def test_past_the_bound_of_stuck_threads_batches_are_refused_and_the_rest_handed_back() -> None:
     app, gate = gated()
-    service = Service(app, ServiceConfig(concurrency=2, abandoned_max=2))
+    service = Service(app.jobs, ServiceConfig(concurrency=2, abandoned_max=2))
     with capture_logs() as lines:
         exchange = await run_batch(service, *jobs("gate", 5, timeout=0.05))
     (said,) = [line for line in lines if line["event"] == "worker.saturated"]
@@ -348,7 +348,7 @@ async def test_what_waits_too_long_is_handed_back_and_never_runs(is_async: bool)
         return argument
 
     name, clock = ("task" if is_async else "gate"), ManualClock()
-    service = Service(app, ServiceConfig(concurrency=1), clock=clock)
+    service = Service(app.jobs, ServiceConfig(concurrency=1), clock=clock)
     exchange = Exchange(service, packed(*jobs(name, 3, timeout=30)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(exchange.run)
@@ -387,7 +387,7 @@ async def test_a_job_that_had_to_wait_says_when_it_begins(name: str) -> None:
         return argument
 
     clock = ManualClock()
-    service = Service(app, ServiceConfig(concurrency=1), clock=clock)
+    service = Service(app.jobs, ServiceConfig(concurrency=1), clock=clock)
     first = jobs("gate", 1) if name == "echo" else jobs(name, 1)
     exchange = Exchange(service, packed(*first, {"job_id": "next", "name": name, "argument": 1}))
     async with trio.open_nursery() as nursery:
@@ -403,7 +403,7 @@ async def test_a_job_that_had_to_wait_says_when_it_begins(name: str) -> None:
 
 async def test_past_the_room_a_batch_is_refused_or_the_rest_of_it() -> None:
     app, gate = gated()
-    service = Service(app, ServiceConfig(concurrency=1, queue_jobs=1))
+    service = Service(app.jobs, ServiceConfig(concurrency=1, queue_jobs=1))
     exchange = Exchange(service, packed(*jobs("gate", 2), *jobs("echo", 2)))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(exchange.run)
@@ -439,7 +439,7 @@ def test_an_app_is_one_service_made_anywhere() -> None:
 
 
 async def test_the_lifespan_of_a_server_lets_the_threads_leave() -> None:
-    service = Service(app)
+    service = Service(app.jobs)
     await run_batch(service, *jobs("echo", 1))
     before = {thread for thread in threading.enumerate() if thread.name.startswith("jqd-job")}
     assert before
@@ -460,4 +460,4 @@ async def test_the_lifespan_of_a_server_lets_the_threads_leave() -> None:
 
 async def test_only_http_is_spoken() -> None:
     with pytest.raises(NotImplementedError, match="not websocket"):
-        await Service(app)({"type": "websocket"}, trio.sleep_forever, trio.sleep_forever)  # type: ignore[arg-type]
+        await Service(app.jobs)({"type": "websocket"}, trio.sleep_forever, trio.sleep_forever)  # type: ignore[arg-type]
