@@ -1,14 +1,13 @@
 """Runs batches of claimed jobs on HTTP workers."""
 
+from jqd.runner.carry import close_pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
-from jqd.runner.pool import close_pool, make_pool
 from jqd.runner.reach import Reach
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report, says_again
-from jqd.runner.wire import Said, Unclear, decode_answer
 from jqd.runner.worker import Card, Worker, read_card
 from jqd.runner.workers import Workers
 
@@ -23,13 +22,10 @@ __all__ = [
     "RunnerConfig",
     "Runners",
     "Running",
-    "Said",
     "Stopped",
-    "Unclear",
     "Worker",
     "Workers",
     "close_pool",
-    "decode_answer",
     "make_pool",
     "read_card",
     "says_again",

@@ -6,15 +6,11 @@ connection: so a worker that does not know the job is told again, as is one that
 """
 
 from collections.abc import Iterable
-from urllib.parse import quote
 
-import httpcore2
 import trio
 
+from jqd.runner.carry import Carrier
 from jqd.runner.parcel import Parcel, Shared
-from jqd.runner.post import hear_excerpt, kind_of
-from jqd.runner.reach import on_behalf_of
-from jqd.runner.wire import cancel_headers
 from jqd.words.log import get_logger
 
 TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
@@ -54,35 +50,24 @@ class Teller:
         self._shared = shared
         self._tellers = trio.CapacityLimiter(TELLERS)
 
-    async def tell(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> None:
+    async def tell(self, carrier: Carrier, parcel: Parcel, job_id: str) -> None:
         """Tell the worker of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
             async with self._tellers:
                 if self._shared.parcels.get(job_id) is not parcel:
                     return
-                if await self._told(pool, parcel, job_id):
+                if await self._told(carrier, parcel, job_id):
                     return
 
-    async def _told(self, pool: httpcore2.AsyncConnectionPool, parcel: Parcel, job_id: str) -> bool:
+    async def _told(self, carrier: Carrier, parcel: Parcel, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
-        shared, worker = self._shared, parcel.worker
-        assert worker.url is not None, f"worker {worker.id} has no URL, but a job at work"
-        url = f"{worker.url}?job_id={quote(job_id, safe='')}"
-        timeout = {"connect": TELL_S, "pool": TELL_S}
-        why = f"no answer within {TELL_S:g} s"
-        status = 0
-        with trio.move_on_after(TELL_S), on_behalf_of(worker.standing):
-            try:
-                headers = cancel_headers(shared.daemon)
-                async with pool.stream("DELETE", url, headers=headers, extensions={"timeout": timeout}) as response:
-                    status = response.status
-                    await hear_excerpt(response, TELL_S)  # read to its end, so that the connection can be kept
-                    why = f"the worker answered {status}"
-            except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-                why = kind_of(error)
-        if 200 <= status < 300:
-            shared.counters.cancels_told += 1
+        told = await carrier.cancel(parcel.worker, job_id, self._shared.daemon, TELL_S)
+        if told is None:
             return True
-        log.info("runner.cancel_untold", job_id=job_id, worker=worker.id, status=status, why=why)
+        status, why = told
+        if 200 <= status < 300:
+            self._shared.counters.cancels_told += 1
+            return True
+        log.info("runner.cancel_untold", job_id=job_id, worker=parcel.worker.id, status=status, why=why)
         return 400 <= status < 500 and status != 404

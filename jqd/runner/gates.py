@@ -4,9 +4,10 @@ import random
 
 import trio
 
+from jqd.runner.carry import Connections
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
-from jqd.runner.pool import Connections
+from jqd.runner.styles import style_of
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -42,7 +43,7 @@ class Gates:
 
     def gate(self, worker: Worker) -> Gate:
         """The gate of one worker, as wide as it registered."""
-        batch = 1 if worker.style == "lightjq" else worker.batch
+        batch = style_of(worker).jobs_max or worker.batch
         gate = self._gates.get(worker.id)
         if gate is None:
             gate = self._gates[worker.id] = Gate(

@@ -10,12 +10,11 @@ from dataclasses import dataclass, field, fields
 
 import trio
 
+from jqd.runner.carry import Connections
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
-from jqd.runner.pool import Connections
-from jqd.runner.post import PostLimits
-from jqd.runner.verdict import Judgement, Report, end_attempt
-from jqd.runner.wire import INVALID_RESPONSE, Answer, ItemFailures, Refused, Said, Started, Unclear
+from jqd.runner.styles import Answer, ItemFailures, Judgement, Refused, Said, Started, Unclear
+from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -63,7 +62,6 @@ class Shared:
     source: random.Random
     trusts: Callable[[], bool]
     backoff: Backoff
-    limits: PostLimits
     daemon: str
     timeout_margin_s: float
     linger_s: float
@@ -85,7 +83,7 @@ class Shared:
 
 
 class Parcel:
-    """A `Listener` of the POST that carries it."""
+    """A `Listener` of the carrier."""
 
     def __init__(
         self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
@@ -111,7 +109,7 @@ class Parcel:
         shared.parcels.update(dict.fromkeys(self._ids, self))
         shared.open[self] = None
 
-    # ------------------------------------------------ what the POST tells
+    # ------------------------------------------------ what the carrier tells
 
     def pack(self) -> list[Held]:
         """What the request will carry."""
@@ -335,9 +333,10 @@ class Parcel:
             self._shared.counters.unknown_ids += len(unknown)
             self.report_all(Report(status=500, message=message))
             return
-        for job_id in [*self.missing]:
+        for job_id, entry in [*self.missing.items()]:
             failed = job_id in listed
-            self.report(job_id, Report(status=500, message="listed in batchItemFailures") if failed else Report())
+            self._end(entry, Report(status=500, message="listed in batchItemFailures") if failed else Report())
+        self._after()
 
     def _note_unclear(self, why: str) -> None:
         self.unclear = self.unclear or why

@@ -14,13 +14,12 @@ import httpcore2
 import trio
 
 from jqd.runner.cancel import Asked, Teller
+from jqd.runner.carry import Post, PostLimits, close_pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
 from jqd.runner.parcel import Parcel, Shared
-from jqd.runner.pool import close_pool, make_pool
-from jqd.runner.post import PostLimits
 from jqd.runner.verdict import Report, succeed_late
 from jqd.runner.wishes import Wishes
 from jqd.runner.worker import Worker
@@ -93,12 +92,6 @@ class Runner:
             source=source,
             trusts=trusts,
             backoff=backoff or Backoff(),
-            limits=PostLimits(
-                config.connect_timeout_s,
-                config.result_bytes_max + FIELDS_BYTES,
-                config.answer_bytes_max,
-                config.linger_s,
-            ),
             daemon=daemon,
             timeout_margin_s=config.timeout_margin_s,
             linger_s=config.linger_s,
@@ -122,13 +115,21 @@ class Runner:
             if pool is None:
                 pool = make_pool(self._config, self._gates.connections.most)
                 stack.push_async_callback(close_pool, pool)
+            config = self._config
+            limits = PostLimits(
+                config.connect_timeout_s,
+                config.result_bytes_max + FIELDS_BYTES,
+                config.answer_bytes_max,
+                config.linger_s,
+            )
+            carrier = Post(pool, self._gates.connections, limits)
             async with trio.open_nursery() as nursery:
 
                 def start(parcel: Parcel) -> None:
-                    nursery.start_soon(deliver, self._shared, pool, parcel, self._mark, start)
+                    nursery.start_soon(deliver, self._shared, carrier, parcel, self._mark, start)
 
                 def tell(parcel: Parcel, job_id: str) -> None:
-                    nursery.start_soon(self._teller.tell, pool, parcel, job_id)
+                    nursery.start_soon(self._teller.tell, carrier, parcel, job_id)
 
                 self._start, self._tell = start, tell
                 for parcel in self._early:
@@ -257,7 +258,7 @@ class Runner:
             if parcel is None:
                 if self._ledger.find(job_id) is None:  # otherwise it has just stopped here
                     self._asked.note(job_id)
-            elif not parcel.withdraw(job_id) and self._tell is not None and parcel.worker.style != "lightjq":
+            elif not parcel.withdraw(job_id) and self._tell is not None:
                 self._tell(parcel, job_id)
 
     # ------------------------------------------------ for the API

@@ -1,16 +1,13 @@
 """How an attempt ended, and what becomes of its job. Pure.
 
-    report (what somebody says of the attempt)  ──end_attempt──▶  outcome (what is journaled)
+report (what somebody says of the attempt)  ──end_attempt──▶  outcome (what is journaled)
 
-    2xx OK                                      succeeded
-    4xx FAILED, or should_retry = false         failed
-    1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or a back-off that grows with the attempts
-    1xx RETRY, 5xx ERROR, none left             dead
-
-The status of a whole answer is judged here too: what it means depends on how many jobs the request carried.
+2xx OK                                      succeeded
+4xx FAILED, or should_retry = false         failed
+1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or a back-off that grows with the attempts
+1xx RETRY, 5xx ERROR, none left             dead
 """
 
-import enum
 import random
 from email.utils import parsedate_to_datetime
 
@@ -19,6 +16,8 @@ import msgspec
 from jqd.words.backoff import Backoff
 from jqd.words.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
 
+INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
+NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message: a long traceback; its end tells most
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 RETRY_AFTER_S_MAX = TIMEOUT_S_MAX  # nobody means to wait longer than the longest job may take
@@ -40,40 +39,6 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Any MessagePack value."""
     result: bytes = NIL
     """Any MessagePack value."""
-
-
-class Judgement(enum.Enum):
-    """What the status of a whole answer means."""
-
-    READ = enum.auto()
-    """The body tells of each job."""
-    LATER = enum.auto()
-    """Taken; each job is reported later."""
-    BACK_OFF = enum.auto()
-    """Too much for the worker now: nothing was tried."""
-    GONE = enum.auto()
-    """The worker wants no more jobs, ever: nothing was tried."""
-    NOT_TAKEN = enum.auto()
-    """The worker does not know this jobtype: nothing was tried."""
-    FAILED = enum.auto()
-    """The request cannot succeed. Which of several jobs is to blame is not said."""
-    ERROR = enum.auto()
-    """Something broke. Which of several jobs broke it is not said."""
-
-
-def judge(status: int, *, lightjq: bool = False) -> Judgement:
-    """The meaning of an answer's status code."""
-    if lightjq and status == 404:
-        return Judgement.NOT_TAKEN
-    if status == 202 or (lightjq and 200 <= status < 300):
-        return Judgement.LATER
-    if 200 <= status < 300:
-        return Judgement.READ
-    if status in (408, 425, 429, 503):
-        return Judgement.BACK_OFF
-    if status == 410:
-        return Judgement.GONE
-    return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
 
 
 def end_attempt(

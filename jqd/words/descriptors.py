@@ -2,7 +2,7 @@
 
     reserve    first of all: journal, store, log, the listening socket, and what a library opens for a moment.
                Nobody counts it; it is there because the two others stay within their parts
-    workers    connections to workers, over all partitions together (`runner/pool.py`): half of the rest, where
+    workers    connections to workers, over all partitions together (`runner/carry/pool.py`): half of the rest, where
                `runner.connections_max` asks for no less. A job for which none becomes free goes back untried
     incoming   connections from pushers and workers (`doors`): all that is left, at most INCOMING_MAX. Who comes beyond
                them waits in the kernel's backlog or is told to come again

@@ -7,7 +7,7 @@ import pytest
 import trio
 
 from jqd.runner import Card, Reach, Workers
-from jqd.runner.network import NEXT_ADDRESS_S, Backend
+from jqd.runner.carry.network import NEXT_ADDRESS_S, Backend
 from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, standing_of
 from jqd.testing.worker import open_worker
 from jqd.words.address import ip_of

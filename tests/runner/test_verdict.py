@@ -10,10 +10,8 @@ from jqd.runner.verdict import (
     ERROR_BYTES_MAX,
     MESSAGE_LENGTH_MAX,
     RETRY_AFTER_S_MAX,
-    Judgement,
     Report,
     end_attempt,
-    judge,
     parse_retry_after,
 )
 from jqd.words.backoff import Backoff
@@ -110,17 +108,6 @@ def test_a_clock_that_stepped_back_ends_no_attempt_before_it_began() -> None:
         result_bytes_max=1,
     )
     assert outcome.finished_at_ms == NOW_MS
-
-
-def test_judgements() -> None:
-    assert {s for s in range(100, 600) if judge(s) is Judgement.READ} == {*range(200, 300)} - {202}
-    assert {s for s in range(100, 600) if judge(s) is Judgement.LATER} == {202}
-    assert {s for s in range(100, 600) if judge(s) is Judgement.BACK_OFF} == {408, 425, 429, 503}
-    assert {s for s in range(100, 600) if judge(s) is Judgement.GONE} == {410}
-    assert {s for s in range(100, 600) if judge(s) is Judgement.FAILED} == {*range(400, 500)} - {408, 410, 425, 429}
-    assert judge(404, lightjq=True) is Judgement.NOT_TAKEN
-    assert judge(200, lightjq=True) is Judgement.LATER
-    assert judge(302) is Judgement.ERROR
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,13 @@ job never holds back its neighbours; at most one unfinished value is kept.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import msgpack
 
-from jqd.runner.wire import Answer, Encoding, decode_answer
+from jqd.runner.styles.outcome import Encoding, decode_answer, encoding_of
+from jqd.runner.styles.style import Answer, ItemFailures
 from jqd.words.errors import AnswerGarbled
 
 NESTING_MAX = 500  # levels of arrays and maps in one JSON value; MessagePack has its own limit of the same order
@@ -23,22 +24,31 @@ class _Cutter(Protocol):
 
 
 class AnswerReader:
-    """Reads one answer; a new one for each."""
+    """Reads one answer; a new one for each. An answer without a body says that every job has succeeded."""
 
-    def __init__(self, encoding: Encoding, *, value_bytes_max: int, values_max: int) -> None:
+    def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int) -> None:
         """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them."""
-        self._encoding = encoding
-        counted = _Counted(values_max)
-        self._cutter: _Cutter = (_MessagePackCutter if encoding == "msgpack" else _JsonCutter)(value_bytes_max, counted)
+        self._content_type = content_type
+        self._limit = value_bytes_max
+        self._counted = _Counted(values_max)
+        self._encoding: Encoding = "msgpack"
+        self._cutter: _Cutter | None = None
 
     def feed(self, data: bytes) -> Iterator[Answer]:
-        """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
+        """See Reader."""
+        if self._cutter is None:
+            self._encoding = encoding_of(self._content_type)
+            kind = _MessagePackCutter if self._encoding == "msgpack" else _JsonCutter
+            self._cutter = kind(self._limit, self._counted)
         for value in self._cutter.cut(data):
             yield decode_answer(value, self._encoding)
 
-    def end(self) -> None:
-        """The answer is complete. Raises AnswerGarbled when it stops in the middle of a value."""
+    def end(self) -> Sequence[Answer]:
+        """See Reader."""
+        if self._cutter is None:
+            return [ItemFailures()]
         self._cutter.end()
+        return []
 
 
 class _Counted:

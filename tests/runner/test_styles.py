@@ -1,30 +1,30 @@
-"""The worker protocol as bytes, without a network."""
+"""What is said to workers, and how their answers are read: without a network."""
 
 import itertools
 import json
-from typing import Any
+from typing import Any, get_args
 
 import msgpack
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from jqd.runner.stream import AnswerReader
-from jqd.runner.verdict import Report
-from jqd.runner.wire import (
+from jqd.runner.styles import (
+    STYLES,
     Answer,
-    Encoding,
     ItemFailures,
+    Judgement,
     Refused,
     Said,
+    Sending,
     Started,
     Unclear,
-    decode_answer,
-    encode_batch,
-    encode_light_job,
-    encoding_of,
-    request_headers,
+    style_of,
 )
+from jqd.runner.styles.outcome import Encoding, decode_answer, encoding_of
+from jqd.runner.styles.stream import AnswerReader
+from jqd.runner.verdict import Report
+from jqd.runner.worker import StyleName, Worker
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL, Held, Job
 
@@ -35,7 +35,7 @@ def read(
     data: bytes, encoding: Encoding, *cuts: int, limit: int = LIMIT, most: int = 100_000
 ) -> tuple[list[Answer], str]:
     """What a reader makes of `data` arriving in pieces, and why it stopped if it did."""
-    reader = AnswerReader(encoding, value_bytes_max=limit, values_max=most)
+    reader = AnswerReader(f"application/{encoding}", value_bytes_max=limit, values_max=most)
     answers: list[Answer] = []
     edges = [0, *sorted(cut % (len(data) + 1) for cut in cuts), len(data)]
     try:
@@ -284,17 +284,57 @@ def test_media_types() -> None:
             encoding_of(text)
 
 
+def sending(style: StyleName, *held: Held, url: str = "http://h/run", jobtype: str = "mail") -> Sending:
+    worker = Worker(name="w", id="W", url=url, max_jobs=9, style=style, registered_at_ms=0)
+    return Sending(worker, jobtype, held, "b", "D", 0)
+
+
 @given(packed)
 def test_arguments_travel_as_they_are(argument: Any) -> None:
     data = msgpack.packb(argument)
     held = Held(Job("A", "mail", data, timeout_s=1.5, created_at_ms=1), 3, 1)
-    assert data in encode_batch("b", [held], 0)
-    assert data in encode_light_job(held)
+    for name, style in STYLES.items():
+        assert data in style.request(sending(name, held)).body
 
 
 def test_headers_stay_headers() -> None:
-    fields = dict(request_headers("b", "ünïcode/mail%\r\nX: y", "D"))
-    assert fields["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
+    for name, style in STYLES.items():
+        told = sending(name, Held(Job("A", "m"), 3, 1), jobtype="ünïcode/mail%\r\nX: y")
+        assert dict(style.request(told).headers)["JQD-Job-Type"] == "%C3%BCn%C3%AFcode/mail%25%0D%0AX: y"
+
+
+def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
+    held = Held(Job("A", "mail", timeout_s=1.5), 3, 1)
+    native, light = sending("native", held), sending("lightjq", held, url="http://h/run/")
+    assert style_of(native.worker).request(native)[:2] == ("POST", "http://h/run")
+    assert style_of(light.worker).request(light)[:2] == ("POST", "http://h/run/worker-job")
+    cancel = style_of(native.worker).cancel(native.worker, "A/B", "D")
+    assert cancel is not None
+    assert (cancel.method, cancel.url, cancel.body) == ("DELETE", "http://h/run?job_id=A%2FB", b"")
+    assert style_of(light.worker).cancel(light.worker, "A", "D") is None
+
+
+def judged(style: StyleName, judgement: Judgement) -> set[int]:
+    return {status for status in range(100, 600) if STYLES[style].judge(status) is judgement}
+
+
+def test_judgements() -> None:
+    assert judged("native", Judgement.READ) == {*range(200, 300)} - {202}
+    assert judged("native", Judgement.LATER) == {202}
+    assert judged("native", Judgement.NOT_TAKEN) == set()
+    assert judged("lightjq", Judgement.READ) == set()
+    assert judged("lightjq", Judgement.LATER) == {*range(200, 300)}
+    assert judged("lightjq", Judgement.NOT_TAKEN) == {404}
+    for style in STYLES:
+        assert judged(style, Judgement.BACK_OFF) == {408, 425, 429, 503}
+        assert judged(style, Judgement.GONE) == {410}
+        assert judged(style, Judgement.FAILED) == {*range(400, 500)} - {408, 410, 425, 429} - judged(
+            style, Judgement.NOT_TAKEN
+        )
+
+
+def test_every_style_a_worker_may_have_is_there() -> None:
+    assert set(STYLES) == set(get_args(StyleName))
 
 
 def test_nil_is_what_an_absent_value_is() -> None:

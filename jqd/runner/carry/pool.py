@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import httpcore2
 import trio
 
+from jqd.runner.carry.network import Backend
 from jqd.runner.config import RunnerConfig
-from jqd.runner.network import Backend
 from jqd.runner.reach import Reach
 
 CLOSE_S = 1.0  # to close idle connections at the end

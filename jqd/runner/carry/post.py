@@ -1,29 +1,26 @@
-"""One POST: send a body, hear the answer while it arrives, say how it ended.
+"""Jobs carried by an HTTP POST: send a body, hear the answer while it arrives, say how it ended.
 
-Nothing of the job model is decided here. Redirects are never followed, compression is never asked for, the answer's
-size is bounded, and a connection that said more than its answer is not used again. The time an answer may take is
-bounded from outside: the caller cancels when no job of the request can still be waited for.
+What a request holds and what an answer means is the style's business. Redirects are never followed, compression is
+never asked for, an answer's size is bounded, and a connection that said more than its answer is not used again.
 """
 
-import enum
 import errno
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import httpcore2
 import trio
 
-from jqd.runner.pool import OURS
-from jqd.runner.stream import AnswerReader
-from jqd.runner.verdict import Judgement, judge
-from jqd.runner.wire import Answer, encoding_of
+from jqd.runner.carry.carrier import End, Ending, Listener, Told
+from jqd.runner.carry.pool import OURS, Connections
+from jqd.runner.reach import on_behalf_of
+from jqd.runner.styles import Judgement, Reader, Sending, Style, style_of
+from jqd.runner.worker import Worker
 from jqd.words.errors import AnswerGarbled
 
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
-VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
-VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
 
 
@@ -38,69 +35,6 @@ class PostLimits:
     """Of a whole answer."""
     excerpt_s: float = 1.0
     """For a body that nobody parses, such as an error's page: the status decides without it."""
-
-
-class Listener(Protocol):
-    """Told what happens while a POST is under way; never waits."""
-
-    @property
-    def size(self) -> int:
-        """Jobs of the request: so many outcomes are asked for."""
-        ...
-
-    def sending(self) -> bool:
-        """The next byte goes to the worker. False: do not send."""
-        ...
-
-    def answered(self, judgement: Judgement) -> None:
-        """The status of the answer is here."""
-        ...
-
-    def said(self, answer: Answer) -> None:
-        """One value of the answer is here."""
-        ...
-
-
-class End(enum.Enum):
-    """How a POST ended."""
-
-    COMPLETE = enum.auto()
-    """The whole answer was read."""
-    EMPTY = enum.auto()
-    """A 2xx that says by its framing that it has no body."""
-    STATUS = enum.auto()
-    """Another status; see `judgement`."""
-    GARBLED = enum.auto()
-    """The answer cannot be read on."""
-    LOST = enum.auto()
-    """The connection broke after something may have reached the worker."""
-    UNREACHABLE = enum.auto()
-    """It broke before: the worker saw nothing."""
-    CROWDED = enum.auto()
-    """It had no connection to go out on: all are taken, or this process may open no more."""
-    REFUSED = enum.auto()
-    """The listener did not let it go out."""
-
-
-class Ending(NamedTuple):
-    """How a POST ended, and why."""
-
-    end: End
-    judgement: Judgement = Judgement.READ
-    status: int = 0
-    message: str = ""
-    retry_after: str | None = None
-    """The header as it came."""
-    reused: bool = False
-    """LOST on a connection that had been kept, with nothing heard: the worker may have closed it as we wrote."""
-    broke: str = ""
-    """What broke the connection: see `kind_of`."""
-
-    @property
-    def brief(self) -> str:
-        """How it ended, for logs: `message` may hold what the worker wrote, which is its jobs' business alone."""
-        what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
-        return f"{what}: {self.broke}" if self.broke else what
 
 
 class _NotLetOutError(Exception):
@@ -126,36 +60,59 @@ class _Progress:
             self.sent = True
 
 
-async def post(
-    pool: httpcore2.AsyncConnectionPool,
-    url: str,
-    headers: list[tuple[str, str]],
-    body: bytes,
-    *,
-    lightjq: bool,
-    listener: Listener,
-    limits: PostLimits,
-) -> Ending:
-    """Send `body`, tell `listener` what comes back. Never raises for what the network or the worker does."""
-    progress = _Progress(listener)
-    timeout = {"connect": limits.connect_timeout_s, "pool": limits.connect_timeout_s}
-    try:
-        async with pool.stream(
-            "POST", url, headers=headers, content=body, extensions={"timeout": timeout, "trace": progress.trace}
-        ) as response:
-            progress.answered = True
-            return await _hear(response, judge(response.status, lightjq=lightjq), listener, limits)
-    except _NotLetOutError:
-        return Ending(End.REFUSED)
-    except AnswerGarbled as error:
-        return Ending(End.GARBLED, message=str(error))
-    except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
-        if not progress.sent:
-            if isinstance(error, httpcore2.PoolTimeout) or any(is_ours(cause) for cause in _causes(error)):
-                return Ending(End.CROWDED, message=describe(error), broke=kind_of(error))
-            return Ending(End.UNREACHABLE, message=describe(error), broke=kind_of(error))
+class Post:
+    """A carrier: one POST for each batch, one more request for a cancel."""
+
+    def __init__(self, pool: httpcore2.AsyncConnectionPool, connections: Connections, limits: PostLimits) -> None:
+        self._pool, self._connections, self._limits = pool, connections, limits
+
+    async def carry(self, sending: Sending, listener: Listener) -> Ending:
+        """See Carrier."""
+        style, progress = style_of(sending.worker), _Progress(listener)
+        method, url, headers, body = style.request(sending)
+        timeout = {"connect": self._limits.connect_timeout_s, "pool": self._limits.connect_timeout_s}
+        extensions = {"timeout": timeout, "trace": progress.trace}
+        with self._connections.one(), on_behalf_of(sending.worker.standing):
+            try:
+                async with self._pool.stream(
+                    method, url, headers=headers, content=body, extensions=extensions
+                ) as response:
+                    progress.answered = True
+                    return await _hear(response, style, sending, listener, self._limits)
+            except _NotLetOutError:
+                return Ending(End.REFUSED)
+            except AnswerGarbled as error:
+                return Ending(End.GARBLED, message=str(error))
+            except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+                return _broken(error, progress)
+
+    async def cancel(self, worker: Worker, job_id: str, daemon: str, within_s: float) -> Told | None:
+        """See Carrier."""
+        request = style_of(worker).cancel(worker, job_id, daemon)
+        if request is None:
+            return None
+        method, url, headers, _ = request
+        extensions = {"timeout": {"connect": within_s, "pool": within_s}}
+        status = 0
+        with trio.move_on_after(within_s), on_behalf_of(worker.standing):
+            try:
+                async with self._pool.stream(method, url, headers=headers, extensions=extensions) as response:
+                    status = response.status
+                    await hear_excerpt(response, within_s)  # read to its end, so that the connection can be kept
+                    return Told(status, f"the worker answered {status}")
+            except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
+                return Told(status, kind_of(error))
+        return Told(status, f"no answer within {within_s:g} s")
+
+
+def _broken(error: Exception, progress: _Progress) -> Ending:
+    """The network failed: before anything was sent, or after."""
+    message, broke = describe(error), kind_of(error)
+    if progress.sent:
         reused = not progress.connected and not progress.answered
-        return Ending(End.LOST, message=describe(error), reused=reused, broke=kind_of(error))
+        return Ending(End.LOST, message=message, reused=reused, broke=broke)
+    crowded = isinstance(error, httpcore2.PoolTimeout) or any(is_ours(cause) for cause in _causes(error))
+    return Ending(End.CROWDED if crowded else End.UNREACHABLE, message=message, broke=broke)
 
 
 def describe(error: BaseException) -> str:
@@ -192,11 +149,15 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         stack.extend(linked for linked in (each.__context__, each.__cause__) if linked is not None)
 
 
-async def _hear(response: httpcore2.Response, judgement: Judgement, listener: Listener, limits: PostLimits) -> Ending:
+async def _hear(
+    response: httpcore2.Response, style: Style, sending: Sending, listener: Listener, limits: PostLimits
+) -> Ending:
     headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+    judgement = style.judge(response.status)
     listener.answered(judgement)
     if judgement is Judgement.READ:
-        return await _hear_outcomes(response, headers, listener, limits)
+        reader = style.reader(sending, headers.get(b"content-type", ""), limits.value_bytes_max)
+        return await _hear_answers(response, headers, reader, listener, limits)
     excerpt = await hear_excerpt(response, limits.excerpt_s)
     message = f"the worker answered {response.status}"
     if 300 <= response.status < 400:
@@ -210,36 +171,29 @@ async def _hear(response: httpcore2.Response, judgement: Judgement, listener: Li
     )
 
 
-async def _hear_outcomes(
-    response: httpcore2.Response, headers: dict[bytes, str], listener: Listener, limits: PostLimits
+async def _hear_answers(
+    response: httpcore2.Response, headers: dict[bytes, str], reader: Reader, listener: Listener, limits: PostLimits
 ) -> Ending:
     coding = headers.get(b"content-encoding", "identity").strip().lower()
-    reader: AnswerReader | None = None
     size = 0
     async with aclosing(response.aiter_stream()) as chunks:
         async for chunk in chunks:
-            if reader is None:
-                if coding != "identity":
-                    raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
-                encoding = encoding_of(headers.get(b"content-type", ""))
-                reader = AnswerReader(
-                    encoding,
-                    value_bytes_max=limits.value_bytes_max,
-                    values_max=VALUES_PER_JOB * listener.size + VALUES_MORE,
-                )
+            if coding != "identity":
+                raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
             size += len(chunk)
             if size > limits.answer_bytes_max:
                 raise AnswerGarbled(f"the answer has more than the {limits.answer_bytes_max} bytes that are read")
             for answer in reader.feed(chunk):
                 listener.said(answer)
     _end_if_surplus(response)
-    if reader is not None:
-        reader.end()
+    last = reader.end()
     # Without a length the end of the connection is the end of the body, also when the worker died there.
     framed = response.status == 204 or b"content-length" in headers or b"transfer-encoding" in headers
     if not framed:
         return Ending(End.LOST, message="the connection closed, and the answer had no length to tell that it was whole")
-    return Ending(End.COMPLETE if size else End.EMPTY, status=response.status)
+    for answer in last:
+        listener.said(answer)
+    return Ending(End.COMPLETE, status=response.status)
 
 
 async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:

@@ -1,0 +1,17 @@
+"""What carries jobs to a worker and its words back, apart from what they mean."""
+
+from jqd.runner.carry.carrier import Carrier, End, Ending, Listener
+from jqd.runner.carry.pool import Connections, close_pool, make_pool
+from jqd.runner.carry.post import Post, PostLimits
+
+__all__ = [
+    "Carrier",
+    "Connections",
+    "End",
+    "Ending",
+    "Listener",
+    "Post",
+    "PostLimits",
+    "close_pool",
+    "make_pool",
+]

@@ -1,0 +1,90 @@
+"""What every carrier does: it takes jobs to a worker, tells a listener what comes back, and says how that ended.
+
+Today there is one, an HTTP POST (`post.py`). What the worker's words mean for the jobs is decided elsewhere.
+"""
+
+import enum
+from typing import NamedTuple, Protocol
+
+from jqd.runner.styles import Answer, Judgement, Sending
+from jqd.runner.worker import Worker
+
+
+class Listener(Protocol):
+    """Told what happens while jobs are carried; never waits."""
+
+    def sending(self) -> bool:
+        """The next byte goes to the worker. False: do not send."""
+        ...
+
+    def answered(self, judgement: Judgement) -> None:
+        """The worker has answered; what it says of the jobs may follow."""
+        ...
+
+    def said(self, answer: Answer) -> None:
+        """The worker says something of the jobs."""
+        ...
+
+
+class End(enum.Enum):
+    """How carrying ended."""
+
+    COMPLETE = enum.auto()
+    """The whole answer was read."""
+    STATUS = enum.auto()
+    """Another status; see `judgement`."""
+    GARBLED = enum.auto()
+    """The answer cannot be read on."""
+    LOST = enum.auto()
+    """The connection broke after something may have reached the worker."""
+    UNREACHABLE = enum.auto()
+    """It broke before: the worker saw nothing."""
+    CROWDED = enum.auto()
+    """It had no connection to go out on: all are taken, or this process may open no more."""
+    REFUSED = enum.auto()
+    """The listener did not let it go out."""
+
+
+class Ending(NamedTuple):
+    """How carrying ended, and why."""
+
+    end: End
+    judgement: Judgement = Judgement.READ
+    status: int = 0
+    message: str = ""
+    retry_after: str | None = None
+    """The header as it came."""
+    reused: bool = False
+    """LOST on a connection that had been kept, with nothing heard: the worker may have closed it as we wrote."""
+    broke: str = ""
+    """What broke the connection: see `kind_of`."""
+
+    @property
+    def brief(self) -> str:
+        """How it ended, for logs: `message` may hold what the worker wrote, which is its jobs' business alone."""
+        what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
+        return f"{what}: {self.broke}" if self.broke else what
+
+
+class Told(NamedTuple):
+    """What became of a cancel that a worker was told of."""
+
+    status: int
+    """0: none came."""
+    why: str
+    """For logs: nothing that came over the wire."""
+
+
+class Carrier(Protocol):
+    """One way to a worker."""
+
+    async def carry(self, sending: Sending, listener: Listener) -> Ending:
+        """Carry the jobs. Never raises for what the network or the worker does.
+
+        It takes as long as the worker does: the caller cancels when no job of it can still be waited for.
+        """
+        ...
+
+    async def cancel(self, worker: Worker, job_id: str, daemon: str, within_s: float) -> Told | None:
+        """Tell the worker that a job in its hand was cancelled. None: it takes no such calls."""
+        ...

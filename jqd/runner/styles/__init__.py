@@ -1,0 +1,32 @@
+"""What is said to each kind of worker, and what its answers mean: one file per kind, all of it pure."""
+
+from jqd.runner.styles.choice import STYLES, style_of
+from jqd.runner.styles.style import (
+    Answer,
+    ItemFailures,
+    Judgement,
+    Reader,
+    Refused,
+    Request,
+    Said,
+    Sending,
+    Started,
+    Style,
+    Unclear,
+)
+
+__all__ = [
+    "STYLES",
+    "Answer",
+    "ItemFailures",
+    "Judgement",
+    "Reader",
+    "Refused",
+    "Request",
+    "Said",
+    "Sending",
+    "Started",
+    "Style",
+    "Unclear",
+    "style_of",
+]

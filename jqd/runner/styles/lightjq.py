@@ -1,0 +1,59 @@
+"""LightJQ workers: one job a request, taken with a 2xx and reported later by `POST /done`; docs/WORKERS.md.
+
+    job       POST <worker url>/worker-job   {id, job_id, name, argument, timeout}
+
+Both ids are the daemon's: the original schema names one and requires the other. The worker takes no cancels.
+"""
+
+import math
+
+import msgspec
+from msgspec import Raw
+
+from jqd.runner.styles.stream import AnswerReader
+from jqd.runner.styles.style import Judgement, Reader, Request, Sending, batch_headers, judge
+from jqd.runner.worker import Worker
+from jqd.words import media
+from jqd.words.job import Held
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Job(msgspec.Struct, gc=False):
+    id: str
+    job_id: str
+    name: str
+    argument: Raw
+    timeout: int
+
+
+class LightJQ:
+    """See Style."""
+
+    jobs_max: int | None = 1
+
+    def request(self, sending: Sending) -> Request:
+        """See Style."""
+        (only,) = sending.held
+        url = sending.url.rstrip("/") + "/worker-job"
+        return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only))
+
+    def judge(self, status: int) -> Judgement:
+        """See Style: 404 says that the worker does not know the jobtype."""
+        if status == 404:
+            return Judgement.NOT_TAKEN
+        return Judgement.LATER if 200 <= status < 300 else judge(status)
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+        """See Style; no answer of such a worker is read."""
+        return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=1)
+
+    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
+        """See Style."""
+        return None
+
+
+def encode_job(held: Held) -> bytes:
+    """The body of one request. The timeout is rounded up to whole seconds: else the worker's time ends before ours."""
+    job = held.job
+    return _encoder.encode(_Job(job.id, job.id, job.jobtype, Raw(job.argument), math.ceil(job.timeout_s)))

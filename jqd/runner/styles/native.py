@@ -1,0 +1,94 @@
+"""Native workers: a batch of jobs in one request, a stream of outcomes in its answer; docs/WORKERS.md.
+
+    batch     {batch_id, jobs: [{job_id, id, name, argument, attempt, max_retry, timeout, created_at, deadline}, …]}
+    outcome   see `outcome.py`
+    cancel    DELETE <worker url>?job_id=…
+
+Arguments are copied as they stand, never decoded.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Raw
+
+from jqd.runner.styles.stream import AnswerReader
+from jqd.runner.styles.style import Judgement, Reader, Request, Sending, batch_headers, common_headers, judge
+from jqd.runner.worker import Worker
+from jqd.words import media
+from jqd.words.dates import iso
+from jqd.words.job import Held
+
+VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
+VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Job(msgspec.Struct, gc=False):
+    job_id: str
+    id: str
+    name: str
+    argument: Raw
+    attempt: int
+    max_retry: int
+    timeout: float
+    created_at: str
+    deadline: str
+
+
+class _Batch(msgspec.Struct, gc=False):
+    batch_id: str
+    jobs: list[_Job]
+
+
+class Native:
+    """See Style."""
+
+    jobs_max: int | None = None
+
+    def request(self, sending: Sending) -> Request:
+        """See Style."""
+        body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms)
+        return Request("POST", sending.url, batch_headers(sending, media.MSGPACK), body)
+
+    def judge(self, status: int) -> Judgement:
+        """See Style."""
+        return judge(status)
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+        """See Style."""
+        values_max = VALUES_PER_JOB * len(sending.held) + VALUES_MORE
+        return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max)
+
+    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
+        """See Style."""
+        return Request("DELETE", f"{worker.url}?job_id={quote(job_id, safe='')}", common_headers(daemon))
+
+
+def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int) -> bytes:
+    """The body of one request."""
+    dates: dict[int, str] = {}  # jobs of a batch were often pushed together
+
+    def date(at_ms: int) -> str:
+        text = dates.get(at_ms)
+        if text is None:
+            text = dates[at_ms] = iso(at_ms)
+        return text
+
+    jobs = [
+        _Job(
+            h.job.id,
+            h.job.id,
+            h.job.jobtype,
+            Raw(h.job.argument),
+            h.attempt,
+            h.job.max_retry,
+            h.job.timeout_s,
+            date(h.job.created_at_ms),
+            date(sent_at_ms + round(h.job.timeout_s * 1000)),
+        )
+        for h in held
+    ]
+    return _encoder.encode(_Batch(batch_id, jobs))

@@ -1,0 +1,136 @@
+"""One outcome of a native worker, from its bytes to what they mean. Pure; docs/WORKERS.md.
+
+{job_id, type: "success", result}
+{job_id, type: "failure", reason, should_retry, error, message, retry_after}
+{job_id, status: 1xx … 5xx, …}
+{job_id, type: "refused", retry_after}                                       not begun: back untried
+{job_id, type: "started"}                                                    its time runs from now
+{batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+from msgspec import Raw
+
+from jqd.runner.styles.style import Answer, ItemFailures, Refused, Said, Started, Unclear
+from jqd.runner.verdict import INVALID_RESPONSE, Report
+from jqd.words import media
+from jqd.words.errors import AnswerGarbled
+from jqd.words.job import NIL
+
+Encoding = media.Language
+
+_SEQUENCE = "application/json-seq"  # a text each after a record separator (RFC 7464)
+
+
+class _Item(msgspec.Struct, rename="camel"):
+    item_identifier: str = ""
+
+
+class _Outcome(msgspec.Struct, gc=False):
+    job_id: str | None = None
+    id: str | None = None
+    type: Literal["success", "failure", "refused", "started"] | None = None
+    status: int | None = None
+    result: Raw = Raw()
+    reason: str | None = None
+    should_retry: bool | None = None
+    retry_after: float | None = None
+    error: Raw = Raw()
+    message: str | None = None
+    jobs: Raw = Raw()
+    batchItemFailures: list[_Item] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+class _Named(msgspec.Struct, gc=False):
+    job_id: str | None = None
+    id: str | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decode_outcome: dict[Encoding, Callable[[bytes], _Outcome]] = {
+    "msgpack": msgspec.msgpack.Decoder(_Outcome).decode,
+    "json": msgspec.json.Decoder(_Outcome).decode,
+}
+_decode_named: dict[Encoding, Callable[[bytes], _Named]] = {
+    "msgpack": msgspec.msgpack.Decoder(_Named).decode,
+    "json": msgspec.json.Decoder(_Named).decode,
+}
+_UNREADABLE = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError)
+
+
+def encoding_of(content_type: str) -> Encoding:
+    """How a body with this Content-Type header is encoded; no header means MessagePack.
+
+    Raises AnswerGarbled for any other type: a page of some proxy in between must not pass for a worker's answer.
+    """
+    kind = media.bare(content_type)
+    encoding: Encoding | None = "msgpack" if not kind else "json" if kind == _SEQUENCE else media.language_of(kind)
+    if encoding is None or kind == media.PROBLEM:
+        raise AnswerGarbled(f"the answer is {kind[:100]!r}; answer in {media.BOTH}, or with no body at all")
+    return encoding
+
+
+def decode_answer(data: bytes, encoding: Encoding) -> Answer:
+    """One value of a worker's answer. Never raises: a value that is wrong is blamed on its job where it names one."""
+    try:
+        outcome = _decode_outcome[encoding](data)
+        if outcome.batchItemFailures is not msgspec.UNSET:
+            return ItemFailures(tuple(item.item_identifier for item in outcome.batchItemFailures or ()))
+        job_id = outcome.job_id or outcome.id or ""
+        if outcome.type == "refused":
+            return Refused(job_id, outcome.retry_after)
+        if outcome.type == "started":
+            return Started(job_id)
+        return Said(job_id, _report(outcome, encoding), chained=_any_of(outcome.jobs))
+    except _UNREADABLE as error:
+        return _blame(data, encoding, str(error))
+
+
+def _report(outcome: _Outcome, encoding: Encoding) -> Report:
+    """Raises ValueError when the outcome says neither type nor status."""
+    status = outcome.status
+    if status is None:
+        if outcome.type is None:
+            raise ValueError("neither `type` nor `status` is given")
+        if outcome.type == "success":
+            status = 200
+        elif outcome.should_retry is False:
+            status = 400
+        else:
+            status = 504 if outcome.reason == "timeout" else 500
+    return Report(
+        status=status,
+        should_retry=outcome.should_retry,
+        retry_after_s=outcome.retry_after,
+        reason="timeout" if outcome.reason == "timeout" else "",
+        message=outcome.message or "",
+        error=_value(outcome.error, encoding),
+        result=_value(outcome.result, encoding),
+    )
+
+
+def _value(raw: Raw, encoding: Encoding) -> bytes:
+    """The MessagePack bytes of a worker's value; nil when it gave none."""
+    data = bytes(raw)
+    if not data:
+        return NIL
+    return data if encoding == "msgpack" else _encoder.encode(msgspec.json.decode(data))
+
+
+def _any_of(raw: Raw) -> bool:
+    """Whether a list of jobs is there and not empty."""
+    return bytes(raw) not in (b"", NIL, b"\x90", b"null", b"[]")
+
+
+def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
+    try:
+        named = _decode_named[encoding](data)
+    except _UNREADABLE:
+        return Unclear(why)
+    job_id = named.job_id or named.id
+    if not job_id:
+        return Unclear(why)
+    return Said(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))

@@ -1,0 +1,179 @@
+"""What a style has to say of its kind of worker. Pure; `carry/` carries it, `delivery.py` acts on it.
+
+    Sending ──request──▶ Request ─ ─ carry/ ─ ─▶ status ──judge──▶ Judgement
+                                                 body ──reader──▶ an Answer for each thing the worker says
+
+A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
+"""
+
+import enum
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+from urllib.parse import quote
+
+from jqd import __version__
+from jqd.runner.verdict import Report
+from jqd.runner.worker import Worker
+from jqd.words import media
+from jqd.words.job import Held
+
+Headers = list[tuple[str, str]]
+
+
+class Sending(NamedTuple):
+    """What is to be sent, to whom, and when."""
+
+    worker: Worker
+    jobtype: str
+    held: Sequence[Held]
+    """Of that jobtype; never more than the style takes in one request."""
+    batch_id: str
+    daemon: str
+    sent_at_ms: int
+
+    @property
+    def url(self) -> str:
+        """Where its worker is."""
+        assert self.worker.url is not None, f"worker {self.worker.id} has no URL, but something to be sent"
+        return self.worker.url
+
+
+class Request(NamedTuple):
+    """One HTTP request."""
+
+    method: str
+    url: str
+    headers: Headers
+    body: bytes = b""
+
+
+class Judgement(enum.Enum):
+    """What the status of a whole answer means."""
+
+    READ = enum.auto()
+    """The body tells of each job."""
+    LATER = enum.auto()
+    """Taken; each job is reported later."""
+    BACK_OFF = enum.auto()
+    """Too much for the worker now: nothing was tried."""
+    GONE = enum.auto()
+    """The worker wants no more jobs, ever: nothing was tried."""
+    NOT_TAKEN = enum.auto()
+    """The worker does not know this jobtype: nothing was tried."""
+    FAILED = enum.auto()
+    """The request cannot succeed. Which of several jobs is to blame is not said."""
+    ERROR = enum.auto()
+    """Something broke, and may work another time. Which of several jobs broke it is not said."""
+
+
+class Said(NamedTuple):
+    """What a worker says of one job."""
+
+    job_id: str
+    """Empty when the worker names none: in a request of one job that job is meant."""
+    report: Report
+    chained: bool = False
+    """It brought new jobs along."""
+
+
+class Refused(NamedTuple):
+    """The worker has not begun this job, and hands it back."""
+
+    job_id: str
+    retry_after_s: float | None = None
+    """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
+
+
+class Started(NamedTuple):
+    """The job had to wait at the worker, and begins now."""
+
+    job_id: str
+
+
+class ItemFailures(NamedTuple):
+    """These failed, all others of the request succeeded. An id that is not of the request spoils the whole."""
+
+    job_ids: tuple[str, ...] = ()
+
+
+class Unclear(NamedTuple):
+    """A value that speaks of no job we can name."""
+
+    why: str
+
+
+Answer = Said | Refused | Started | ItemFailures | Unclear
+
+
+class Reader(Protocol):
+    """Reads the body of one answer."""
+
+    def feed(self, data: bytes) -> Iterable[Answer]:
+        """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
+        ...
+
+    def end(self) -> Sequence[Answer]:
+        """What the end of the body completed. Raises AnswerGarbled when the body must not end here.
+
+        These count only if the connection shows that the body was whole; jobs without any answer failed.
+        """
+        ...
+
+
+class Style(Protocol):
+    """One kind of worker."""
+
+    jobs_max: int | None
+    """Jobs in one request; None: as many as the worker registered."""
+
+    def request(self, sending: Sending) -> Request:
+        """What gives the worker these jobs."""
+        ...
+
+    def judge(self, status: int) -> Judgement:
+        """What the status of its answer means."""
+        ...
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+        """For the body of an answer that is to be read; `content_type` is its header, or empty.
+
+        `value_bytes_max`: of what is said of one job.
+        """
+        ...
+
+    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
+        """What tells the worker that a job in its hand was cancelled; None: it takes no such calls."""
+        ...
+
+
+def judge(status: int) -> Judgement:
+    """A status as HTTP means it: what a style says unless it has a rule of its own."""
+    if status == 202:
+        return Judgement.LATER
+    if 200 <= status < 300:
+        return Judgement.READ
+    if status in (408, 425, 429, 503):
+        return Judgement.BACK_OFF
+    if status == 410:
+        return Judgement.GONE
+    return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
+
+
+def common_headers(daemon: str) -> Headers:
+    """Headers of every request to a worker."""
+    return [
+        ("Accept", f"{media.MSGPACK}, {media.JSON}"),
+        ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste
+        ("User-Agent", f"jqd/{__version__}"),
+        ("JQD-Daemon", daemon),
+    ]
+
+
+def batch_headers(sending: Sending, content_type: str) -> Headers:
+    """Headers of a request with jobs. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
+    return [
+        ("Content-Type", content_type),
+        *common_headers(sending.daemon),
+        ("JQD-Batch-Id", sending.batch_id),
+        ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+    ]
