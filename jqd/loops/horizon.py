@@ -34,13 +34,21 @@ class Mark(NamedTuple):
 class Horizon:
     """What one partition's journals told, and what we may conclude."""
 
-    def __init__(self, journal_id: str) -> None:
+    def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
+        """`forgot`: we may have been told things before we were started, which a store that was emptied lacks."""
         self._journal_id = journal_id
+        self._forgot = forgot
+        """And the store does not know a word of ours either."""
+        self._began = 0
+        """When that life of the store began in which we first listened: nobody is given up for what he told before."""
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, Told] = {}  # also those that an emptied store does not know any more
 
     def note(self, answer: Kept, *, applied: int, written: int) -> None:
         """The store answered. `applied`: as of before the call; `written`: as of after it."""
+        if not self._marks:
+            self._began = answer.began
+            self._forgot = self._forgot and not answer.journals[self._journal_id].since
         mark = Mark(answer.now, applied, written)
         if len(self._marks) > 1 and self._marks[-2][1:] == self._marks[-1][1:] == mark[1:]:
             del self._marks[-1]  # of a quiet time the first tells of endings, the last of jobs
@@ -61,6 +69,8 @@ class Horizon:
 
         A journal that was not heard of for `others_s` is not waited for.
         """
+        if self._forgot and self._now - self._began <= others_s * 1_000_000:
+            return 0  # whoever is away has had no time to tell it again
         since = [told.since for told in self._living(others_s).values()]
         return max((mark.applied for mark in self._marks if mark.now <= min(since)), default=0) if since else None
 
@@ -70,5 +80,9 @@ class Horizon:
         return [one for one, told in self._living(others_s).items() if after is None or told.since < after]
 
     def _living(self, others_s: float) -> Mapping[str, Told]:
-        now = self._marks[-1].now if self._marks else 0
-        return {one: told for one, told in self._others.items() if now - told.at <= others_s * 1_000_000}
+        after = self._now - others_s * 1_000_000
+        return {one: told for one, told in self._others.items() if max(told.at, self._began) >= after}
+
+    @property
+    def _now(self) -> int:
+        return self._marks[-1].now if self._marks else 0

@@ -22,7 +22,7 @@ class Membership:
         self.state: State = Out(Past.START)
         self.owner: Owner | None = None
         """Under which name and epoch we hold jobs: of our last seat, also when it is lost. None before the first."""
-        self._sole = sole
+        self.sole = sole
         self._clock = clock
         self._trust = Trust(config)
         self._changed = trio.Event()
@@ -192,7 +192,7 @@ class Membership:
         return isinstance(self.state, Seated | Through) and self.state.known.settled
 
     def _waited(self) -> bool:
-        if self._sole:
+        if self.sole:
             return True
         state = self.state
         return isinstance(state, Through) and self._clock.mono_s() - state.known.looked_at_s > self.config.lease_s

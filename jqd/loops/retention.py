@@ -97,7 +97,10 @@ class Retention:
         self._journal = journal
         self._keepers = keepers
         self._clock = clock
-        self._horizons = [Horizon(journal.journal_id) for _ in keepers]
+        self._horizons = [
+            Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not keeper.membership.sole)
+            for keeper in keepers
+        ]
         self._copied: Copied | None = None  # of what could not be retired yet
         self._say_at_s = 0.0
         self._given_up = 0  # bytes since that was said

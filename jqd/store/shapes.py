@@ -105,6 +105,8 @@ class Kept(NamedTuple):
 
     now: int
     """Later than all that was applied before."""
+    began: int
+    """Earlier than all that was told in this life of the store; what was told before may be forgotten."""
     journals: dict[str, Told]
 
 

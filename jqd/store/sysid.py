@@ -47,14 +47,14 @@ class SysidMethods:
     async def tell_kept(self, journal_id: str, since: int) -> Kept:
         """See Store."""
         answer = await self._caller.call("tell_kept", self._caller.identity, journal_id, since)
-        first, *flat = codec.list_of(self._keys, "applied", answer)
+        first, began, *flat = codec.list_of(self._keys, "applied", answer)
         journals = {
             codec.text(self._keys, "applied", journal): Told(
                 codec.whole(self._keys, "applied", told), codec.whole(self._keys, "applied", at)
             )
             for journal, told, at in zip(flat[::3], flat[1::3], flat[2::3], strict=True)
         }
-        return Kept(codec.whole(self._keys, "fence", first), journals)
+        return Kept(codec.whole(self._keys, "fence", first), codec.whole(self._keys, "life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
         """See Store."""

@@ -117,7 +117,7 @@ class FakeLooks(FakeChanges):
         now = self._next_fence()
         known = self._data.kept.get(journal_id, Told(0, 0))
         self._data.kept[journal_id] = Told(max(since, known.since), now)
-        return Kept(now, dict(self._data.kept))
+        return Kept(now, self._data.high, dict(self._data.kept))
 
     # ------------------------------------------------------------ handlers
 

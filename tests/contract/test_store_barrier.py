@@ -420,6 +420,12 @@ async def test_journals_tell_since_when_they_keep_jobs(store_bench: StoreBench) 
     assert second.journals == {JOURNAL: Told(7, first.now), OTHER_JOURNAL: Told(9, second.now)}
     third = await store.tell_kept(JOURNAL, 5)
     assert third.journals[JOURNAL] == Told(7, third.now), "it only grows"
+    store_bench.clock.advance(1.0)
+    store_bench.wipe()
+    await store.look(fresh=False)
+    after = await store.tell_kept(JOURNAL, 1)
+    assert (first.began, after.began) < (first.now, after.now)
+    assert third.now < after.began, "of another life"
     await store_bench.push()
     assert (await store_bench.claim_one(await store_bench.join())).fence > third.now
 

@@ -126,6 +126,32 @@ async def test_a_daemon_that_is_gone_is_not_waited_for_for_ever(autojump_clock: 
         nursery.cancel_scope.cancel()
 
 
+async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(autojump_clock: None) -> None:
+    """The store and we have forgotten what others told; who is not there yet tells nothing."""
+    async with pair(others_s=300) as (a, b), trio.open_nursery() as nursery:
+        async with trio.open_nursery() as before:
+            await a.move_in(before)
+            await b.move_in(before)
+            await push(b.house, 1)
+            await b.house.lanes[Lane.JOBS].wait_caught_up(b.house.journal.end)
+            await push(a.house, 60)
+            await finish(a.house, await a.house.membership.wait_claimable(), set())
+            before.cancel_scope.cancel()
+        journal = a.house.journal
+        a.house.store.wipe()
+        journal.opened_at = journal.end  # as of a start now
+        again = House(journal, a.house.store.another_client(), a.house.clock, "a")
+        keeper = Keeper(again.store, again.membership, again.lanes)
+        a = Home(again, Retention(journal=journal, keepers=[keeper], clock=again.clock, source=random.Random(2)))
+        await a.move_in(nursery)
+        await trio.sleep(250)
+        assert journal.retired > 0, "our own jobs are never applied again"
+        assert journal.start == 0, "but what ended the other daemon's is needed"
+        await trio.sleep(100)
+        assert journal.stats().segments == 1, "not for ever"
+        nursery.cancel_scope.cancel()
+
+
 async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None) -> None:
     async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3 * SAY_S) as (a, b), trio.open_nursery() as nursery:
         await a.move_in(nursery)
@@ -188,7 +214,7 @@ def test_marks_say_less_when_there_are_many_and_never_too_much() -> None:
     horizon, us = Horizon("us"), 1_000_000
     for second in range(1, 3 * MARKS_MAX):
         told = Told(second * us // 2, second * us)
-        horizon.note(Kept(second * us, {"us": Told(0, 0), "b": told}), applied=10 * second, written=10 * second + 5)
+        horizon.note(Kept(second * us, 0, {"us": Told(0, 0), "b": told}), applied=10 * second, written=10 * second + 5)
     assert len(horizon._marks) <= MARKS_MAX
     half = 3 * MARKS_MAX * 10 // 2
     unneeded = horizon.unneeded(60)
@@ -198,5 +224,5 @@ def test_marks_say_less_when_there_are_many_and_never_too_much() -> None:
     assert horizon.since(0) == 0
     assert horizon.holders(half * 2, 60) == ["b"]
     assert horizon.holders(100, 60) == []
-    horizon.note(Kept(9 * MARKS_MAX * us, {}), applied=1, written=1)
+    horizon.note(Kept(9 * MARKS_MAX * us, 0, {"us": Told(0, 0)}), applied=1, written=1)
     assert horizon.unneeded(60) is None, "it was not heard of any more"
