@@ -1,4 +1,4 @@
-"""An ASGI application that says what it heard, behind a server by name: `python -m bench.echo door|hypercorn`."""
+"""An application that says what it heard, behind a door by name: `python -m bench.echo lean|hypercorn`."""
 
 import sys
 from functools import partial
@@ -8,18 +8,28 @@ import hypercorn
 import hypercorn.trio
 import trio
 
-from jqd.doors import bind, serve_http, url_of
+from jqd.doors import Answer, Asked, bind, serve_http, url_of
+
+KIND = (b"content-type", b"application/msgpack")
 
 
-async def echo(scope: Any, receive: Any, send: Any) -> None:
-    """The least an application can do with a request."""
+async def echo(asked: Asked) -> Answer:
+    """The least that can be done with a request."""
+    body = asked.read_nowait()
+    while not asked.whole and (piece := await asked.read()) is not None:
+        body += piece
+    return Answer(201, [KIND], body)
+
+
+async def echo_asgi(scope: Any, receive: Any, send: Any) -> None:
+    """The same for a server of ASGI, as bare as can be."""
     if scope["type"] != "http":
         raise NotImplementedError("http only")  # by which a server knows that there is no lifespan
     body, more = b"", True
     while more:
         message = await receive()
         body, more = body + message.get("body", b""), message.get("more_body", False)
-    headers = [(b"content-type", b"application/msgpack"), (b"content-length", b"%d" % len(body))]
+    headers = [KIND, (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": 201, "headers": headers})
     await send({"type": "http.response.body", "body": body})
 
@@ -27,13 +37,13 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
 async def _serve(name: str) -> None:
     listener = bind("127.0.0.1:0")
     print(url_of(listener), flush=True)
-    if name == "door":
+    if name == "lean":
         await serve_http(echo, listener, stopped=trio.sleep_forever)
         return
     config = hypercorn.Config()
     config.bind = [f"fd://{listener.detach()}"]
     config.keep_alive_max_requests = 1_000_000_000
-    await hypercorn.trio.serve(echo, config, mode="asgi")
+    await hypercorn.trio.serve(echo_asgi, config, mode="asgi")
 
 
 if __name__ == "__main__":

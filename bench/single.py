@@ -37,7 +37,7 @@ def run(jobs: int) -> Result:
             figures[f"jobs_per_s_{connections}"] = per_s
             figures[f"p50_ms_{connections}"] = percentile(latencies_ms, 0.5)
             figures[f"p99_ms_{connections}"] = percentile(latencies_ms, 0.99)
-    for name in ("door", "hypercorn"):
+    for name in ("lean", "hypercorn"):
         with _echo(name) as url:
             _push(url, 1, WARM)
             figures[f"echo_{name}_per_s"], _, bad = _push(url, ECHO_CONNECTIONS, max(1, jobs // 4 // ECHO_CONNECTIONS))

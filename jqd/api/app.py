@@ -1,29 +1,15 @@
-"""The API as an ASGI application: guard, body, route, one handler, and the one place where errors become answers.
-
-Every request is read whole first (intake.py). `answer` is free of ASGI, so that another listener can stand before it.
-"""
+"""The API: guard, body, route, one handler, and the one place where errors become answers. Plain values in and out."""
 
 import difflib
 import re
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import trio
 
 from jqd.api import lightjq
-from jqd.api.intake import (
-    Disconnected,
-    Receive,
-    Room,
-    Send,
-    head_of,
-    raw_path_of,
-    read_request,
-    send_response,
-    wait_left,
-)
+from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.match import Table
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.native import acts, bulk, jobs, listing, status, workers
@@ -31,7 +17,7 @@ from jqd.api.native.push import push
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.desk import polls
-from jqd.doors import say_fault
+from jqd.doors import Answer, Asked, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 
@@ -86,58 +72,52 @@ ROUTES = [
 ]
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
 TABLE = Table(ROUTES)
-PUSH = ROUTES[0]
+PUSH, _ = TABLE.match(HOT_PATH)["POST"]
 
 
 class Api:
-    """The edge as one ASGI callable."""
+    """The API as a door calls it."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._room = Room(parts.config.bodies_bytes_max)
         self._log = get_logger("api")
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http":
-            raise NotImplementedError(f"the API speaks http, not {scope['type']}")
-        with self._room.part() as take:
-            await self._serve(scope, receive, send, take)
+    async def __call__(self, asked: Asked) -> Answer | None:
+        """Answer one request; None when its client went away before it was whole."""
+        config, guard = self._parts.config, self._parts.guard
+        bytes_max = config.array_bytes_max if asked.path in ANY_SIZE else config.job_bytes_max
+        request = request_of(asked)
+        with Part(self._room) as part:
+            try:
+                guard.check(request.path, request.headers)
+                check_head(asked, bytes_max)
+                request.body = await read_body(asked, part, bytes_max)
+                guard.check_type(request.headers, has_body=bool(request.body))
+            except Disconnected:
+                self._log.info("api.disconnected", path=request.path)
+                return None
+            except (Foreign, Problem) as error:
+                response = _render(request, error)
+                response.headers["connection"] = "close"  # what is left of the body is not read
+            else:
+                if request.path == HOT_PATH and request.method == "POST":
+                    response = await self._answer(PUSH, request, {})
+                else:
+                    response = await self._route(request, asked)
+        return answer_of(response)
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
         await polls.watch(self._parts.desk, partition, task_status=task_status)
 
-    async def _serve(self, scope: Any, receive: Receive, send: Send, take: Callable[[int], None]) -> None:
-        config, guard = self._parts.config, self._parts.guard
-        bytes_max = config.array_bytes_max if scope["path"] in ANY_SIZE else config.job_bytes_max
-        head = head_of(scope)
-        try:
-            guard.check(head.path, head.headers)
-            request = await read_request(scope, receive, take, bytes_max=bytes_max, within_s=config.request_s)
-            guard.check_type(head.headers, has_body=bool(request.body))
-        except Disconnected:
-            self._log.info("api.disconnected", path=scope["path"])
-            return
-        except (Foreign, Problem) as error:
-            response = _render(head, error)
-            if scope["http_version"].startswith("1"):
-                response.headers["connection"] = "close"  # what is left of the body is not read
-            await send_response(send, response)
-            return
-        if request.path == HOT_PATH and request.method == "POST":
-            response = await self.answer(PUSH, request, {})
-        else:
-            response = await self._route(request, raw_path_of(scope), partial(wait_left, receive))
-        await send_response(send, response)
-
-    async def _route(self, request: Request, raw_path: str, left: Callable[[], Awaitable[None]]) -> Response:
-        found = TABLE.match(raw_path)
+    async def _route(self, request: Request, asked: Asked) -> Response:
+        found = TABLE.match(asked.raw_path)
         method = "GET" if request.method == "HEAD" else request.method
         if method in found:
             route, names = found[method]
             return await (
-                self._poll(route, request, names, left) if route.polls else self.answer(route, request, names)
+                self._poll(route, request, names, asked) if route.polls else self._answer(route, request, names)
             )
         if not found:
             return _render(request, Problem(404, _no_path(request.path)))
@@ -150,23 +130,21 @@ class Api:
         response.headers.update(allowed)
         return response
 
-    async def _poll(
-        self, route: Route, request: Request, names: dict[str, str], left: Callable[[], Awaitable[None]]
-    ) -> Response:
+    async def _poll(self, route: Route, request: Request, names: dict[str, str], asked: Asked) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
         response: Response | None = None
 
         async def watch() -> None:
-            await left()
+            await asked.wait_left()
             nursery.cancel_scope.cancel()
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            response = await self.answer(route, request, names)
+            response = await self._answer(route, request, names)
             nursery.cancel_scope.cancel()
-        return response or await self.answer(route, replace(request, hurried=True), names)
+        return response or await self._answer(route, replace(request, hurried=True), names)
 
-    async def answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
+    async def _answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""
         try:
             request.check_query(route.query)

@@ -29,15 +29,16 @@ _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Request:
-    """One whole request. Header names are lower case."""
+    """One request. Header names are lower case."""
 
     method: str
     path: str
     query_string: bytes
     headers: dict[str, str]
     body: bytes
+    """Put in once it was read."""
     peer: str | None = None
     """The address it came from; None: through no network."""
     hurried: bool = False
@@ -45,6 +46,8 @@ class Request:
 
     def query(self) -> dict[str, str]:
         """Query parameters; the last of a name wins."""
+        if not self.query_string:
+            return {}
         try:
             pairs = parse_qsl(
                 self.query_string.decode("ascii"), keep_blank_values=True, max_num_fields=QUERY_FIELDS_MAX

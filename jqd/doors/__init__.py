@@ -1,19 +1,25 @@
-"""An HTTP/1.1 listener on trio, with ASGI applications behind it. Nothing of a connection leaves its task."""
+"""An HTTP/1.1 listener on trio, which hands plain values to an application. Nothing of a connection leaves its task."""
 
 from jqd.doors.address import address_of, bind, listen, url_of
+from jqd.doors.asgi import from_asgi, to_asgi
+from jqd.doors.asked import Answer, Asked
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import serve_http
 
 __all__ = [
+    "Answer",
+    "Asked",
     "DoorConfig",
     "Guard",
     "address_of",
     "bind",
+    "from_asgi",
     "listen",
     "place_of",
     "say_fault",
     "serve_http",
+    "to_asgi",
     "url_of",
 ]

@@ -5,11 +5,13 @@ from collections.abc import Iterable
 from email.utils import formatdate
 from http import HTTPStatus
 
+from jqd.doors.asked import Answer
 from jqd.doors.head import Headers
 from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+TOO_SLOW = "the request came too slowly, or was not complete in time; nothing was taken"
 BODILESS = frozenset((204, 304))  # and all below 200: no body, and no word of its length
 _PHRASES = {status.value: status.phrase for status in HTTPStatus}
 _LINES = {status: f"HTTP/1.1 {status} {phrase}\r\n".encode() for status, phrase in _PHRASES.items()}
@@ -41,8 +43,8 @@ def render_head(status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes
     return b"%b%b%b%b\r\n" % (line, date, fields, more)
 
 
-def problem(status: int, detail: str, date: bytes, *, fault: str = "", retry_after_s: int | None = None) -> bytes:
-    """A whole answer that says what is wrong (RFC 9457), after which the connection closes."""
+def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Answer:
+    """Says what is wrong (RFC 9457), and closes the connection."""
     told: dict[str, object] = {
         "type": "about:blank",
         "title": _PHRASES.get(status, "Error"),
@@ -51,11 +53,13 @@ def problem(status: int, detail: str, date: bytes, *, fault: str = "", retry_aft
     }
     if fault:
         told["id"] = fault
-    body = json.dumps(told).encode()
-    headers: Headers = [
-        (b"content-type", media.PROBLEM.encode()),
-        (b"content-length", b"%d" % len(body)),
-    ]
+    headers: Headers = [(b"content-type", media.PROBLEM.encode()), (b"connection", b"close")]
     if retry_after_s is not None:
         headers.append((b"retry-after", b"%d" % retry_after_s))
-    return render_head(status, headers, date, b"connection: close\r\n") + body
+    return Answer(status, headers, json.dumps(told).encode())
+
+
+def render_whole(answer: Answer, date: bytes) -> bytes:
+    """An answer that stands for itself, outside of any exchange."""
+    length = (b"content-length", b"%d" % len(answer.body))
+    return render_head(answer.status, [*answer.headers, length], date, b"") + answer.body

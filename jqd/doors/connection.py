@@ -9,18 +9,16 @@ from typing import Any
 
 import trio
 
-from jqd.doors.answer import Dates, problem
+from jqd.doors.answer import TOO_SLOW, Dates, problem_answer, render_whole
+from jqd.doors.asked import Answer
 from jqd.doors.config import DoorConfig
 from jqd.doors.crowd import Crowd, address_of
-from jqd.doors.exchange import READ_BYTES, Exchange, Message, Wire
+from jqd.doors.exchange import READ_BYTES, Address, Ends, Exchange, Wire
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
 
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Any, Any, Any], Awaitable[None]]
-Address = tuple[str, int]
+App = Callable[[Exchange], Awaitable[Answer | None]]
 
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
@@ -29,11 +27,12 @@ LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it
 class House:
     """What all connections of a door share."""
 
-    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address) -> None:
+    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address, scheme: str = "http") -> None:
         self.app = app
         self.config = config
         self.log = log
         self.server = server
+        self.scheme = scheme
         self.dates = Dates()
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
 
@@ -47,7 +46,7 @@ class Connection:
         self.client = client
         self.address = address_of(client[0])
         self._house = house
-        self._wire = Wire(pipe, house.config, house.dates)
+        self._wire = Wire(pipe, house.config, house.dates, Ends(client, house.server, house.scheme))
         self._scope = trio.CancelScope()
         self._asked: Exchange | None = None
         self._within = False  # of a request: its first byte has come
@@ -152,7 +151,9 @@ class Connection:
         exchange = self._asked = Exchange(self._wire, head)
         failed: Exception | None = None
         try:
-            await self._house.app(self._scope_of(head), exchange.receive, exchange.send)
+            answer = await self._house.app(exchange)
+            if answer is not None:
+                await exchange.answer(answer)
         except Exception as error:  # noqa: BLE001 - the application's mistakes end one answer, not the server
             failed = error
         return self._settle(exchange, failed)
@@ -182,11 +183,12 @@ class Connection:
         if exchange is not None and (exchange.complete or exchange.sent or exchange.body.done):
             return
         if self._within and not self._bye:
-            self._say(408, "the request came too slowly, or was not complete in time; nothing was taken")
+            self._say(408, TOO_SLOW)
 
     def _say(self, status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> None:
         """The last word, before the connection ends."""
-        whole = problem(status, detail, self._house.dates.line(), fault=fault, retry_after_s=retry_after_s)
+        answer = problem_answer(status, detail, fault=fault, retry_after_s=retry_after_s)
+        whole = render_whole(answer, self._house.dates.line())
         mute = self._asked is not None and self._asked.head.method == "HEAD"
         self._bye = whole[: whole.index(b"\r\n\r\n") + 4] if mute else whole
 
@@ -220,23 +222,6 @@ class Connection:
                 self._wire.pipe.abort()
         except Exception as error:  # noqa: BLE001 - a descriptor that cannot be closed must not take the others along
             say_fault(self._house.log, "door.not_closed", error, peer=self.client[0])
-
-    def _scope_of(self, head: Head) -> dict[str, Any]:
-        return {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.0" if head.http_1_0 else "1.1",
-            "method": head.method,
-            "scheme": "http",
-            "path": head.path,
-            "raw_path": head.raw_path,
-            "query_string": head.query,
-            "root_path": "",
-            "headers": head.headers,
-            "client": self.client,
-            "server": self._house.server,
-            "extensions": {},
-        }
 
 
 def _too_long(buffer: bytearray, bytes_max: int) -> Refused:

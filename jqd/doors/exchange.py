@@ -1,30 +1,52 @@
-"""One request and its answer, as an ASGI application sees them."""
+"""One request and its answer, as they go over the wire."""
 
 import math
-from collections.abc import Iterable, MutableMapping
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import trio
 
 from jqd.doors.answer import BODILESS, CONTINUE, Dates, render_head
+from jqd.doors.asked import Answer
 from jqd.doors.body import body_of
 from jqd.doors.config import DoorConfig
 from jqd.doors.head import Head, Headers, Refused
 from jqd.doors.pipe import Pipe
 
-Message = MutableMapping[str, Any]
-
 READ_BYTES = 65_536
 AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
+
+Address = tuple[str, int]
+
+
+class Ends(NamedTuple):
+    """Who speaks with whom, and how."""
+
+    client: Address
+    server: Address
+    scheme: str
 
 
 class Wire:
     """What one connection reads and writes, and until when it must have got on."""
 
-    __slots__ = ("buffer", "closing", "config", "dates", "pipe", "read_due_s", "request_began_s", "write_due_s")
+    __slots__ = (
+        "buffer",
+        "client",
+        "closing",
+        "config",
+        "dates",
+        "pipe",
+        "read_due_s",
+        "request_began_s",
+        "scheme",
+        "server",
+        "write_due_s",
+    )
 
-    def __init__(self, pipe: Pipe, config: DoorConfig, dates: Dates) -> None:
+    def __init__(self, pipe: Pipe, config: DoorConfig, dates: Dates, ends: "Ends") -> None:
         self.pipe = pipe
+        self.client, self.server, self.scheme = ends
         self.config = config
         self.dates = dates
         self.buffer = bytearray()
@@ -44,37 +66,47 @@ class Wire:
 
 
 class Exchange:
-    """Reads a body when it is asked for, and writes an answer, once."""
+    """Reads a body when it is asked for, and writes an answer, once. Also what an application sees: Asked."""
 
     __slots__ = (
         "_chunks",
-        "_end_told",
         "_expects",
         "_headers",
         "_mute",
         "_owed",
         "_received",
         "_status",
-        "_wire",
         "body",
         "closes",
         "complete",
         "cut",
         "gone",
         "head",
+        "headers",
         "left",
+        "method",
+        "path",
+        "peer",
+        "query",
+        "raw_path",
         "refusal",
         "sent",
+        "wire",
     )
 
     def __init__(self, wire: Wire, head: Head) -> None:
-        self._wire = wire
+        self.wire = wire
         self.head = head
+        self.method = head.method
+        self.path = head.path
+        self.raw_path = head.raw_path.decode("ascii")
+        self.query = head.query
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
+        self.peer: str | None = wire.client[0]
         self._expects = head.expects
         self._received = 0
-        self._end_told = False
         self._status = 0
-        self._headers: Iterable[tuple[bytes, bytes]] = ()
+        self._headers: Sequence[tuple[bytes, bytes]] = ()
         self._chunks = False
         self._mute = False
         self._owed: int | None = None
@@ -95,53 +127,57 @@ class Exchange:
 
     # ------------------------------------------------------------ in
 
-    async def receive(self) -> Message:
-        """ASGI: the body piece by piece, then, when the client has gone, `http.disconnect`."""
-        if self._end_told:
-            await self._wait_gone()
-            return {"type": "http.disconnect"}
-        piece = b"" if self.body.done else await self._read()
-        if piece is None:
-            self._end_told = self.left = True
-            return {"type": "http.disconnect"}
-        self._end_told = self.body.done
-        return {"type": "http.request", "body": piece, "more_body": not self.body.done}
+    @property
+    def whole(self) -> bool:
+        """See Asked."""
+        return self.body.done
 
-    async def _read(self) -> bytes | None:
-        """A piece of the body; None when no more of it will be had."""
-        wire, body = self._wire, self.body
+    def read_nowait(self) -> bytes:
+        """See Asked."""
+        buffer = self.wire.buffer
+        if self.body.done or not buffer:
+            return b""
+        try:
+            piece = self.body.take(buffer)
+        except Refused as refusal:
+            self.refusal = refusal
+            return b""
+        self._received += len(piece)
+        return piece
+
+    async def read(self) -> bytes | None:
+        """See Asked."""
+        wire = self.wire
         try:
             if self._expects and not wire.buffer and not self.sent:
                 self._expects = False
                 await wire.write(CONTINUE)
-            while True:
-                if wire.buffer:
-                    piece = body.take(wire.buffer)
-                    self._received += len(piece)
-                    if piece or body.done:
-                        return piece
+            while not (self.refusal or self.left or self.gone):
+                piece = self.read_nowait()
+                if piece or self.body.done:
+                    return piece
+                if self.refusal:
+                    break
                 wire.read_due_s = self._due_s()
                 data = await wire.pipe.receive_some(READ_BYTES)
                 wire.read_due_s = math.inf
                 if not data:
-                    self.cut = True
-                    return None
+                    self.cut = self.left = True
                 wire.buffer += data
-        except Refused as refusal:
-            self.refusal = refusal
         except trio.BrokenResourceError:
             self.gone = True
         wire.read_due_s = math.inf
+        self.left = True
         return None
 
     def _due_s(self) -> float:
         """When more of the body must have come: in time for the whole, and for the slowest rate."""
-        config, began_s = self._wire.config, self._wire.request_began_s
+        config, began_s = self.wire.config, self.wire.request_began_s
         return began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
-    async def _wait_gone(self) -> None:
-        """Return when the client has gone. Requests that come meanwhile are kept for later."""
-        wire = self._wire
+    async def wait_left(self) -> None:
+        """See Asked. Requests that come meanwhile are kept for later."""
+        wire = self.wire
         while not (self.left or self.gone or self.complete):
             if len(wire.buffer) >= AHEAD_BYTES:
                 await trio.sleep_forever()  # the application gives up by itself when it has answered
@@ -155,21 +191,28 @@ class Exchange:
 
     # ------------------------------------------------------------ out
 
-    async def send(self, message: Message) -> None:
-        """ASGI: the answer's head, which waits for its first piece, then its pieces."""
-        if message["type"] == "http.response.start" and not self._status:
-            self._status = message["status"]
-            self._headers = message.get("headers", ())
-            return
-        if message["type"] != "http.response.body" or not self._status or self.complete:
-            raise RuntimeError(f"an answer is one start and its pieces of a body; {message['type']} is out of place")
-        body, more = message.get("body", b""), message.get("more_body", False)
-        head = b"" if self.sent else self._render_head(body, more)
-        data = head + self._frame(body, more)
+    async def answer(self, answer: Answer) -> None:
+        """Give a whole answer."""
+        self.begin(answer.status, answer.headers)
+        await self.send(answer.body, more=False)
+
+    def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
+        """How the answer begins; it goes out with the first piece of its body. Raises RuntimeError."""
+        if self._status:
+            raise RuntimeError("an answer is begun once")
+        self._status = status
+        self._headers = headers
+
+    async def send(self, piece: bytes, *, more: bool) -> None:
+        """Send a piece of the body. Raises RuntimeError for what is no answer, ValueError for a header that is none."""
+        if not self._status or self.complete:
+            raise RuntimeError("an answer is begun before a piece of it is sent, and has an end")
+        head = b"" if self.sent else self._render_head(piece, more)
+        data = head + self._frame(piece, more)
         self.sent = True
         if data and not self.gone:
             try:
-                await self._wire.write(data)
+                await self.wire.write(data)
             except trio.BrokenResourceError:
                 self.gone = True
         self.complete = not more
@@ -199,13 +242,13 @@ class Exchange:
             else:
                 self._chunks = not self._mute
                 fields.append((b"transfer-encoding", b"chunked"))
-        self.closes = self.closes or not self.body.done or self._wire.closing
+        self.closes = self.closes or not self.body.done or self.wire.closing
         added = b""
         if self.closes:
             added = b"connection: close\r\n"
         elif self.head.http_1_0:
             added = b"connection: keep-alive\r\n"
-        return render_head(self._status, fields, self._wire.dates.line(), added)
+        return render_head(self._status, fields, self.wire.dates.line(), added)
 
     def _frame(self, body: bytes, more: bool) -> bytes:
         """A piece of the body as it goes out. Raises RuntimeError when it is not as long as was said."""

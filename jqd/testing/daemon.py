@@ -21,7 +21,7 @@ import msgpack
 import msgspec
 import trio
 
-from jqd.doors import bind, serve_http, url_of
+from jqd.doors import bind, from_asgi, serve_http, url_of
 
 Message = MutableMapping[str, Any]
 CREATED_AT = "2026-01-31T12:00:00+00:00"
@@ -287,7 +287,7 @@ async def open_daemon() -> AsyncIterator[ScriptedDaemon]:
     listener = bind("127.0.0.1:0")
     daemon.url = url_of(listener)
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, daemon, listener, stopped=trio.sleep_forever))
+        await nursery.start(partial(serve_http, from_asgi(daemon), listener, stopped=trio.sleep_forever))
         nursery.start_soon(daemon.run)
         yield daemon
         nursery.cancel_scope.cancel()

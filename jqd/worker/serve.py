@@ -20,7 +20,7 @@ import trio
 
 from jqd import __version__
 from jqd.client import daemon_url
-from jqd.doors import DoorConfig, Guard, listen, serve_http, url_of
+from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.words import address
 from jqd.words.address import Address
 from jqd.words.clock import Clock
@@ -143,7 +143,9 @@ async def _serve_http(
     try:
         async with trio.open_nursery() as nursery:
             await nursery.start(
-                partial(serve_http, service, listener, stopped=until, config=config, log=get_logger("worker"))
+                partial(
+                    serve_http, from_asgi(service), listener, stopped=until, config=config, log=get_logger("worker")
+                )
             )
             task_status.started(f"{url}/")
     finally:

@@ -15,6 +15,7 @@ import trio
 
 from jqd.api import Api, ApiConfig, Parts
 from jqd.desk import Desk
+from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
 from jqd.runner import DoneAnswer, Report, Running, Workers
@@ -423,7 +424,7 @@ class Edge:
             else:
                 answer.raw += message.get("body", b"")
 
-        await self.api(scope, receive, send)
+        await to_asgi(self.api, DoorConfig(request_s=self.config.request_s))(scope, receive, send)
         return answer
 
 

@@ -7,6 +7,7 @@ import pytest
 import trio
 
 from jqd.api import ApiConfig
+from jqd.doors import DoorConfig
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
 from tests.api.fakes import JSON, MSGPACK, Edge
@@ -154,7 +155,7 @@ async def test_a_stalled_body_ends(edge, autojump_clock):
     begun_s = trio.current_time()
     told = await edge.exchange("POST", "/v1/jobs", {"content-type": MSGPACK}, messages, trio.Event())
     assert (told.status, told.headers["connection"]) == (408, "close")
-    assert trio.current_time() - begun_s == pytest.approx(30.0)
+    assert trio.current_time() - begun_s == pytest.approx(DoorConfig().body_grace_s, abs=0.01)
     assert edge.journal.frames == []
 
 

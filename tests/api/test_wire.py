@@ -11,7 +11,7 @@ import pytest
 import trio
 
 from jqd.api import ApiConfig
-from jqd.doors import bind, serve_http
+from jqd.doors import DoorConfig, bind, serve_http
 from jqd.words.job import State
 from tests.api.fakes import Edge
 
@@ -78,8 +78,9 @@ async def serving(edge: Edge) -> AsyncIterator[int]:
     listener = bind("127.0.0.1:0")
     port = listener.getsockname()[1]
     stopped = trio.Event()
+    config = DoorConfig(request_s=edge.config.request_s)
     async with trio.open_nursery() as nursery:
-        await nursery.start(partial(serve_http, edge.api, listener, stopped=stopped.wait))
+        await nursery.start(partial(serve_http, edge.api, listener, stopped=stopped.wait, config=config))
         yield port
         stopped.set()
 

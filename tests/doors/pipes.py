@@ -6,8 +6,9 @@ from typing import Any
 
 import trio
 
+from jqd.doors.asgi import AsgiApp, from_asgi
 from jqd.doors.config import DoorConfig
-from jqd.doors.connection import App, Connection, House
+from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
 
 PATIENCE_S = 1_000.0  # of the mock clock
@@ -136,10 +137,12 @@ class Talk:
 
 
 @asynccontextmanager
-async def talking(app: App, config: DoorConfig | None = None, *, pipe: MemoryPipe | None = None) -> AsyncIterator[Talk]:
+async def talking(
+    app: AsgiApp, config: DoorConfig | None = None, *, pipe: MemoryPipe | None = None
+) -> AsyncIterator[Talk]:
     """A connection whose deadlines are looked at as the door does it."""
     log = Log()
-    house = House(app, config or DoorConfig(), log, SERVER)
+    house = House(from_asgi(app), config or DoorConfig(), log, SERVER)
     talk = Talk(house, log, pipe or MemoryPipe())
 
     async def watch() -> None:

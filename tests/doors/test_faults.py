@@ -15,7 +15,7 @@ import trio.lowlevel
 
 import jqd.doors.listener as listener_module
 import jqd.doors.pipe as pipe_module
-from jqd.doors import DoorConfig, listen, serve_http
+from jqd.doors import DoorConfig, from_asgi, listen, serve_http
 from jqd.doors.listener import Door
 from jqd.doors.pipe import SocketPipe
 from tests.doors.pipes import PATIENCE_S, Log, MemoryPipe, echo, talking
@@ -206,7 +206,7 @@ async def test_an_error_of_any_system_call_of_the_listener_ends_nothing(
         with listen("127.0.0.1", 0) as listener:
             faulty: Any = FaultySocket(listener, steps)
             port = listener.getsockname()[1]
-            door = Door(echo, listener, CONFIG, log)
+            door = Door(from_asgi(echo), listener, CONFIG, log)
             door._listener = faulty
             with faulty_waits(listener_module, steps):
                 async with trio.open_nursery() as nursery:
@@ -292,7 +292,9 @@ class serving:
     def __init__(self, config: DoorConfig, log: Log, app: Any = echo) -> None:
         self._listener = listen("127.0.0.1", 0)
         self._stopped = trio.Event()
-        self._serve = partial(serve_http, app, self._listener, stopped=self._stopped.wait, config=config, log=log)
+        self._serve = partial(
+            serve_http, from_asgi(app), self._listener, stopped=self._stopped.wait, config=config, log=log
+        )
         self._manager = trio.open_nursery()
 
     async def __aenter__(self) -> int:

@@ -9,7 +9,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 import jqd.doors.listener as listener_module
-from jqd.doors import DoorConfig, listen, serve_http
+from jqd.doors import DoorConfig, from_asgi, listen, serve_http
 from jqd.doors.address import USER_TIMEOUT_MS
 from jqd.doors.listener import Door
 from jqd.doors.pipe import STRAIGHT_MAX, SocketPipe
@@ -25,7 +25,7 @@ class Hall:
     def __init__(self, app: Any, nursery: trio.Nursery, config: DoorConfig = CONFIG) -> None:
         self.log = Log()
         with listen("127.0.0.1", 0) as listener:
-            self.door = Door(app, listener, config, self.log)
+            self.door = Door(from_asgi(app), listener, config, self.log)
         self._nursery = nursery
         nursery.start_soon(self.door.watch)
 
@@ -173,7 +173,9 @@ async def test_when_too_many_are_turned_away_no_more_is_said(monkeypatch: pytest
     place = listener.getsockname()[:2]
     async with trio.open_nursery() as nursery:
         config = DoorConfig(connections_max=1)
-        await nursery.start(partial(serve_http, busy, listener, stopped=stopped.wait, config=config, log=log))
+        await nursery.start(
+            partial(serve_http, from_asgi(busy), listener, stopped=stopped.wait, config=config, log=log)
+        )
         async with await trio.open_tcp_stream(*place) as first:
             await first.send_all(GET)
             await inside.wait()

@@ -1,0 +1,162 @@
+"""Between ASGI and plain values: an ASGI application behind our door, and one of ours behind any ASGI server."""
+
+import math
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import quote
+
+import trio
+
+from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
+from jqd.doors.asked import Answer, Core
+from jqd.doors.config import DoorConfig
+from jqd.doors.connection import App
+from jqd.doors.exchange import Exchange
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+
+HTTP_1 = ("1.0", "1.1")
+
+
+def from_asgi(app: AsgiApp) -> App:
+    """An ASGI application as our door calls it: pages, streams."""
+
+    async def serve(exchange: Exchange) -> None:
+        hearing = _Hearing(exchange)
+        await app(_scope(exchange), hearing.receive, hearing.send)
+
+    return serve
+
+
+def to_asgi(core: Core, config: DoorConfig) -> AsgiApp:
+    """An application of ours as ASGI servers call it. A request has the time here that our own door gives it."""
+
+    async def serve(scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(f"http is spoken here, not {scope['type']}")
+        asked = _AsgiAsked(scope, receive, config)
+        answer: Answer | None = None
+        with asked.scope:
+            answer = await core(asked)
+        if asked.scope.cancelled_caught:
+            answer = problem_answer(408, TOO_SLOW)
+        if asked.refusal:
+            answer = problem_answer(400, asked.refusal)
+        if answer is not None:
+            await asked.send(answer, send)
+
+    return serve
+
+
+class _Hearing:
+    """What an ASGI application hears and says, over one exchange."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
+        self._end_told = False
+
+    async def receive(self) -> Message:
+        """The body piece by piece, then, when the client has gone, `http.disconnect`."""
+        exchange = self._exchange
+        if self._end_told:
+            await exchange.wait_left()
+            return {"type": "http.disconnect"}
+        piece = b"" if exchange.whole else await exchange.read()
+        if piece is None:
+            self._end_told = True
+            return {"type": "http.disconnect"}
+        self._end_told = exchange.whole
+        return {"type": "http.request", "body": piece, "more_body": not self._end_told}
+
+    async def send(self, message: Message) -> None:
+        """The answer's head, then its pieces. Raises RuntimeError."""
+        match message["type"]:
+            case "http.response.start":
+                self._exchange.begin(message["status"], message.get("headers", ()))
+            case "http.response.body":
+                await self._exchange.send(message.get("body", b""), more=message.get("more_body", False))
+            case other:
+                raise RuntimeError(f"an answer is one start and its pieces of a body; {other} is out of place")
+
+
+def _scope(exchange: Exchange) -> dict[str, Any]:
+    head, wire = exchange.head, exchange.wire
+    return {
+        "type": "http",
+        "asgi": {"version": "3.0", "spec_version": "2.3"},
+        "http_version": "1.0" if head.http_1_0 else "1.1",
+        "method": head.method,
+        "scheme": wire.scheme,
+        "path": head.path,
+        "raw_path": head.raw_path,
+        "query_string": head.query,
+        "root_path": "",
+        "headers": head.headers,
+        "client": wire.client,
+        "server": wire.server,
+        "extensions": {},
+    }
+
+
+class _AsgiAsked:
+    """Asked, over what an ASGI server says."""
+
+    def __init__(self, scope: Message, receive: Receive, config: DoorConfig) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        raw: bytes | None = scope.get("raw_path")
+        self.raw_path = quote(self.path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
+        self.query: bytes = scope["query_string"]
+        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        client = scope.get("client")
+        self.peer = str(client[0]) if client else None
+        self.whole = False
+        self.refusal = ""
+        """Why its body is none."""
+        self._closes = scope["http_version"] in HTTP_1
+        self._receive = receive
+        self._config = config
+        self._received = 0
+        self._began_s = trio.current_time()
+        self.scope = trio.CancelScope(deadline=self._due_s())
+
+    def read_nowait(self) -> bytes:
+        """See Asked."""
+        return b""
+
+    async def read(self) -> bytes | None:
+        """See Asked."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            return None
+        piece: bytes = message.get("body", b"")
+        self._received += len(piece)
+        self.whole = not message.get("more_body", False)
+        self.scope.deadline = math.inf if self.whole else self._due_s()
+        said = self.headers.get("content-length")
+        if self.whole and said is not None and said.isdecimal() and said.lstrip("0") != str(self._received or ""):
+            self.refusal = f"the body has {self._received} bytes, Content-Length said {said[:20]}; nothing was taken"
+            return None
+        return piece
+
+    async def wait_left(self) -> None:
+        """See Asked."""
+        while (await self._receive())["type"] != "http.disconnect":
+            continue  # a server may repeat the end of the body
+
+    async def send(self, answer: Answer, send: Send) -> None:
+        """Give a whole answer. What is left of a body is not read: in HTTP/1 the connection ends with the answer."""
+        headers = [field for field in answer.headers if field[0] != b"connection"]
+        if self._closes and (not self.whole or len(headers) < len(answer.headers)):
+            headers.append((b"connection", b"close"))
+        if answer.status not in BODILESS:
+            headers.append((b"content-length", b"%d" % len(answer.body)))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": answer.body})
+
+    def _due_s(self) -> float:
+        config = self._config
+        return self._began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)

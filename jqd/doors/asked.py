@@ -1,0 +1,52 @@
+"""What a door hands to an application, and what it takes back: plain values, whichever door it is."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
+
+
+class Asked(Protocol):
+    """One request whose head has come. Its body is read by who wants it, once."""
+
+    method: str
+    path: str
+    """Decoded."""
+    raw_path: str
+    """As it came."""
+    query: bytes
+    headers: dict[str, str]
+    """Names in lower case; of one that stands there twice the last."""
+    peer: str | None
+    """The address it came from; None: through no network."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether its body was read to its end."""
+        ...
+
+    def read_nowait(self) -> bytes:
+        """What has come of the body already; nothing perhaps."""
+        ...
+
+    async def read(self) -> bytes | None:
+        """The next piece of the body; None when no more will come though it is not whole: nobody waits for an answer.
+
+        Who sends it too slowly is told so by the door, which cancels the application.
+        """
+        ...
+
+    async def wait_left(self) -> None:
+        """Return when the client sends no more. Most have gone then, some listen on. Only behind a whole body."""
+        ...
+
+
+class Answer(NamedTuple):
+    """A whole answer. Its length is the door's to say."""
+
+    status: int
+    headers: Sequence[tuple[bytes, bytes]] = ()
+    """Names in lower case. `connection: close` ends the connection with it."""
+    body: bytes = b""
+
+
+Core = Callable[[Asked], Awaitable[Answer | None]]
+"""An application. None: there is nobody to answer, or nothing to say."""
