@@ -148,8 +148,9 @@ class Runner:
         if self._is_held_up():
             return []
         now_s, wishes = self._clock.mono_s(), Wishes()
-        for worker, gate in self._gates.posting():
-            if not gate.free(now_s):
+        posting = self._gates.posting()
+        for worker, gate in posting:
+            if not gate.free(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
                 continue
             span = worker.priority_min, worker.priority_max
             if worker.jobs is None:
@@ -166,11 +167,14 @@ class Runner:
             return None
         now_s = self._clock.mono_s()
         best: tuple[float, int, Worker] | None = None
-        for worker, gate in self._gates.posting():
+        posting = self._gates.posting()
+        for worker, gate in posting:
             free = gate.free(now_s)
             if not free or not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
-            free = min(free, self._gates.connections.free * gate.post_jobs_max)
+            free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
+            if not free:
+                continue
             rank = (free / gate.window(), free)
             if best is None or rank > best[:2]:
                 best = (*rank, worker)

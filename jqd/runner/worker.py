@@ -90,6 +90,11 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     standing: Standing = Standing.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
 
+    @property
+    def endpoint(self) -> str:
+        """Host and port, as its URL writes them; empty for a worker that pulls."""
+        return self.url.split("/", 3)[2] if self.url else ""
+
     def takes(self, jobtype: str, priority: int) -> bool:
         """Whether a job of this type and priority is for this worker."""
         return (self.jobs is None or jobtype in self.jobs) and self.priority_min <= priority <= self.priority_max

@@ -224,17 +224,25 @@ async def test_one_dead_worker_does_not_hold_up_the_others(open_house: OpenHouse
     async def hang(request: Request, reply: Reply) -> None:
         await trio.sleep_forever()
 
-    async with open_worker() as good, open_worker(hang) as black, open_house() as house:
-        house.register(black.url, name="black", max_jobs=5)
-        house.register(good.url, name="good", max_jobs=5)
-        with trio.fail_after(WAIT_S):
-            while len(good.requests) < 20:
-                offer = house.runner.offer("mail", 0)
+    async with open_worker() as good, open_worker(hang) as black, open_house(connections_max=8) as house:
+        house.register(black.url, name="black", jobs=["hang"], max_jobs=50, batch=1)
+        house.register(good.url, name="good", jobs=["mail"], max_jobs=5)
+
+        async def run(jobtype: str, until: Callable[[], bool]) -> None:
+            while not until():
+                offer = house.runner.offer(jobtype, 0)
                 if offer is None:
                     await house.runner.wait_free()
                 else:
-                    house.runner.run_jobs(offer.worker.id, "mail", hold(offer.jobs_max))
-        assert len(black.requests) == 1
+                    house.runner.run_jobs(offer.worker.id, jobtype, hold(offer.jobs_max, jobtype=jobtype))
+                    await trio.testing.wait_all_tasks_blocked()
+
+        with trio.fail_after(WAIT_S):
+            await run("hang", lambda: len(black.requests) == 7)
+            assert house.runner.offer("hang", 0) is None, "an eighth of the connections is kept for others"
+            assert [wanted.jobtype for wanted in house.runner.wanted()] == ["mail"]
+            await run("mail", lambda: len(good.requests) == 20)
+        assert len(black.requests) == 7
 
 
 # ------------------------------------------------ silence

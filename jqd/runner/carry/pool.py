@@ -1,13 +1,14 @@
 """The connections to all workers: one pool for all partitions, and the count of those that are taken.
 
 Connections are a share of the process's open files (`jqd/words/descriptors.py`). When all are taken nothing more is
-claimed; what was claimed and finds none in time goes back untried, and no worker is thought worse of for it.
+claimed. A claimed job that finds none in time goes back untried, and its worker is not backed off for it.
 """
 
 import errno
 import functools
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,7 @@ from jqd.runner.carry.network import Backend
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Reach
 
+KEPT = 8  # an eighth of all: one endpoint that hangs leaves so many to the others
 CLOSE_S = 1.0  # to close idle connections at the end
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
 # What the kernel says when it is we who have no more: no worker is to blame.
@@ -25,12 +27,13 @@ OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
 class Connections:
-    """How many requests are under way, of all runners together, and how many may be."""
+    """How many requests are under way, of all runners together and by endpoint, and how many may be."""
 
     def __init__(self, most: int, mono_s: Callable[[], float], freed: Callable[[], None]) -> None:
         """`freed`: called when one is free again after none was."""
         self.most = most
         self.taken = 0
+        self._taken_by: Counter[str] = Counter()  # host and port of a worker
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
@@ -39,15 +42,24 @@ class Connections:
         """How many more requests may begin now."""
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
+    def free_for(self, endpoint: str, workers: int) -> int:
+        """How many more requests may begin now to this host and port, where one of so many workers is."""
+        share = max(1, self.most // workers) - self._taken_by[endpoint]
+        return max(0, min(self.free, max(share, self.free - self.most // KEPT)))
+
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def one(self, endpoint: str) -> Iterator[None]:
         """A request is under way. It may wait for its connection: those of a batch that was cut come unasked for."""
         self.taken += 1
+        self._taken_by[endpoint] += 1
         try:
             yield
         finally:
             self.taken -= 1
-            if self.taken == self.most - 1:
+            self._taken_by[endpoint] -= 1
+            if not self._taken_by[endpoint]:
+                del self._taken_by[endpoint]
+            if self.taken >= self.most - self.most // KEPT - 1:
                 self._freed()
 
     def pause(self) -> None:

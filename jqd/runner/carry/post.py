@@ -72,7 +72,7 @@ class Post:
         method, url, headers, body = style.request(sending)
         timeout = {"connect": self._limits.connect_timeout_s, "pool": self._limits.connect_timeout_s}
         extensions = {"timeout": timeout, "trace": progress.trace}
-        with self._connections.one(), on_behalf_of(sending.worker.standing):
+        with self._connections.one(sending.worker.endpoint), on_behalf_of(sending.worker.standing):
             try:
                 async with self._pool.stream(
                     method, url, headers=headers, content=body, extensions=extensions
