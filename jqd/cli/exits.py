@@ -2,8 +2,8 @@
 
 import enum
 
-from jqd.client import NotFound, PartlyPushed, TimedOut, Unreachable
-from jqd.words.errors import ConfigError, JqdError
+from jqd.client import Invalid, NotFound, PartlyPushed, TimedOut, Unreachable
+from jqd.words.errors import ConfigError, JqdError, StoreAway
 
 
 class Exit(enum.IntEnum):
@@ -14,6 +14,7 @@ class Exit(enum.IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     UNREACHABLE = 4
+    """The daemon, or the store that the command itself asks."""
     TIMED_OUT = 5
     INTERRUPTED = 130
     """By Ctrl-C, as shells say it. A daemon or a worker that Ctrl-C stopped in order is DONE."""
@@ -26,11 +27,11 @@ class Usage(ConfigError):
 def exit_of(error: JqdError) -> Exit:
     """The code for what a command met."""
     match error:
-        case Usage():
+        case Usage() | Invalid():  # what the daemon refuses for its value was a mistake in the words, too
             return Exit.USAGE
         case NotFound():
             return Exit.NOT_FOUND
-        case Unreachable():
+        case Unreachable() | StoreAway():
             return Exit.UNREACHABLE
         case TimedOut():
             return Exit.TIMED_OUT

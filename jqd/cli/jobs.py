@@ -14,7 +14,7 @@ from jqd.cli.common import Common, checked_id, duration
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, plain, show
-from jqd.client import Client, JobInfo, TimedOut
+from jqd.client import Client, Conflict, JobInfo, TimedOut
 from jqd.words.errors import JqdError
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
@@ -94,7 +94,7 @@ def push(
         if lines is not None:
             pushed = push_lines(client, name, lines, options, as_text=text)
             return _lines_pushed(client, pushed, wait=wait, output=common.output)
-        job_id = client.push(name, read_argument(argument, as_text=text), **options)
+        job_id = _push(client, name, read_argument(argument, as_text=text), options)
         if not wait:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
@@ -129,6 +129,13 @@ def status(*, common: Common | None = None) -> int:
         ready, stats = client.ready(), client.stats()
     show({**ready, **stats}, common.output)
     return Exit.DONE if ready["ready"] else Exit.FAILED
+
+
+def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> str:
+    try:
+        return client.push(name, argument, **options)
+    except Conflict as error:
+        raise Conflict(f"{error}: --replace does that", status=error.status) from error
 
 
 def _lines_pushed(client: Client, pushed: Pushed, *, wait: bool, output: Output) -> int:

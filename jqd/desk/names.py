@@ -62,7 +62,8 @@ async def agree(desk: Desk, batch: Batch) -> Agreed:
             continue
         if given is not None and given.verdict is Verdict.CONFLICT:
             agreed.refused[place] = (
-                f"another job stands under job_id {job.job_id!r}, with other content; replace=true takes its place"
+                f"another job stands under job_id {job.job_id!r}, with other content; "
+                "a push with replace takes its place"
             )
             continue
         if given is not None:
@@ -104,7 +105,8 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
         for place in lost:
             agreed.refused[among_good[place]] = (
                 f"while this job was written to disk another one was pushed under job_id "
-                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken. replace=true takes its place"
+                f"{agreed.jobs[place].job_id!r}, and has it now; this one is not taken. "
+                "A push with replace takes its place"
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
         position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))

@@ -38,5 +38,5 @@ class Pace:
         if self.reason is None:
             note = self._log.warning if isinstance(error, StoreAway) else self._log.error
             note(f"{self.loop}.{'stuck' if self.stuck else 'store_away'}", error=str(error))
-        self.reason = f"{self.loop if self.stuck else f'the store cannot be used by {self.loop}'}: {error}"
+        self.reason = str(error) if isinstance(error, StoreAway) else f"{self.loop}: {error}"
         await trio.sleep(STORE_BACKOFF.delay_s(self.failures, self._source))

@@ -35,7 +35,7 @@ Mark = Callable[[], object]
 class Rule(enum.StrEnum):
     """How this server's word is taken. The values are for people."""
 
-    UNKNOWN = "not looked yet: found out when it is first needed"
+    UNKNOWN = "not looked at yet: found out when it is first needed"
     ALWAYS = "applied is safe: the server syncs before it answers (appendfsync always)"
     WAITAOF = "safe when WAITAOF says so: a trial found it honest on this server"
     PERIOD = (

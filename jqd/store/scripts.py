@@ -133,9 +133,9 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
     if isinstance(error, (redis.AuthenticationError, redis.exceptions.AuthorizationError)):
         return StoreRefused(f"the store does not let us in ({call}): {error}; check user and password in its URL")
     if isinstance(error, OtherServer):
-        return StoreChanged(f"{call}: {error}")
+        return StoreChanged(str(error))
     if isinstance(error, (redis.ConnectionError, redis.TimeoutError)):
-        return StoreAway(f"the store does not answer ({call}): {error}")
+        return StoreAway(f"the store does not answer: {error}")
     if not isinstance(error, redis.ResponseError):
         return StoreRefused(f"the store answered {call} with something that is not understood: {error}")
     words = str(error).split(" ")
@@ -143,19 +143,17 @@ def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:
         return _named(words[0], words[1] if len(words) > 1 else "", call, keys)
     code = str(getattr(error, "status_code", None) or words[0])
     if code == "READONLY":
-        return StoreChanged(
-            f"{call}: the server has become a copy of another one, whose data takes the place of its own"
-        )
+        return StoreChanged("the server has become a copy of another one, whose data takes the place of its own")
     if code == "MOVED":
         return StoreChanged(
-            f"{call}: the store's keys belong to another node of the cluster now: {error}. It is looked for when the "
+            f"the store's keys belong to another node of the cluster now: {error}. It is looked for when the "
             "store's URL is redis+cluster://…"
         )
     if code == "CLUSTERDOWN":
         # This node has lost the others, or nobody serves some slots. Another may have taken its place meanwhile.
-        return StoreChanged(f"{call}: the cluster, or this node of it, cannot serve now: {error}")
+        return StoreChanged(f"the cluster, or this node of it, cannot serve now: {error}")
     if code in WEATHER:
-        return StoreAway(f"the store cannot serve {call} now: {code} {error}")
+        return StoreAway(f"the store cannot serve now: {code} {error}")
     return StoreRefused(f"the store refuses {call}: {error}")
 
 
@@ -164,9 +162,9 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
         message = f"{call}: the store has applied this journal up to {detail}; go on from there"
         return PositionMismatch(message, stored=int(detail))
     if name == "JQD_STORE_CHANGED":
-        return StoreChanged(f"{call}: another life of the store has begun: it was emptied, or found to be rolled back")
+        return StoreChanged("another life of the store has begun: it was emptied, or found to be rolled back")
     if name == "JQD_UNSETTLED":
-        return StoreUnsettled(f"{call}: the store is being told what it forgot, and cannot say yet what stands where")
+        return StoreUnsettled("the daemons are telling the store what it forgot; how jobs stand it knows only then")
     if name == "JQD_STALE_OWNER":
         return StaleOwner(f"{call}: our epoch was burnt (present: {detail}); stop all work and reserve a new one")
     if name == "JQD_SYSID_TAKEN":

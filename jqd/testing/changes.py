@@ -111,7 +111,7 @@ class FakeChanges(FakeMembers):
     def _expect_settled(self) -> None:
         self._expect_life()
         if self._data.settled != self._identity or not self._all_through():
-            raise StoreUnsettled("the store is being told what it forgot, and cannot say yet what stands where")
+            raise StoreUnsettled("the daemons are telling the store what it forgot; how jobs stand it knows only then")
 
     async def resolve(self, name: str) -> str | None:
         """See Store."""

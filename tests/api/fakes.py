@@ -148,7 +148,7 @@ class FakeStore:
         self._check()
         if self.unsettled:
             self.unsettled -= 1
-            raise StoreUnsettled("the store is being told what it forgot")
+            raise StoreUnsettled("the daemons are telling the store what it forgot")
         return self.names.get(name)
 
     async def list_jobs(

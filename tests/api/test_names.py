@@ -92,7 +92,7 @@ async def test_another_content_is_refused(edge):
     told = await edge.call("POST", "/v1/jobs", {**JOB, "argument": {"n": 2}}, accept=JSON)
     assert told.status == 409
     assert told.body["errors"][0]["pointer"] == "/job_id"
-    assert "replace=true takes its place" in told.body["detail"]
+    assert "a push with replace takes its place" in told.body["detail"]
     assert await arguments(edge) == [{"n": 1}]
 
 
@@ -181,7 +181,7 @@ async def test_no_id_is_given_nor_content_changed_while_the_store_is_told_what_i
     frames = len(edge.journal.frames)
     told = await edge.call("POST", "/v1/jobs", JOB)
     assert (told.status, told.headers["retry-after"]) == (503, "1")
-    assert "the store is being told what it forgot" in told.body["detail"]
+    assert "the daemons are telling the store what it forgot" in told.body["detail"]
     for method, path, body in (("PATCH", "", {"argument": "new"}), ("POST", "/run-now", {})):
         assert (await edge.call(method, f"/v1/jobs/{other}{path}", body)).status == 503
     assert len(edge.journal.frames) == frames

@@ -94,7 +94,7 @@ def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixtu
     assert run([*own, *to]) == run([*own, *to]) == 0, "the same again counts once"
     assert out(capsys).count("cli/7") == 2
     assert run(["push", "echo", "two", "--id", "cli/7", *to]) == 1
-    assert "409" in capsys.readouterr().err
+    assert "a push with replace takes its place (409): --replace does that" in capsys.readouterr().err
     assert run(["jobs", "--state", "scheduled", *to]) == 0
     assert [(job["job_id"], job["name"]) for job in json.loads(out(capsys))] == [("cli/7", "echo")]
     assert run(["push", "echo", "three", "--id", "cli/7", "--replace", "--in", "2h", "--keep-result", *to]) == 0
@@ -189,7 +189,7 @@ def test_what_cannot_be_done_has_a_code_and_a_sentence(
 def test_an_unknown_job_is_not_found_and_a_bad_one_is_named(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["get", "nonsense", "--url", url]) == 3
     assert run(["cancel", "01M7Y8XHSQ0000E1ERMGKRAG0T", "--url", url]) == 3
-    assert run(["push", "x", "--max-retry", "-1", "--url", url]) == 1
+    assert run(["push", "x", "--max-retry", "-1", "--url", url]) == 2, "the words are wrong, whoever finds out"
     assert "max_retry" in capsys.readouterr().err
 
 

@@ -113,7 +113,7 @@ def test_a_refusal_of_everything_stops(tmp_path: Path, capsys: pytest.CaptureFix
         lines_of(tmp_path, 5),
         {},
     )
-    assert (pushed.job_ids, pushed.exit) == ([], Exit.FAILED)
+    assert (pushed.job_ids, pushed.exit) == ([], Exit.USAGE)
     assert "priority" in capsys.readouterr().err
 
 

@@ -414,6 +414,15 @@ def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Va
 
 
 @pytest.mark.usefixtures("hasty")
+def test_a_store_that_is_not_there_is_what_could_not_be_reached(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "AWAY_TRIES", 1)
+    write(tmp_path, Ids().jobs({"name": "a"}))
+    assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", "redis://127.0.0.1:1"]) == 4
+    assert "jqd: the store does not answer: " in capsys.readouterr().err
+
+
 def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
     told, files = Told(tmp_path), OsFiles()
 
