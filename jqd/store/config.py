@@ -34,7 +34,7 @@ class StoreConfig:
     """Several servers in place of `url`. Their order is for ever: it says what lies where."""
     partitions: int = 0  # for ever, too; 0: one for each server
     timeout_s: float = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble
-    connections_max: int = 8  # calls at once, each in a thread; the server does one at a time anyway
+    connections_max: int = 8  # calls at once beside those of lanes, over one connection; the server does one at a time
     ended_keep_s: float = 86_400.0  # a day to look at what ended
     ended_keep_jobs: int = 100_000  # about 50 MiB at 200 B a job
     result_ttl_s: float = 3_600.0  # an hour to fetch a kept result

@@ -1,7 +1,9 @@
-"""Opens the store: clients, their threads, and the object that has all methods.
+"""Opens the store: its connections, and the object that has all methods.
 
-redis-py's blocking client runs in threads under limiters of our own; every answer has a timeout, nothing is sent twice
-behind our back. A call that is cancelled still finishes in its thread, so its connection is never left half read.
+Calls go over three connections that stay open (link.py): one for what lanes bring, in its order and some of it slow,
+one for renewals, one for all others. The server does what they bring in turns, so no call waits for more than one of
+each. redis-py opens them, in a thread, and asks what is rare. Every answer has a timeout; nothing is sent twice behind
+our back.
 """
 
 import re
@@ -23,21 +25,25 @@ from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
 from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
-from jqd.store.line import Line
+from jqd.store.link import Link, Words
 from jqd.store.looks import LookMethods
-from jqd.store.scripts import OtherServer, Scripts, translate
+from jqd.store.scripts import OtherServer, script_words, translate
 from jqd.store.shapes import Look, Owner, Renewed
 from jqd.store.sysid import SysidMethods
 from jqd.words.clock import SystemClock
 from jqd.words.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
+from jqd.words.log import get_logger
 from jqd.words.record import Lane
 
-LINES = len(Lane)  # each may have a connection of its own, beside those of other calls
-HEART_CONNECTIONS = 1  # renewals follow one another; they never wait behind bulk calls
+HEART_CALLS = 1  # renewals follow one another, over a connection of their own: they never wait behind bulk calls
+LANE_CALLS = 3 * len(Lane)  # on their way: of each lane one at work, one that lies at the server, one that is sent
+OPENING = 2  # connections at once, each in a thread
+SLOW_S = 1.0  # a call takes some milliseconds, and a seat is given up after a few seconds without renewals
+SLOW_EVERY_S = 60.0  # between two lines that say so
 URL_SCHEMES = ("redis://", "rediss://", "unix://")
 MORE_SCHEMES = ("redis+cluster://", "redis+sentinel://", "rediss+cluster://", "rediss+sentinel://")
 
-_FACT = re.compile(rb"^(run_id|role):(\w+)", re.MULTILINE)
+_FACT = re.compile(r"^(\w+):(.*?)\r?$", re.MULTILINE)
 
 T = TypeVar("T")
 
@@ -54,23 +60,23 @@ class Accepted:
 
 
 class Connection:
-    """Calls from trio, done in threads; at most `connections` at once and one a lane, all to the accepted server."""
+    """Calls to the accepted server: `calls_max` at once, beside those that are done one behind the other."""
 
     def __init__(
         self,
         config: StoreConfig,
         keys: Keys,
-        connections: int,
+        calls_max: int,
         now_ms: Callable[[], int] | None,
         finder: Finder | None,
     ) -> None:
-        self._config, self._keys, self._connections, self._finder = config, keys, connections, finder
-        self._limiter = trio.CapacityLimiter(connections)
+        self._config, self._keys, self._calls_max, self._finder = config, keys, calls_max, finder
+        self._limiter = trio.CapacityLimiter(OPENING)
         self._now_ms = now_ms
         self._accepted = Accepted()
-        self._client = _client(config, connections + LINES, "", finder)
-        self._scripts = Scripts(self._client, keys)
-        self._lines: dict[Lane, Line] = {}
+        self._slow_at_s = -SLOW_EVERY_S
+        self._log = get_logger("store")
+        self._client, self._link, self._lanes = self._make()
 
     @property
     def identity(self) -> str:
@@ -82,12 +88,25 @@ class Connection:
 
         Calls under way end on their old connections, which nobody uses again.
         """
-        before = self._client
+        client, *links = self._client, self._link, self._lanes
         self._accepted = accepted
-        self._client = _client(self._config, self._connections + LINES, accepted.run_id, self._finder)
-        self._scripts = self._scripts.on(self._client)
-        self._lines = {}
-        before.connection_pool.disconnect(inuse_connections=False)
+        self._client, self._link, self._lanes = self._make()
+        client.connection_pool.disconnect(inuse_connections=False)
+        for link in links:
+            link.retire()
+
+    def _make(self) -> tuple["redis.Redis", Link, Link]:
+        client = _client(self._config, self._accepted.run_id, self._finder)
+        pool: Any = client.connection_pool
+
+        def connect() -> Any:
+            connection = pool.connection_class(**pool.connection_kwargs)
+            connection.connect()
+            return connection
+
+        open_one = partial(trio.to_thread.run_sync, connect, limiter=self._limiter, abandon_on_cancel=False)
+        link, lanes = (Link(open_one, calls_max, self._config.timeout_s) for calls_max in (self._calls_max, LANE_CALLS))
+        return client, link, lanes
 
     def refuse(self, reason: str) -> None:
         """Send nothing more before the next look."""
@@ -95,42 +114,48 @@ class Connection:
 
     async def call(self, name: str, *arguments: Any) -> object:
         """Run a script. Raises StoreAway, StoreChanged, StoreRefused and the script's own errors."""
-        now_ms = self._now_ms() if self._now_ms is not None else 0
-        return await self._in_thread(partial(self._scripts.call, name, (now_ms, *arguments)))
+        return await self._run(self._link, name, arguments)
 
-    async def call_behind(self, lane: Lane, name: str, *arguments: Any) -> object:
-        """As `call`, but done behind all earlier calls of this lane, without waiting for their answers."""
-        if lane not in self._lines:
-            self._lines[lane] = Line(self._client.connection_pool)
-        scripts, now_ms = self._scripts, self._now_ms() if self._now_ms is not None else 0
-        work = scripts.words(name, (now_ms, *arguments)), partial(scripts.words, name, (now_ms, *arguments), whole=True)
+    async def call_behind(self, name: str, *arguments: Any) -> object:
+        """As `call`, but done behind all earlier calls of this kind, without waiting for their answers."""
+        return await self._run(self._lanes, name, arguments)
+
+    async def info(self, *sections: str) -> dict[str, str]:
+        """Facts about the server. Raises StoreAway, StoreRefused."""
+        return _facts(await self._send(self._link, "info", ("INFO", *sections)))
+
+    async def _run(self, link: Link, name: str, arguments: tuple[Any, ...]) -> object:
+        arguments = (self._now_ms() if self._now_ms is not None else 0, *arguments)
+        by_source = partial(script_words, self._keys, name, arguments, whole=True)
+        return await self._send(link, name, script_words(self._keys, name, arguments), by_source)
+
+    async def _send(self, link: Link, name: str, words: Words, by_source: Callable[[], Words] | None = None) -> object:
+        began_s = trio.current_time()
         with self._refusing_others():
             try:
-                return await self._lines[lane].call(*work)
+                answer = await link.call(words, by_source)
             except redis.RedisError as error:
                 raise translate(error, name, self._keys) from error
-
-    async def info(self, *sections: str) -> dict[str, object]:
-        """Facts about the server. Raises StoreAway, StoreRefused."""
-        return await self._in_thread(partial(self._scripts.info, *sections))
+        took_s = trio.current_time() - began_s
+        if took_s > SLOW_S and began_s > self._slow_at_s + SLOW_EVERY_S:
+            self._slow_at_s = began_s
+            self._log.warning("store.slow", call=name, took_s=round(took_s, 3))
+        return answer
 
     async def on_one(self, work: Callable[["redis.Redis", Mark], T]) -> T:
         """See durable.OneConnection."""
         make: Callable[[], redis.Redis] = self._client.client
-        scripts = self._scripts
+        mark = script_words(self._keys, "mark", (0,), whole=True)
 
         def run() -> T:
             try:
                 with make() as one:
-                    return work(one, partial(scripts.call, "mark", (0,), one))
+                    return work(one, partial(one.execute_command, *mark))
             except redis.RedisError as error:
                 raise translate(error, "wait_durable", self._keys) from error
 
-        return await self._in_thread(run)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
         with self._refusing_others():
-            return await trio.to_thread.run_sync(work, limiter=self._limiter, abandon_on_cancel=False)
+            return await trio.to_thread.run_sync(run, limiter=self._limiter, abandon_on_cancel=False)
 
     @contextmanager
     def _refusing_others(self) -> Iterator[None]:
@@ -162,8 +187,9 @@ class Connection:
 
     def close(self) -> None:
         """Close all connections. Nothing may be under way."""
-        self._client.close()
         self._client.connection_pool.disconnect()
+        for link in (self._link, self._lanes):
+            link.close()
 
 
 class RedisStore(JobMethods, LookMethods, SysidMethods):
@@ -174,7 +200,7 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
         keys = Keys(config.prefix, config.partition)
         self._finder = finder = finder_of(config.url, keys)
         self._bulk = Connection(config, keys, config.connections_max, now_ms, finder)
-        self._beat = Connection(config, keys, HEART_CONNECTIONS, now_ms, finder)
+        self._beat = Connection(config, keys, HEART_CALLS, now_ms, finder)
         # Waiting for a sync takes the server's time, not its work: it must not stand in the way of other calls.
         patient = replace(config, timeout_s=config.timeout_s + CALL_S)
         self._waiting = Connection(patient, keys, 1, now_ms, finder)
@@ -189,7 +215,7 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
         probe = Connection(self._config, self._keys, 1, self._now_ms, self._finder)
         try:
             facts = await probe.info("server", "replication")
-            run_id, history = str(facts.get("run_id", "")), str(facts.get("master_replid", ""))
+            run_id, history = facts.get("run_id", ""), facts.get("master_replid", "")
             if facts.get("role") != "master":
                 raise StoreAway(
                     f"the server at the store's address is a {facts.get('role')}, not a master: a failover? "
@@ -260,7 +286,12 @@ async def open_store(config: StoreConfig, *, now_ms: Callable[[], int] | None = 
         store.close()
 
 
-def _client(config: StoreConfig, connections: int, run_id: str, finder: Finder | None = None) -> "redis.Redis":
+def _facts(answer: object) -> dict[str, str]:
+    """What a server says of itself."""
+    return dict(_FACT.findall(answer.decode(errors="replace") if isinstance(answer, bytes) else ""))
+
+
+def _client(config: StoreConfig, run_id: str, finder: Finder | None = None) -> "redis.Redis":
     """A client whose connections lead to the server with that run id, or to any."""
     finder = finder or finder_of(config.url, Keys(config.prefix, config.partition))
     if finder is None and not config.url.startswith(URL_SCHEMES):
@@ -271,16 +302,16 @@ def _client(config: StoreConfig, connections: int, run_id: str, finder: Finder |
     def greet(connection: Any) -> None:
         connection.on_connect()
         connection.send_command("INFO", "server", "replication")
-        facts = dict(_FACT.findall(bytes(connection.read_response())))
-        if facts.get(b"run_id") != run_id.encode():
+        facts = _facts(connection.read_response())
+        if facts.get("run_id") != run_id:
             raise OtherServer("another server answers there than before, or it was started anew; look who it is")
-        if facts.get(b"role") != b"master":
+        if facts.get("role") != "master":
             raise OtherServer("the server has become a copy of another one, whose data takes the place of its own")
 
     try:
         pool = redis.BlockingConnectionPool.from_url(
             finder.url if finder is not None else config.url,
-            max_connections=connections,
+            max_connections=1,
             timeout=config.timeout_s,
             socket_timeout=config.timeout_s,
             socket_connect_timeout=config.timeout_s,

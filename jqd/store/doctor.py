@@ -49,7 +49,7 @@ class Facts(NamedTuple):
 async def examine(config: StoreConfig, clock: Clock | None = None) -> list[Finding]:
     """What there is to say of the server. Raises StoreAway when it does not answer, ConfigError for a bad URL."""
     patient = replace(config, timeout_s=min(config.timeout_s, TIMEOUT_S))
-    client = _client(patient, 1, "")
+    client = _client(patient, "")
     try:
         work = partial(_read, client, config, clock or SystemClock())
         found = await trio.to_thread.run_sync(work, abandon_on_cancel=False)

@@ -46,11 +46,11 @@ class Caller(Protocol):
         """Run a script; `now_ms` is put before the arguments."""
         ...
 
-    async def call_behind(self, lane: Lane, name: str, *arguments: Any) -> object:
-        """The same, done behind what was called before for this lane, without waiting for the answers to that."""
+    async def call_behind(self, name: str, *arguments: Any) -> object:
+        """The same, done behind what was called so before, without waiting for the answers to that."""
         ...
 
-    async def info(self, *sections: str) -> dict[str, object]:
+    async def info(self, *sections: str) -> dict[str, str]:
         """Facts about the server."""
         ...
 
@@ -95,7 +95,7 @@ class JobMethods:
         place = self._lane(journal_id, Lane.JOBS, start, end)
         numbers = changes, len(copies) // 3, self._config.history_max
         last = last_field(number), newest
-        await self._caller.call_behind(Lane.JOBS, "apply_jobs", *place, *last, *numbers, *flat)
+        await self._caller.call_behind("apply_jobs", *place, *last, *numbers, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
         """See Store."""
@@ -104,7 +104,7 @@ class JobMethods:
         for job in sorted(jobs, key=_id):
             assert job.change is not None, f"job {job.id} lies among the changes and is none"
             flat += _change(job, job.change)
-        await self._caller.call_behind(Lane.CHANGES, "apply_changes", *flat)
+        await self._caller.call_behind("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See Store."""
@@ -151,14 +151,14 @@ class JobMethods:
             flat += (int(one.fate), one.job_id, _claim(one), codec.encode_outcome(one), _extra(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
-        answer = await self._caller.call_behind(Lane.OUTCOMES, "apply_outcomes", *lane, *limits, *flat)
+        answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *flat)
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
         """See Store."""
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
-        await self._caller.call_behind(Lane.CANCELS, "apply_cancels", *lane, *job_ids)
+        await self._caller.call_behind("apply_cancels", *lane, *job_ids)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
         """See Store."""
@@ -175,7 +175,7 @@ class JobMethods:
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
         """See Store."""
-        await self._caller.call_behind(lane, "skip", *self._lane(journal_id, lane, start, end), int(gone))
+        await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     # ------------------------------------------------------------ store → runner
 

@@ -238,7 +238,7 @@ class LookMethods:
         """See Store."""
         answer = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types = (codec.whole(self._keys, "jobs", number) for number in answer)
-        memory = (await self._caller.info("memory")).get("used_memory", 0)
+        memory = (await self._caller.info("memory")).get("used_memory", "")
         return StoreStats(
             waiting=max(0, total - later - running - ended - dead),
             scheduled=later,
@@ -246,7 +246,7 @@ class LookMethods:
             ended=ended,
             dead=dead,
             types=types,
-            used_memory=memory if isinstance(memory, int) else 0,
+            used_memory=int(memory) if memory.isdecimal() else 0,
         )
 
     # ------------------------------------------------------------ cleaning

@@ -5,7 +5,6 @@ A script names what it needs in one line, `--@include fail keys …`; each inclu
 
 import hashlib
 import re
-from collections.abc import Callable
 from functools import cache
 from importlib import resources
 from importlib.resources.abc import Traversable
@@ -86,46 +85,11 @@ def _load(lua: Traversable, entry: Traversable) -> Script:
     return Script(entry.name.removesuffix(".lua"), source)
 
 
-class Scripts:
-    """Calls scripts on one client. Blocking: used from the store's own threads."""
-
-    def __init__(self, client: "redis.Redis", keys: Keys, scripts: dict[str, Script] | None = None) -> None:
-        self._client = client
-        self._execute: Callable[..., object] = client.execute_command
-        self._keys = keys
-        self._scripts = scripts or _shipped()
-
-    def on(self, client: "redis.Redis") -> "Scripts":
-        """The same scripts on another client."""
-        return Scripts(client, self._keys, self._scripts)
-
-    def call(self, name: str, arguments: tuple[Any, ...], on: "redis.Redis | None" = None) -> object:
-        """Run a script with all keys and these arguments, on a given connection or any. Raises errors of ours only."""
-        execute: Callable[..., object] = self._execute if on is None else on.execute_command
-        try:
-            try:
-                return execute(*self.words(name, arguments))
-            except redis.exceptions.NoScriptError:
-                # The server was restarted or its scripts were flushed: sending the source loads it again.
-                return execute(*self.words(name, arguments, whole=True))
-        except redis.RedisError as error:
-            raise translate(error, name, self._keys) from error
-
-    def words(self, name: str, arguments: tuple[Any, ...], *, whole: bool = False) -> tuple[Any, ...]:
-        """The command that runs a script with all keys and these arguments. `whole`: it brings the source along."""
-        script, keys = self._scripts[name], self._keys.all
-        head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
-        return *head, len(keys), *keys, *arguments
-
-    def info(self, *sections: str) -> dict[str, object]:
-        """Facts about the server."""
-        try:
-            facts: dict[str, object] = {}
-            for section in sections:
-                facts |= self._client.info(section)
-            return facts
-        except redis.RedisError as error:
-            raise translate(error, "info", self._keys) from error
+def script_words(keys: Keys, name: str, arguments: tuple[Any, ...], *, whole: bool = False) -> tuple[Any, ...]:
+    """The command that runs a script with all keys and these arguments. `whole`: it brings the source along."""
+    script = _shipped()[name]
+    head = ("EVAL", script.source) if whole else ("EVALSHA", script.sha)
+    return *head, len(keys.all), *keys.all, *arguments
 
 
 def translate(error: redis.RedisError, call: str, keys: Keys) -> StoreError:

@@ -1,18 +1,27 @@
-"""Threads done in place: a clock that jumps when all tasks wait must not jump while one works in a thread."""
+"""Work done in place: a clock that jumps when all tasks wait must not jump while a thread or the store is at work."""
 
+import select
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import trio
 
+ANSWER_S = 0.05  # of the store, real time: only what is silent takes so long
+
 
 @pytest.fixture(autouse=True)
 def threads_in_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The memory disk answers at once anyway."""
+    """The memory disk answers at once anyway; so does the store, or its caller waits as long as his clock says."""
+
+    async def wait_readable(sock: Any) -> None:
+        await trio.lowlevel.checkpoint()
+        if not select.select([sock], [], [], ANSWER_S)[0]:
+            await trio.sleep_forever()
 
     async def run_sync(call: Callable[..., Any], *args: Any, **_: Any) -> Any:
         await trio.lowlevel.checkpoint()
         return call(*args)
 
     monkeypatch.setattr(trio.to_thread, "run_sync", run_sync)
+    monkeypatch.setattr(trio.lowlevel, "wait_readable", wait_readable)

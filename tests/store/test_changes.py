@@ -164,8 +164,9 @@ async def test_a_connection_to_another_server_sends_nothing(own: Valkey, bench: 
     store = bench.store
     before = await store.look(fresh=True)
     job = await bench.push()  # over a connection that stays open
+    owner = await bench.join()  # over another one
     proxy.lead_to(own.socket)
-    owner = await bench.join()
+    assert (await store.stats()).waiting == 1
     with pytest.raises(StoreChanged, match="another server"):
         await bench.members(owner)  # heartbeats open a connection of their own
     await assert_shut(bench)

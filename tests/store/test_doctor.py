@@ -10,16 +10,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import redis
+import trio
 
-from jqd.store import StoreConfig, open_embedded, open_store
+from jqd.store import CALL_JOBS_MAX, RedisStore, StoreConfig, open_embedded, open_store
 from jqd.store.doctor import CLOCKS_APART_MS, Facts, examine, judge
 from jqd.store.floor import FLOORS, FROZEN, judge_version, named
 from jqd.store.scripts import load_scripts
 from jqd.words.clock import ManualClock, SystemClock
 from jqd.words.errors import StoreAway
 from jqd.words.finding import Finding, Severity, refusals
+from jqd.words.job import Job
 from tests.contract.bench import StoreBench
 from tests.store.places import short_pages
 from tests.store.test_planted import CALLS, Furnished
@@ -297,4 +300,20 @@ async def test_a_certificate_nobody_trusts_is_told(tmp_path: Path) -> None:
         (finding,) = await examine(StoreConfig(url=url))
         assert verdict([finding]) == [("tls", "refuse")]
         assert "not trusted" in finding.why
-        assert not refusals(await examine(StoreConfig(url=f"{url}?ssl_ca_certs={pem}")))
+        config = StoreConfig(url=f"{url}?ssl_ca_certs={pem}")
+        assert not refusals(await examine(config))
+        async with open_store(config) as store:
+            await use(store)
+
+
+async def use(store: RedisStore) -> None:
+    """Calls and answers that are larger than what TLS or a socket takes at once, several on their way."""
+    jobs = [Job(f"{number:016x}", "mail", msgspec.msgpack.encode("x" * 2_000)) for number in range(4 * CALL_JOBS_MAX)]
+    async with trio.open_nursery() as nursery:
+        for at in range(0, len(jobs), CALL_JOBS_MAX):
+            nursery.start_soon(store.apply_jobs, "ab" * 16, at, at + CALL_JOBS_MAX, jobs[at : at + CALL_JOBS_MAX])
+            await trio.lowlevel.checkpoint()
+    owner = await store.reserve_sysid("one", previous_epoch_dead=True, through=True)
+    for at in range(0, len(jobs), 1_000):
+        held = await store.get_waiting_jobs(owner, "mail", 1_000, priority_min=0, priority_max=0, bytes_max=4 << 20)
+        assert [one.job for one in held] == jobs[at : at + 1_000]

@@ -378,7 +378,7 @@ async def test_a_mark_is_written_on_a_full_server_and_refused_by_name(fresh_valk
                 client.config_set("maxmemory", 0)
                 client.delete(Keys("jqd")["life"])
                 client.rpush(Keys("jqd")["life"], "planted")
-                with pytest.raises(StoreRefused, match=r"mark.*life"):
+                with pytest.raises(StoreRefused, match=r"wait_durable.*life"):
                     await store.wait_durable(replicas=1, timeout_s=0.05)
             finally:
                 client.config_set("appendfsync", "everysec")

@@ -5,8 +5,9 @@ from collections.abc import Awaitable, Callable
 import pytest
 import redis
 import trio
+from structlog.testing import capture_logs
 
-from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, open_store
+from jqd.store import NameWanted, Owner, RedisStore, StoreConfig, StoreStats, connect, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.store.scripts import load_scripts
 from jqd.words.errors import StoreAway, StoreRefused
@@ -121,6 +122,14 @@ async def test_no_answer_in_time_is_weather(bench: StoreBench, proxy: Proxy) -> 
     with pytest.raises(StoreAway, match="stats"):
         await bench.store.stats()
     await bench.push()
+
+
+async def test_calls_that_take_long_are_told_once_a_minute(bench: StoreBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connect, "SLOW_S", 0.0)
+    with capture_logs() as log:
+        for _ in range(3):
+            await bench.store.stats()
+    assert [(line["event"], line["call"]) for line in log] == [("store.slow", "stats")]
 
 
 async def test_heartbeats_do_not_wait_behind_bulk_calls(proxy: Proxy) -> None:

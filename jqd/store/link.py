@@ -1,0 +1,269 @@
+"""Calls over one connection, each sent without waiting for the answers to those before it.
+
+So the server has its next call at hand when it is through with one, while we make the one after that.
+
+    call 1  ─send── read ────────────────┐answer
+    call 2          send── wait ─────────┴ read ───────┐answer
+    call 3                  send── wait ───────────────┴ read ──┐answer
+
+Nobody has a task of his own here: whoever waits for an answer while nobody reads reads for all. redis-py opens the
+connection, in a thread: names, TLS, user, database, and the question who answers. Then we have its socket, and it says
+nothing more. An answer that does not come in time breaks the connection, and with it all calls that are unanswered or
+were to follow. What was sent once is waited for, also by a caller who is cancelled: as long as an answer may take.
+"""
+
+import socket
+import ssl
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeVar
+
+import hiredis
+import redis
+import trio
+
+Words = Sequence[Any]
+T = TypeVar("T")
+
+READ_BYTES = 1 << 16  # at once; an answer to a claim has some hundred thousand
+_MORE = object()  # the answer is not whole yet
+
+
+class Call:
+    """One on its way."""
+
+    __slots__ = ("answer", "bell", "by_source", "error")
+
+    def __init__(self, by_source: Callable[[], Words] | None) -> None:
+        self.by_source = by_source
+        """The same call for a server that does not know the script; None: it was made so."""
+        self.answer: object = _MORE
+        self.error: redis.RedisError | None = None
+        self.bell: trio.Event | None = None
+        """While its caller waits for somebody who reads."""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known what came of it."""
+        return self.answer is not _MORE or self.error is not None
+
+    def ring(self) -> None:
+        """It is over, or nobody reads any more."""
+        if self.bell is not None:
+            self.bell.set()
+
+
+class Wire:
+    """One open connection and the calls that are unanswered on it. Once broken, for ever."""
+
+    def __init__(self, connection: Any, timeout_s: float, broke: Callable[[redis.RedisError], None]) -> None:
+        """`connection`: redis-py's, open; its socket is ours from now on. `broke`: told when calls are lost with it."""
+        self._connection = connection
+        self._socket: socket.socket = connection._sock
+        self._socket.setblocking(False)
+        self._timeout_s, self._broke = timeout_s, broke
+        self._answers: Any = hiredis.Reader(
+            protocolError=redis.InvalidResponse,
+            replyError=redis.connection.DefaultParser.parse_error,
+            notEnoughData=_MORE,
+        )
+        self._buffer = bytearray(READ_BYTES)
+        self._sent: deque[Call] = deque()
+        self._again: list[Call] = []  # met a server that had lost its scripts
+        self._reading = False
+        self._room = trio.Event()
+        self.error: redis.RedisError | None = None
+        """Why it is broken."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is unanswered."""
+        return not self._sent and not self._again
+
+    def is_stale(self) -> bool:
+        """Whether the server closed it while it was idle, or said what nobody asked for."""
+        try:
+            self._socket.recv_into(self._buffer)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return False
+        except OSError:
+            return True
+        return True
+
+    async def wait_room(self, calls_max: int) -> None:
+        """Return when another call may be sent, or when it is broken."""
+        while self.error is None and (self._again or len(self._sent) >= calls_max):
+            self._room = trio.Event()
+            await self._room.wait()
+
+    async def send(self, call: Call, packed: bytes) -> None:
+        """One call at a time. Whether it went well shows in the call."""
+        self._sent.append(call)
+        try:
+            await self._write(packed)
+        except redis.RedisError as error:
+            self.close(error)
+
+    async def wait_over(self, call: Call) -> None:
+        """Return when it is known what came of a call that was sent."""
+        while not call.is_over:
+            if self._reading:
+                call.bell = trio.Event()
+                await call.bell.wait()
+                continue
+            self._reading = True
+            try:
+                await self._read()
+            except redis.RedisError as error:
+                self.close(error)
+            except BaseException:
+                self.close(redis.ConnectionError("whoever read the answers died of a mistake of ours"))
+                raise
+            finally:
+                self._reading = False
+        if self._sent:
+            self._sent[0].ring()
+
+    def close(self, error: redis.RedisError) -> None:
+        """Nobody knows what became of what is unanswered, and what comes over this connection is nobody's."""
+        if self.error is not None:
+            return
+        self.error = error
+        if not self.is_idle:
+            self._broke(error)
+        for call in (*self._again, *self._sent):
+            call.error = error
+            call.ring()
+        self._again.clear()
+        self._sent.clear()
+        self._room.set()
+        trio.lowlevel.notify_closing(self._socket)
+        self._connection.disconnect()
+
+    async def _write(self, packed: bytes) -> None:
+        left = memoryview(packed)
+        with trio.move_on_after(self._timeout_s) as patience:
+            while left:
+                left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable) :]
+        if patience.cancelled_caught:
+            raise redis.TimeoutError(f"the server took no more of the call for {self._timeout_s} s")
+
+    async def _read(self) -> None:
+        """The next answers."""
+        with trio.move_on_after(self._timeout_s) as patience:
+            count = await self._do(self._socket.recv_into, self._buffer, trio.lowlevel.wait_readable)
+        if patience.cancelled_caught:
+            raise redis.TimeoutError(f"no answer for {self._timeout_s} s")
+        if not count:
+            raise redis.ConnectionError("the server closed the connection")
+        self._answers.feed(self._buffer, 0, count)
+        while (answer := self._answers.gets()) is not _MORE:
+            self._take(answer)
+        if self._again and not self._sent:
+            await self._send_again()
+        self._room.set()
+
+    def _take(self, answer: Any) -> None:
+        if not self._sent:
+            raise redis.InvalidResponse("an answer that nobody asked for")
+        if isinstance(answer, redis.RedisError) and not isinstance(answer, redis.ResponseError):
+            raise answer  # it is of the connection
+        call = self._sent.popleft()
+        if isinstance(answer, redis.exceptions.NoScriptError) and call.by_source is not None:
+            self._again.append(call)
+            return
+        if isinstance(answer, redis.ResponseError):
+            call.error = answer
+        else:
+            call.answer = answer
+        call.ring()
+
+    async def _send_again(self) -> None:
+        """The server has lost its scripts: what was sent meanwhile met the same. Sending the source loads them again.
+
+        One that did get through came too early, and its answer says so. Nothing else is sent before all these are.
+        """
+        for call in list(self._again):
+            assert call.by_source is not None, "a call by source needs no script"
+            packed, call.by_source = hiredis.pack_command(tuple(call.by_source())), None
+            self._sent.append(call)
+            await self._write(packed)
+        self._again.clear()
+
+    async def _do(self, work: Callable[[Any], T], buffer: Any, wait: Callable[[Any], Awaitable[None]]) -> T:
+        """`work` on the socket, as soon as it can be done. Raises redis.ConnectionError."""
+        try:
+            while True:
+                try:
+                    return work(buffer)
+                except BlockingIOError:
+                    await wait(self._socket)
+                except ssl.SSLWantReadError:
+                    await trio.lowlevel.wait_readable(self._socket)
+                except ssl.SSLWantWriteError:
+                    await trio.lowlevel.wait_writable(self._socket)
+        except (OSError, trio.ClosedResourceError, trio.BusyResourceError) as error:
+            # Closed: the other of the two who use it met its end. Busy: TLS wants for one what the other waits for.
+            raise redis.ConnectionError(f"the connection to the server broke: {error}") from error
+
+
+class Link:
+    """Calls to one server, in the order in which they are made, over a connection that is opened when it is needed."""
+
+    def __init__(self, open_one: Callable[[], Awaitable[Any]], calls_max: int, timeout_s: float) -> None:
+        """`open_one`: gives a connection of redis-py, or raises redis.RedisError. `calls_max`: unanswered at once."""
+        self._open_one, self._calls_max, self._timeout_s = open_one, calls_max, timeout_s
+        self._turn = trio.StrictFIFOLock()  # to send
+        self._wire: Wire | None = None
+        self._failure: redis.RedisError | None = None
+        self._failures = 0
+        self._retired = False
+
+    async def call(self, words: Words, by_source: Callable[[], Words] | None = None) -> object:
+        """The answer. Raises redis.RedisError.
+
+        A call is not sent when one before it had not been answered yet and then broke the connection.
+        """
+        call, packed, failures = Call(by_source), hiredis.pack_command(tuple(words)), self._failures
+        async with self._turn:
+            if self._wire is not None:
+                await self._wire.wait_room(self._calls_max)
+            with trio.CancelScope(shield=True):
+                if self._failures != failures:
+                    raise redis.ConnectionError(f"not sent, for the connection broke before: {self._failure}")
+                wire = await self._open()
+                await wire.send(call, packed)
+        with trio.CancelScope(shield=True):
+            await wire.wait_over(call)
+        if self._retired:
+            self.retire()
+        if call.error is not None:
+            raise call.error
+        return call.answer
+
+    async def _open(self) -> Wire:
+        if self._wire is not None and self._wire.is_idle and self._wire.is_stale():
+            self._wire.close(redis.ConnectionError("the server closed the connection"))
+        if self._wire is None or self._wire.error is not None:
+            try:
+                self._wire = Wire(await self._open_one(), self._timeout_s, self._fail)
+            except redis.RedisError as error:
+                self._fail(error)
+                raise
+        return self._wire
+
+    def _fail(self, error: redis.RedisError) -> None:
+        self._failures += 1
+        self._failure = error
+
+    def retire(self) -> None:
+        """Close the connection as soon as all that was sent is answered."""
+        self._retired = True
+        if self._wire is not None and self._wire.is_idle:
+            self.close()
+
+    def close(self) -> None:
+        """Nothing may be under way."""
+        if self._wire is not None:
+            self._wire.close(redis.ConnectionError("the store was closed"))
+            self._wire = None
