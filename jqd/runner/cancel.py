@@ -1,8 +1,8 @@
-"""Tells workers that a job in their hand was cancelled: DELETE <worker url>?job_id=…
+"""Tells workers that a job in their hand was cancelled; how, their style says.
 
-Best effort. The job stays in hand until its worker speaks of it, or its time is over; a worker that knows no such call
-loses nothing by it and is held in no less esteem. What is told may overtake the job itself, which travels on another
-connection: so a worker that does not know the job is told again, as is one that could not be reached.
+This is a courtesy. The job stays in hand until its worker answers for it or its time is over, and nothing is held
+against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
+a worker that does not know the job is told again, and so is one that could not be reached.
 """
 
 from collections.abc import Iterable
@@ -13,28 +13,28 @@ from jqd.runner.carry import Carrier
 from jqd.runner.parcel import Parcel, Shared
 from jqd.words.log import get_logger
 
-TELL_S = 2.0  # for one request, from its connection to its answer: a worker only notes what it is told
+TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again
 TELLERS = 32  # requests at once, to all workers together
-ASKED_MAX = 1_000  # cancels remembered of jobs that are not here: the answer to a claim may be on its way
+ASKED_MAX = 1_000  # cancels remembered of jobs that are not in hand: the answer to their claim may be on its way
 
 log = get_logger("runner")
 
 
 class Asked:
-    """The last cancels of jobs that were not in hand then."""
+    """Remembers cancels of jobs that were not in hand when the cancel came."""
 
     def __init__(self) -> None:
         self._ids: dict[str, None] = {}
 
     def note(self, job_id: str) -> None:
-        """It was cancelled and is not here; the oldest are forgotten for it."""
+        """A job that is not in hand was cancelled. Beyond ASKED_MAX the oldest is forgotten."""
         self._ids[job_id] = None
         if len(self._ids) > ASKED_MAX:
             del self._ids[next(iter(self._ids))]
 
     def taken(self, job_ids: Iterable[str]) -> set[str]:
-        """Those of them that were noted; each is told once."""
+        """Those of these jobs whose cancel is remembered; it is forgotten then."""
         if not self._ids:
             return set()
         found = {job_id for job_id in job_ids if job_id in self._ids}

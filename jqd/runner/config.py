@@ -10,21 +10,21 @@ class RunnerConfig:
     """Limits of the runner."""
 
     timeout_margin_s: float = 0.5  # an outcome on its way when the timeout strikes still counts
-    connect_timeout_s: float = 5.0  # to reach a worker; nothing is lost by trying another
+    connect_timeout_s: float = 5.0  # to reach a worker; beyond it its jobs go back, which costs them no attempt
     result_bytes_max: int = 1 << 20  # of one job's result: it lives in the store's memory
     answer_bytes_max: int = 64 << 20  # of one answer with all its results
-    batch_bytes_max: int = 4 << 20  # of the arguments in one POST; a single larger job goes alone
+    batch_bytes_max: int = 4 << 20  # of the arguments in one POST; a single larger job has a POST to itself
     connections_max: int = 1024  # to all workers together, where the limit of open files allows as many
     keepalive_s: float = 4.0  # common servers close after 5 s; closing first avoids a race
-    untaken_jobs_max: int = 20_000  # outcomes the journal has not taken yet: beyond it, no job is started
-    untaken_bytes_max: int = 64 << 20  # of their results: a disk that is full for long must not fill memory
+    untaken_jobs_max: int = 20_000  # outcomes that the journal has not taken yet: beyond it no job is started
+    untaken_bytes_max: int = 64 << 20  # of their results: while a disk is full, memory must not fill up
     linger_s: float = 1.0  # for an answer to end after its last outcome, so that its connection can be kept
     tick_s: float = 0.05  # how late a timeout may be noticed
-    backoff_first_s: float = 0.5  # a worker that is away or overloaded is left alone this long at first
-    backoff_cap_s: float = 30.0  # and at most: whoever comes back is found within this
-    retry_after_max_s: float = 3_600.0  # a worker may ask for more; it is asked again after an hour
+    backoff_first_s: float = 0.5  # a worker that is away or overloaded gets nothing for so long at first
+    backoff_cap_s: float = 30.0  # and at most for so long: one that comes back is found by then
+    retry_after_max_s: float = 3_600.0  # a worker may ask for a longer pause; it gets jobs again after an hour
     worker_networks: tuple[str, ...] = ()
-    """Networks that workers may be in, as 10.1.0.0/16, whoever registers them. Empty: see `reach.py`."""
+    """Networks that workers may be in, such as 10.1.0.0/16, whoever registers them. Empty: see `reach.py`."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:

@@ -1,4 +1,4 @@
-"""The gates of all workers: what each may have in hand, whichever runner hands it over."""
+"""The gates of all workers: what each may have in hand, from all runners together."""
 
 import random
 
@@ -17,7 +17,7 @@ FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of
 
 
 class Gates:
-    """One gate per worker that batches are posted to, and the hint that one of them may have room again."""
+    """One gate for each worker that batches are posted to, and a hint when one of them may have room again."""
 
     def __init__(
         self, config: RunnerConfig, workers: Workers, source: random.Random, clock: Clock, connections_max: int = 0
@@ -63,8 +63,10 @@ class Gates:
         self._free = trio.Event()
 
     async def wait_free(self) -> None:
-        """Until a slot became free or a worker registered; a hint, which may come for nothing. A back-off that ends
-        gives none: look again by time."""
+        """Until a slot may be free, or a worker registered. This is a hint and may come for nothing.
+
+        The end of a back-off gives no hint: look again by time.
+        """
         await self._free.wait()
 
     def load(self, now_s: float) -> list[dict[str, object]]:

@@ -1,6 +1,6 @@
 """A small file that is written anew whenever what it holds has changed: in a thread, so that nobody else waits for it.
 
-What changes while it is being written is written together after that, so one content at most is waited for.
+Changes that come during a write are written together by the next one, so a caller waits for two writes at most.
 """
 
 import os
@@ -11,7 +11,7 @@ import trio
 
 from jqd.words.log import get_logger
 
-SAVE_S = 5.0  # who changed it is answered after this, also when the disk has not taken it by then
+SAVE_S = 5.0  # a caller waits for the disk no longer than this, and is answered then in any case
 RETRY_S = 30.0  # between tries at a disk that refused
 
 
@@ -31,7 +31,7 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 class Kept:
-    """What was changed is told by `touch`; `wait_saved` returns when it is safe."""
+    """`touch` says that the content has changed, `wait_saved` waits until that change is on disk."""
 
     def __init__(
         self, path: Path | None, what: str, content: Callable[[], bytes], write: Callable[[Path, bytes], None]
@@ -49,7 +49,7 @@ class Kept:
         self._log = get_logger(what)
 
     def touch(self) -> None:
-        """It has changed."""
+        """The content has changed."""
         self._changes += 1
         self._changed.set()
 
@@ -65,9 +65,9 @@ class Kept:
                     await self._changed.wait()
 
     async def wait_saved(self) -> None:
-        """Return when all that was changed so far would survive a restart; `failing` says when that is not so.
+        """Wait until all changes so far would survive a restart.
 
-        A disk that refuses, or takes longer than SAVE_S, is not waited for.
+        A disk that refuses, or takes longer than SAVE_S, is not waited for: `failing` says why then.
         """
         goal = self._changes
         with trio.move_on_after(SAVE_S) as waiting:
@@ -80,7 +80,7 @@ class Kept:
         changes, data = self._changes, self._content()
         try:
             if self.path is not None:
-                # A disk that hangs for ever holds a thread, and nobody who wants to end.
+                # A disk that hangs keeps a thread for ever; it must not keep the daemon from ending, too.
                 await trio.to_thread.run_sync(
                     self._write, self.path, data, limiter=self._limiter, abandon_on_cancel=True
                 )

@@ -4,8 +4,8 @@
                │                 │                    ▲
                └────back, untried┴────────────────────┘
 
-In hand is more than at work: the owner lease covers all three, and comparing this list with the store's finds claims
-whose answer was lost.
+In hand is more than at work. The owner lease covers all three phases, and a claim whose answer was lost is found by
+comparing this list with the store's.
 """
 
 import enum
@@ -44,11 +44,11 @@ class Entry:
         self.started_at_ms = 0
         """Wall clock of the last send, 0 before the first."""
         self.taken = False
-        """Whether somebody took the outcome or the return and will settle it."""
+        """Whether the loop that settles has taken the outcome or the return."""
         self.outcome: Outcome | None = None
         """How the attempt ended, without its result; kept until the store knows it."""
         self.cancelled = False
-        """Whether its cancel was asked: it is not sent again."""
+        """Whether somebody cancelled it: then it is not sent again."""
 
 
 class Stopped(NamedTuple):
@@ -56,7 +56,7 @@ class Stopped(NamedTuple):
 
     outcomes: list[Outcome]
     returned: list[Held]
-    """No attempt counts: not sent, refused by the worker, or our lease was no longer trusted."""
+    """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
 
 
 class Ledger:

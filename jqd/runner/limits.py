@@ -1,4 +1,4 @@
-"""How much one worker may have in hand, and when it is left alone. Pure: time and randomness are given.
+"""How much one worker may have in hand, and when it gets nothing. Pure: time and randomness are given.
 
 Three limits meet here:
 
@@ -8,8 +8,8 @@ Three limits meet here:
     breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
                                      ▲──────────────────────── it failed too: wait longer ◀┘
 
-A probe is a job in hand: it is over when its worker answers or fails, and at the latest when that job leaves the hand.
-So nothing that happens to it on its way (withdrawn, dropped, cut off) can leave the breaker waiting for it.
+A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
+a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
 
 None of this costs a job an attempt: what cannot be placed here waits in the store or goes to another worker.
 """
@@ -23,7 +23,7 @@ WINDOW_S = 0.1  # of a worker's measured speed may be in its hand: enough to hid
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
-RETRY_AFTER_S_MIN = 0.1  # a worker that asks for less asks for no pause: it would be asked again at once, for ever
+RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 
 
@@ -76,7 +76,7 @@ class Gate:
         return 0 if window > self._max_jobs and free < window // QUANTA else free
 
     def is_open(self, now_s: float) -> bool:
-        """Whether nothing may be sent now, not even what was handed over already."""
+        """Whether nothing may be sent now, not even jobs that were handed over already."""
         return now_s < self.open_until_s
 
     def take(self, job_ids: Collection[str], now_s: float) -> None:
@@ -88,7 +88,7 @@ class Gate:
             self._probes.update(job_ids)
 
     def give(self, job_id: str, now_s: float, *, ended: bool) -> None:
-        """One of them left. `ended`: the worker worked for it, so it says something of its speed."""
+        """One of them left. `ended`: the worker has run it, so it counts for the worker's speed."""
         assert self.in_hand, f"the slot of job {job_id} is given back, but none was taken"
         self.in_hand -= 1
         self._probes.discard(job_id)
@@ -96,7 +96,7 @@ class Gate:
         self._measure(now_s)
 
     def answered(self, sent_at_s: float) -> None:
-        """A request sent at `sent_at_s` got a good answer. One sent before the last back-off says nothing new."""
+        """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""
         if sent_at_s < self._backed_off_at_s:
             return
         self.failures = 0
@@ -114,7 +114,7 @@ class Gate:
         """
         asked_s = self._asked(retry_after_s)
         if asked_s is not None:
-            # Also for a merged one: the worker said so itself.
+            # Also where it is merged into the last back-off: the worker itself asked for this pause.
             self.open_until_s = max(self.open_until_s, now_s + asked_s)
         self._probes.clear()
         if sent_at_s < self._backed_off_at_s:
@@ -127,9 +127,9 @@ class Gate:
         return True
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
-        """The worker handed a job back that it had no room for: what it still has is what it takes.
+        """The worker had no room for a job and handed it back: it gets no more than it still has in hand.
 
-        One that has nothing in hand and has no room, or that asks for time, is backed off.
+        A worker that has nothing in hand and no room, or that asks for a pause, is backed off.
         """
         if self.in_hand and self._asked(retry_after_s) is None:
             self._cut = float(min(self.in_hand, self.window()))
@@ -137,7 +137,7 @@ class Gate:
             self.back_off(sent_at_s, now_s, retry_after_s)
 
     def _asked(self, retry_after_s: float | None) -> float | None:
-        """The pause a worker asked for; None for none, as a date is that has passed by our clock."""
+        """The pause a worker asked for. None for no pause: also for a date that has passed by our clock."""
         if retry_after_s is None or not retry_after_s >= RETRY_AFTER_S_MIN:
             return None
         return min(retry_after_s, self._retry_after_max_s)
@@ -161,13 +161,13 @@ class Gate:
         return max(self._max_jobs, min(2 * self._batch, int(self.rate * WINDOW_S)))
 
     def _measure(self, now_s: float) -> None:
-        """Idle time does not count: a worker without jobs is not slow."""
+        """Measure the speed of busy time only: a worker without jobs is not slow."""
         self._busy_s += now_s - self._busy_since_s
         self._busy_since_s = now_s
         if self._busy_s < SAMPLE_S:
             return
         sample = self._ended / self._busy_s
-        # The longer it was measured, the less what was known before it counts.
+        # The longer the sample, the less the earlier rate counts.
         weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
         self.rate += (sample - self.rate) * weight
         self._busy_s, self._ended = 0.0, 0

@@ -1,7 +1,8 @@
 """The jobs of one POST: which of them are still waited for, what is heard of the others, when waiting ends.
 
-A job times out when neither its outcome nor any other of the same parcel came for its timeout and a margin: a worker
-may run the jobs of a batch one after another, and while it reports, it works. That a job begins is such a report, once.
+A worker may run the jobs of a batch one after another, and while it reports outcomes, it works. So a job times out
+when, for its timeout and a margin, neither its own outcome came nor any other of the same parcel. "Begun" counts as
+such a report once for each job.
 """
 
 import random
@@ -88,10 +89,10 @@ class Parcel:
     def __init__(
         self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
     ) -> None:
-        """`again`: this very parcel was lost once on a kept connection."""
+        """`again`: these jobs were lost once already on a kept connection, all together."""
         self.worker, self.gate, self.jobtype, self.again = worker, gate, jobtype, again
         self.missing = {entry.held.job.id: entry for entry in entries}
-        """Jobs nothing final was heard of."""
+        """Jobs without an outcome so far."""
         self.size = len(self.missing)
         """Jobs of the request."""
         self.scope = trio.CancelScope()
@@ -102,7 +103,7 @@ class Parcel:
         self._shared = shared
         self._ids = frozenset(self.missing)
         self._begun: set[str] = set()
-        """Jobs that the worker said have started."""
+        """Jobs that the worker has said to have begun."""
         self._heard_at_s = 0.0
         self._timeout_min_s = 0.0
         self._log = get_logger("runner")
@@ -119,7 +120,7 @@ class Parcel:
 
     @property
     def is_thinned(self) -> bool:
-        """Whether a job has left since it was packed: the request must not go out, for it would start that job."""
+        """Whether a job has left since it was packed: the request would start it, and must not go out."""
         return len(self.missing) != self.size
 
     def sending(self) -> bool:
@@ -190,7 +191,7 @@ class Parcel:
         self.scope.cancel()
 
     def drop(self, entry: Entry) -> None:
-        """A newer claim of this job shows that this one was void; handing it back changes nothing in the store."""
+        """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
         self._leave(entry)
         self._shared.ledger.give_back(entry)
         self._shared.counters.returned += 1
@@ -223,11 +224,11 @@ class Parcel:
         else:
             self.scope.cancel()
             if overdue and not self.has_status:
-                # Not a word in all that time: perhaps it is gone. The next jobs find out one by one.
+                # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
                 self.gate.back_off(self._sent_at_s(), now_s)
 
     def split(self, *, again: bool = False) -> "list[Parcel]":
-        """What is still waited for, in two halves to be sent anew; or as it is, once `again`."""
+        """What is still waited for, in two halves to be sent anew; with `again` in one, for a second try."""
         entries = self._hand_on()
         half = len(entries) if again else (len(entries) + 1) // 2
         parts = [part for part in (entries[:half], entries[half:]) if part]
@@ -235,13 +236,13 @@ class Parcel:
         return [Parcel(self._shared, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
 
     def repacked(self) -> "Parcel":
-        """What is still waited for, in a request of its own: the one they were packed in did not go out."""
+        """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
         return Parcel(self._shared, self.worker, self.gate, self.jobtype, self._hand_on(), again=self.again)
 
     # ------------------------------------------------
 
     def _hand_on(self) -> list[Entry]:
-        """Leave the jobs still waited for to other parcels; those that were cancelled go back instead."""
+        """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""
         for entry in [entry for entry in self.missing.values() if entry.cancelled]:
             self.drop(entry)
         entries = [*self.missing.values()]
@@ -288,11 +289,11 @@ class Parcel:
         self._shared.freed()
         if not self.missing and self in self._shared.open:
             del self._shared.open[self]
-            # All is said; let the answer end in good order, so that the connection can be used again.
+            # All is said. Let the answer end in good order, so that the connection can be used again.
             self.scope.deadline = trio.current_time() + self._shared.linger_s
 
     def _meant(self, job_id: str) -> str:
-        """The job an outcome speaks of: one that names none can only mean the one job of a request of one."""
+        """The job an outcome speaks of. An outcome without an id means the one job of a request of one."""
         if not job_id and self.size == 1:
             (job_id,) = self._ids
         if not job_id:
@@ -309,7 +310,7 @@ class Parcel:
         return entry
 
     def _refused(self, job_id: str, retry_after_s: float | None) -> None:
-        """The worker has not begun it, and says that it will not: back untried."""
+        """The worker has not begun the job and will not: the job goes back untried."""
         entry = self._waited_for(job_id) if job_id else None
         if entry is None:
             return
@@ -321,7 +322,7 @@ class Parcel:
         self._after()
 
     def _started(self, job_id: str) -> None:
-        """Its time runs from now: once, or a worker could hold a job for ever."""
+        """The job's time runs from now. This counts once, or a worker could hold a job for ever."""
         if job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
             self._heard_at_s = self._shared.clock.mono_s()

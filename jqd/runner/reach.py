@@ -1,7 +1,7 @@
 """Which addresses somebody may send this daemon to by registering a worker.
 
 A registration makes the daemon connect where its URL says, and what answers there is seen in the message of a job. So
-nobody may reach through the daemon what he could not reach without it:
+nobody may reach anything through the daemon that he could not reach without it:
 
     who registers          may name
     this machine           itself (loopback), private addresses, all others
@@ -10,8 +10,8 @@ nobody may reach through the daemon what he could not reach without it:
     anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
 
 `runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
-judged when it is registered and again when it is connected to: a name may lead elsewhere by then, so it is looked up
-once, and what was judged is what is connected to.
+judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
+connection a name is looked up once, so the address that was judged is the one connected to.
 """
 
 import enum
@@ -37,7 +37,7 @@ CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 
 
 class Standing(enum.IntEnum):
-    """How near somebody is, or an address: who is nearer may name what is farther."""
+    """How near somebody is, or an address. Who is nearer may name addresses that are farther."""
 
     OUTSIDE = 0
     INSIDE = 1
@@ -48,12 +48,12 @@ class Standing(enum.IntEnum):
 
 
 present: ContextVar[Standing] = ContextVar("standing", default=Standing.OUTSIDE)
-"""Of whoever named what this task connects to; nobody said: the farthest."""
+"""Of whoever named the address that this task connects to; the farthest where nobody said."""
 
 
 @contextmanager
 def on_behalf_of(standing: Standing) -> Iterator[None]:
-    """What is connected to in here, by this task, is what somebody of that standing named."""
+    """In this block this task connects to what somebody of that standing named."""
     token = present.set(standing)
     try:
         yield
@@ -120,20 +120,20 @@ class Reach:
         )
 
     def judge_host(self, host: str, standing: Standing) -> str | None:
-        """Of a URL, as far as it can be told without looking up its name."""
+        """Why this host of a URL may not be reached, as far as that is known without looking it up; else None."""
         if ip_of(host) is None:
             return self.why_not("127.0.0.1", standing) if _is_localhost(host) else None
         return self.why_not(host, standing)
 
     async def judge_name(self, host: str, standing: Standing) -> str | None:
-        """Of a URL, by all that is known of its name now. Waits LOOK_UP_S at most."""
+        """The same, by all that is known of the name now. Waits LOOK_UP_S at most."""
         if ip_of(host) is not None or _is_localhost(host):
             return self.judge_host(host, standing)
         with trio.move_on_after(LOOK_UP_S):
             try:
                 found = await look_up(host, 0)
             except OSError:
-                return None  # it may be there later: it is judged then
+                return None  # the name may be there later, and is judged then
             refused = [self.why_not(address, standing) for address in found]
             return refused[0] if refused and all(refused) else None
         return None

@@ -77,7 +77,7 @@ class Runner:
     ) -> None:
         """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `pool`: closed by its owner.
 
-        `gates`: shared with the runners of other stores, so that a worker gets no more than it takes from all.
+        `gates`: shared with the runners of other partitions, so that a worker gets no more from all than it takes.
         """
         self._config = config
         self._workers = workers
@@ -246,21 +246,21 @@ class Runner:
         self._ledger.out_of_hand(claims)
 
     def lose(self, job_ids: Iterable[str]) -> None:
-        """The store says these are not ours: end their work and report nothing of it. Unknown ids are passed over."""
+        """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
         for job_id in job_ids:
             parcel = self._shared.parcels.get(job_id)
             if parcel is not None:
                 parcel.drop(parcel.missing[job_id])
 
     def cancel(self, job_ids: Iterable[str]) -> None:
-        """These were cancelled: what was not sent yet goes back untried, of the others the worker is told to stop.
+        """These were cancelled: those not sent yet go back untried, and of the others the worker is told.
 
-        Of those not at work here it is remembered for a while: their claim may be on its way.
+        A cancel of a job that is not at work here is remembered for a while: its claim may be on its way.
         """
         for job_id in job_ids:
             parcel = self._shared.parcels.get(job_id)
             if parcel is None:
-                if self._ledger.find(job_id) is None:  # otherwise it has just stopped here
+                if self._ledger.find(job_id) is None:  # else it has just stopped here, and its end is told
                     self._asked.note(job_id)
             elif not parcel.withdraw(job_id) and self._tell is not None:
                 self._tell(parcel, job_id)
@@ -307,8 +307,8 @@ class Runner:
     def stop_work(self) -> None:
         """Our lease is not trusted any more: end all requests, report nothing of them, hand back what has not stopped.
 
-        Handing back is right whichever way the doubt ends: if the store still takes us for the owner the jobs would
-        hang without it, and if not it changes nothing there.
+        Handing back is right however the doubt ends. If the store still takes us for the owner, the jobs would hang
+        otherwise; if it does not, handing back changes nothing there.
         """
         if self._shared.open:
             self._log.warning("runner.stop_work", count=self._ledger.at_work)
@@ -322,7 +322,7 @@ class Runner:
     # ------------------------------------------------
 
     def _drop_void(self, held: Held) -> None:
-        """The store gave us a job anew that is at work here: it was taken from us in between, so that claim is void."""
+        """End the attempt at work here of a job that we claimed anew: it was taken from us in between, and is void."""
         parcel = self._shared.parcels.get(held.job.id)
         if parcel is not None and (entry := parcel.missing[held.job.id]).held.fence < held.fence:
             self._log.warning("runner.void_claim", job_id=held.job.id, fence=entry.held.fence)
@@ -334,7 +334,7 @@ class Runner:
         self._shared.counters.returned += len(entries)
 
     def _is_backlogged(self) -> bool:
-        """Outcomes pile up here, because the journal does not take them: starting more jobs would only add to it."""
+        """Whether the journal takes no outcomes and they pile up here: more jobs would only add to the pile."""
         config = self._config
         return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
 

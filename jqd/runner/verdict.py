@@ -18,9 +18,9 @@ from jqd.words.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
-MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message: a long traceback; its end tells most
+MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
-RETRY_AFTER_S_MAX = TIMEOUT_S_MAX  # nobody means to wait longer than the longest job may take
+RETRY_AFTER_S_MAX = TIMEOUT_S_MAX  # a longer wait is a mistake: no job may take as long
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ def end_attempt(
 
 
 def says_again(outcome: Outcome, report: Report) -> bool:
-    """Whether `report` is what led to `outcome`, said once more: its answer was lost, perhaps."""
+    """Whether `report` repeats what led to `outcome`, as a worker does that has not got our answer."""
     if Exit.of_status(report.status) is Exit.OK:
         return outcome.fate is Fate.SUCCEEDED
     fates = (Fate.FAILED,) if report.should_retry is False else (Fate.RETRY, Fate.DEAD)

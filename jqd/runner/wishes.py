@@ -1,9 +1,9 @@
-"""What free workers take, all together: as few wishes as say it. Pure.
+"""What all free workers together would take, in as few wishes as say it. Pure.
 
     workers          any type, 0 to 9     any type, 5 to 20     mail, 0 to 30     bill, 3 to 4
     asked for        any type, 0 to 20                          mail, 0 to 30
 
-Ranges that touch are one, and what is asked for of any type is not asked for again by name.
+Ranges that touch become one. What is asked for of any type is not asked for again by name.
 """
 
 from collections.abc import Iterable

@@ -18,7 +18,7 @@ from jqd.words.meant import suggestion
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
-JOBTYPES_MAX = 1_000  # named by one worker; who takes more takes any
+JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 URL_LENGTH_MAX = 2_048
 

@@ -1,7 +1,7 @@
-"""The workers known here: who they are, what they take, until when they are believed in.
+"""The workers known here: who they are, what they take, and how long their registration holds.
 
-A worker registered with a `ttl` must repeat itself in time, as one that may vanish does. One without stays, also over
-a restart of the daemon (a JSON file, replaced atomically), until it unregisters or was unreachable for 5 minutes.
+A worker that registered with a `ttl` must register again in time. One without stays until it unregisters or was
+unreachable for 5 minutes; a JSON file, replaced atomically, keeps it over a restart of the daemon.
 """
 
 import secrets
@@ -17,7 +17,7 @@ from jqd.words.clock import Clock
 from jqd.words.errors import ConfigError, WorkerRefused
 from jqd.words.log import get_logger
 
-UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; whoever is away longer registers again
+UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
 FORMAT_VERSION = 1
@@ -41,7 +41,7 @@ class Workers:
     ) -> None:
         """`path`: where workers without ttl outlive the daemon, or None. `write`: to the disk, all or nothing.
 
-        `reach`: what may be named by whom; None: as without any setting.
+        `reach`: which addresses a registration may name; None: as without any setting.
 
         Raises ConfigError on a newer file.
         """
@@ -130,7 +130,9 @@ class Workers:
         if known is None and len(self._workers) >= WORKERS_MAX:
             raise WorkerRefused(f"{WORKERS_MAX} workers are registered already; unregister some", field="worker_id")
         others = sum(len(w.jobs or ()) for w in self._workers.values() if w is not known)
-        had = len(known.jobs or ()) if known else 0  # who only says again what it said stays, whatever there is
+        had = (
+            len(known.jobs or ()) if known else 0
+        )  # a worker that repeats its registration stays, however many names there are
         if others + len(jobs or ()) > NAMES_MAX and len(jobs or ()) > had:
             why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
             raise WorkerRefused(f'{why}; unregister some, or say "*" for every one', field="jobs")

@@ -1,4 +1,4 @@
-"""Connections to workers, to such addresses only as may be reached: looked up once, judged, and then connected to."""
+"""Connections to workers. A name is looked up once, its addresses are judged, and those allowed are connected to."""
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 
@@ -28,7 +28,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """See httpcore2. Raises ConnectError for what may not be reached, too."""
+        """See httpcore2. Raises ConnectError also for an address that may not be reached."""
         options = list(socket_options or ())
 
         async def connect(address: str) -> httpcore2.AsyncNetworkStream:
@@ -62,7 +62,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
 
 
 async def _first(connect: Connect, addresses: Sequence[str]) -> httpcore2.AsyncNetworkStream:
-    """The first that answers; each is tried for a moment alone. Raises what the last one failed with."""
+    """The first that answers. Each gets a moment before the next is tried beside it. Raises the last one's error."""
     if len(addresses) == 1:
         return await connect(addresses[0])
     streams: list[httpcore2.AsyncNetworkStream] = []
@@ -88,6 +88,6 @@ async def _first(connect: Connect, addresses: Sequence[str]) -> httpcore2.AsyncN
             raise errors[-1]
         return streams.pop(0)
     finally:
-        for stream in streams:  # two answered at once, or nobody waits any more
+        for stream in streams:  # a second one that answered at once, or all when the caller gave up
             with trio.CancelScope(shield=True):
                 await stream.aclose()

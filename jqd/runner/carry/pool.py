@@ -22,7 +22,7 @@ from jqd.runner.reach import Reach
 KEPT = 8  # an eighth of all: one endpoint that hangs leaves so many to the others
 CLOSE_S = 1.0  # to close idle connections at the end
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
-# What the kernel says when it is we who have no more: no worker is to blame.
+# What the kernel says when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 
 
@@ -49,7 +49,7 @@ class Connections:
 
     @contextmanager
     def one(self, endpoint: str) -> Iterator[None]:
-        """A request is under way. It may wait for its connection: those of a batch that was cut come unasked for."""
+        """A request is under way, or waits for its connection, as the parts of a batch that was cut may have to."""
         self.taken += 1
         self._taken_by[endpoint] += 1
         try:
@@ -63,7 +63,7 @@ class Connections:
                 self._freed()
 
     def pause(self) -> None:
-        """No connection could be had, although we thought so."""
+        """No connection could be had, although one was counted as free."""
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 

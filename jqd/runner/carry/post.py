@@ -54,7 +54,7 @@ class _Progress:
         if event == "connection.connect_tcp.started":
             self.connected = True
         elif event == "http11.send_request_headers.started":
-            # As late as can be: a connection may have taken seconds to come about.
+            # Asked as late as can be: it may have taken seconds to connect.
             if not self._listener.sending():
                 raise _NotLetOutError
             self.sent = True
@@ -137,7 +137,7 @@ def is_ours(error: BaseException) -> bool:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """All that led to `error`, itself first; bounded, for chains may be circular."""
+    """`error` and all that led to it; bounded, for chains may be circular."""
     stack, seen = [error], 0
     while stack and seen < 64:
         seen += 1
@@ -197,7 +197,7 @@ async def _hear_answers(
 
 
 async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:
-    """The beginning of a body nobody parses, as text; what has come of it `within_s`."""
+    """The beginning of a body that nobody parses, as text: as much of it as comes `within_s`."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):
@@ -210,16 +210,16 @@ async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:
                 else:
                     _end_if_surplus(response)
     except (httpcore2.NetworkError, httpcore2.ProtocolError):
-        # The status is known and decides; what the page would have said besides is not worth another verdict.
+        # The status is known and decides; the rest of the page would not change the verdict.
         return begin.decode("utf-8", "replace")
     return begin.decode("utf-8", "replace").strip()
 
 
 def _end_if_surplus(response: httpcore2.Response) -> None:
-    """A second answer nobody asked for would be taken for the answer to the next request: end such a connection.
+    """End a connection that holds more than its answer: the surplus would be taken for the answer to the next request.
 
-    The client offers no way to ask whether bytes are left over, so its layers are walked by name; a layer that is
-    not there any more makes tests/runner/test_hostile.py fail.
+    The client offers no way to ask for left-over bytes, so its layers are walked by name. If a layer goes away in a
+    new version, tests/runner/test_hostile.py fails.
     """
     connection: Any = getattr(getattr(response.stream, "_stream", None), "_connection", None)
     parser = getattr(connection, "_h11_state", None)

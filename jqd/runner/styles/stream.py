@@ -1,8 +1,8 @@
 """A worker's answer, cut into values while it arrives. Pure.
 
 MessagePack: values one after another, arrays of them, or both. JSON: an array, one object, or objects one after
-another with any white space between (NDJSON is that). A value is handed on as soon as its last byte is here, so a slow
-job never holds back its neighbours; at most one unfinished value is kept.
+another with any white space between, as in NDJSON. A value is handed on as soon as its last byte is here, so a slow job
+never holds back its neighbours. At most one unfinished value is kept.
 """
 
 import re
@@ -52,13 +52,13 @@ class AnswerReader:
 
 
 class _Counted:
-    """An answer may be 64 MiB of values of a byte: more than were asked for are not looked at."""
+    """Bounds the values of an answer: its bytes are bounded, but 64 MiB may be as many values of a byte each."""
 
     def __init__(self, values_max: int) -> None:
         self._max = self._left = values_max
 
     def take(self, values: int = 1, *, announced: int = 0) -> None:
-        """So many have come, and so many more are to come. Raises AnswerGarbled when it is too many."""
+        """Count values that have come, and check those announced. Raises AnswerGarbled where there are too many."""
         self._left -= values
         if self._left < announced:
             raise AnswerGarbled(f"the answer has more than {self._max} values, which is many times what was asked for")
@@ -119,14 +119,14 @@ def _is_array(byte: int) -> bool:
     return byte & 0xF0 == 0x90 or byte in (0xDC, 0xDD)
 
 
-# What may change the depth, or hide what would: everything between is passed over by the regex engine.
+# Brackets change the depth and quotes hide brackets; the regex engine passes over everything else.
 _STRUCTURE = re.compile(rb'[\[\]{}"]')
 _IN_STRING = re.compile(rb'["\\]')
 _NO_SPACE = re.compile(rb"[^ \t\r\n\x1e]")  # 0x1e begins the texts of application/json-seq
 
 
 class _JsonCutter:
-    """Finds where objects begin and end; whether they are good JSON is the decoder's business."""
+    """Finds where objects begin and end. Whether they are good JSON, the decoder finds out."""
 
     def __init__(self, value_bytes_max: int, counted: _Counted) -> None:
         self._limit = value_bytes_max
