@@ -10,6 +10,7 @@ from typing import Any
 import trio
 
 from jqd import __version__
+from jqd.desk import NewJob
 from jqd.loops.pace import Pace
 from jqd.loops.renew import Peer
 from jqd.partition import Partition, Shared
@@ -17,7 +18,7 @@ from jqd.runner import Runners
 from jqd.store import Owner
 from jqd.words.errors import StaleOwner, StoreAway
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, PushedJob
+from jqd.words.record import Lane
 
 
 class Control:
@@ -69,7 +70,7 @@ class Control:
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
         ]
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.info("push.batch", count=len(jobs))
         if self._shared.joblog.enabled:

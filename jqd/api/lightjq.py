@@ -9,14 +9,15 @@ import msgspec
 from msgspec import Raw
 
 from jqd.api.large import answer_with
-from jqd.api.message import DECODE_ERRORS, Request, Response, answer, problem_answer, read_value
+from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
+from jqd.api.read import read_body
 from jqd.desk import Coming, Desk, late, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
 from jqd.desk.find import find
-from jqd.desk.limits import explain
+from jqd.desk.job import Retries, Timeout
 from jqd.desk.polls import wait_final
 from jqd.runner import Report, read_card
 from jqd.store import JobView
@@ -24,7 +25,6 @@ from jqd.words.errors import (
     Closed,
     Conflict,
     DeskError,
-    Invalid,
     JournalRefused,
     JqdError,
     NotFound,
@@ -33,8 +33,7 @@ from jqd.words.errors import (
     StoreRefused,
     WorkerRefused,
 )
-from jqd.words.job import NIL, State
-from jqd.words.media import MSGPACK_TYPES
+from jqd.words.job import NIL, Name, Priority, State
 
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")
@@ -56,12 +55,12 @@ UNSAID = frozenset({413, 414, 415, 422})  # what the edge itself refuses with, a
 class LightJob(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /job`."""
 
-    name: str
+    name: Name
     argument: Raw
-    priority: int = 0
-    max_retry: int = 10
+    priority: Priority = 0
+    max_retry: Retries = 10
     keep_result: bool = False
-    timeout: float = 30
+    timeout: Timeout = 30.0
 
 
 class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
@@ -73,14 +72,20 @@ class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[str] | None = None
 
 
-class Success(msgspec.Struct, tag="success", tag_field="type"):
+class Done(msgspec.Struct):
+    """The body of `POST /done`: which of the two that follow it is."""
+
+    type: Literal["success", "failure"]
+
+
+class Success(msgspec.Struct):
     """The body of `POST /done` for a job that succeeded. Fields we do not know (finished_at) are passed over."""
 
     job_id: str
     result: Raw = Raw(NIL)
 
 
-class Failure(msgspec.Struct, tag="failure", tag_field="type"):
+class Failure(msgspec.Struct):
     """The body of `POST /done` for a job that failed."""
 
     job_id: str
@@ -93,7 +98,7 @@ class Failure(msgspec.Struct, tag="failure", tag_field="type"):
 async def push_job(parts: Parts, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
     take.expect_open(parts.desk)
-    job = _read(request, LightJob)
+    job = read_body(request, LightJob)
     # Our own limits of a job hold here too; only the defaults are LightJQ's.
     pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
     return answer(201, {"job_id": pushed.job_ids[0]}, _language(request))
@@ -136,7 +141,7 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
-    card = read_card(msgspec.to_builtins(_read(request, LightWorker)))
+    card = read_card(msgspec.to_builtins(read_body(request, LightWorker)))
     worker = await workers.register(parts.desk, card, style="lightjq", peer=request.peer)
     return answer(201, {"worker_id": worker.id}, _language(request))
 
@@ -151,10 +156,12 @@ async def unregister(parts: Parts, request: Request) -> Response:
 async def done(parts: Parts, request: Request) -> Response:
     """`POST /done`, header worker-id: the outcome of a job this worker has in hand, or had."""
     worker_id = _worker_id(request)
-    told = _read(request, Success | Failure)
-    if isinstance(told, Success):
+    told: Success | Failure
+    if read_body(request, Done).type == "success":
+        told = read_body(request, Success)
         report = Report(status=200, result=bytes(told.result))
     else:
+        told = read_body(request, Failure)
         report = Report(
             status=504 if told.reason == "timeout" else 500,
             should_retry=told.should_retry,
@@ -181,18 +188,6 @@ def refuse(request: Request, error: JqdError) -> Response:
 
 def _language(request: Request) -> Any:
     return request.answer_language(otherwise="msgpack")
-
-
-def _read(request: Request, kind: Any) -> Any:
-    """The body as `kind`. Raises Invalid; Problem 400, 413, 415."""
-    try:
-        if request.media_type() in MSGPACK_TYPES:
-            return msgspec.msgpack.decode(request.body, type=kind)
-        value = read_value(request)
-        return msgspec.msgpack.decode(msgspec.msgpack.encode(value), type=kind)
-    except DECODE_ERRORS as error:
-        fault = explain(str(error), getattr(kind, "__struct_fields__", ()))
-        raise Invalid(f"the body is not what this call takes: {fault.detail}", [fault]) from error
 
 
 def _worker_id(request: Request) -> str:

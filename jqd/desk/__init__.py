@@ -6,5 +6,6 @@ Words and errors are the domain's; nothing here knows of HTTP (adr/0021).
 from jqd.desk.config import DeskConfig
 from jqd.desk.desk import Control, Desk
 from jqd.desk.find import Coming
+from jqd.desk.job import NewJob
 
-__all__ = ["Coming", "Control", "Desk", "DeskConfig"]
+__all__ = ["Coming", "Control", "Desk", "DeskConfig", "NewJob"]

@@ -11,17 +11,19 @@ import msgspec
 from msgspec import Raw
 
 from jqd.desk.config import DeskConfig
-from jqd.desk.limits import DETAIL_LENGTH_MAX, FIELDS, explain, faults, longest_if_good
+from jqd.desk.job import NOT_YET, NewJob
+from jqd.desk.limits import faults, longest_if_good
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.words.errors import Fault, TooLarge, Unreadable
-from jqd.words.record import PushedJob
+from jqd.words.fields import faults_of
 
+DETAIL_LENGTH_MAX = 300  # of what a decoder said
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 
-_jobs_decoder = msgspec.msgpack.Decoder(list[PushedJob])
-_job_decoder = msgspec.msgpack.Decoder(PushedJob)
+_jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
 _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
@@ -35,7 +37,7 @@ class Batch:
     """Jobs in the request, good or bad."""
     array: bytes
     """The good ones as one MessagePack array."""
-    jobs: list[PushedJob]
+    jobs: list[NewJob]
     refused: list[Fault] = field(default_factory=list)
     """Each with the place of its job in the request."""
 
@@ -98,8 +100,8 @@ def _item_by_item(data: bytes, single: bool, config: DeskConfig) -> Batch:
     for index, item in enumerate(items):
         try:
             job = _job_decoder.decode(item)
-        except DECODE_ERRORS as error:
-            batch.refused.append(explain(str(error), FIELDS)._replace(place=index))
+        except DECODE_ERRORS:
+            batch.refused += [fault._replace(place=index) for fault in faults_of(item, NewJob, NOT_YET)]
             continue
         found = faults(job, config.job_bytes_max)
         batch.refused += [fault._replace(place=index) for fault in found]

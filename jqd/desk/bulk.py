@@ -3,15 +3,18 @@
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Annotated
 
 import msgspec
 import trio
+from msgspec import Meta
 
 from jqd.desk.cancel import record_cancels
 from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve
-from jqd.desk.listing import bad_cursor, state_named
+from jqd.desk.job import Date
+from jqd.desk.listing import bad_cursor
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
@@ -24,6 +27,7 @@ IDS_MAX = 1_000  # named in one request
 CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
+JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 Found = JobView | Coming
 Test = Callable[[Found], bool]
 Act = Callable[[Sequence[Found]], Awaitable[None]]
@@ -32,10 +36,10 @@ Act = Callable[[Sequence[Found]], Awaitable[None]]
 class Filter(msgspec.Struct, forbid_unknown_fields=True):
     """Which jobs are meant: all that is given must be so of one."""
 
-    state: str | None = None
+    state: State | None = None
     name: str | None = None
     tag: str | None = None
-    job_ids: list[str] | None = None
+    job_ids: JobIds | None = None
     dry_run: bool = False
     cursor: str = ""
 
@@ -43,7 +47,7 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
 class Clean(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be deleted: what ended before a date, as clients write it."""
 
-    before: str | float
+    before: Date
     dry_run: bool = False
     cursor: str = ""
 
@@ -74,7 +78,7 @@ async def retry_many(desk: Desk, wanted: Filter) -> Tally:
     """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted)
     if wanted.state is None and wanted.job_ids is None:
-        wanted.state = State.FAILED.value
+        wanted.state = State.FAILED
 
     async def act(found: Sequence[Found]) -> None:
         await _retry_each(desk, found, tally)
@@ -122,11 +126,6 @@ def _tally_for(wanted: Filter) -> Tally:
     """An empty one. Raises Invalid for a filter that means nothing, or too much."""
     if wanted.state is None and wanted.name is None and wanted.tag is None and wanted.job_ids is None:
         raise Invalid("a filter of nothing is every job there is; give state, name, tag or job_ids")
-    if wanted.job_ids is not None and len(wanted.job_ids) > IDS_MAX:
-        detail = f"one request names at most {IDS_MAX} jobs, this one {len(wanted.job_ids)}"
-        raise Invalid(detail, [Fault("/job_ids", detail)])
-    if wanted.state is not None:
-        state_named(wanted.state)
     return Tally()
 
 
@@ -136,12 +135,11 @@ async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: 
         if wanted.job_ids is not None:
             await _act_on(await _named(desk, wanted), wanted, tally, may, act)
             return
-        state = None if wanted.state is None else State(wanted.state)
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
             try:
-                page = await desk.store.list_jobs(state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
+                page = await desk.store.list_jobs(wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
             except ValueError as error:
                 raise bad_cursor(wanted.cursor) from error
             tally.cursor = page.cursor
@@ -173,9 +171,9 @@ async def _named(desk: Desk, wanted: Filter) -> list[Found]:
 
 def _fits(view: Found, wanted: Filter) -> bool:
     if isinstance(view, Coming):
-        return wanted.name is None and wanted.tag is None and wanted.state in (None, view.state.value)
+        return wanted.name is None and wanted.tag is None and wanted.state in (None, view.state)
     return (
-        (wanted.state is None or view.state.value == wanted.state)
+        (wanted.state is None or view.state is wanted.state)
         and (wanted.name is None or view.jobtype == wanted.name)
         and (wanted.tag is None or wanted.tag in view.tags)
     )

@@ -14,21 +14,22 @@ from msgspec import Raw
 
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, once_noted, resolve
-from jqd.desk.limits import eligible_at_ms, faults
+from jqd.desk.job import Date, Delay
+from jqd.desk.limits import date_faults, eligible_at_ms
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.store import EditGiven, JobView
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet
-from jqd.words.job import ChangeKind, State
-from jqd.words.record import Head, Lane, PushedJob, encode_jobs
+from jqd.words.job import ChangeKind, Priority, State
+from jqd.words.record import Head, JobRecord, Lane, encode_jobs
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
     """What is to be changed of a job that waits; what is left out stays as it is."""
 
-    priority: int | msgspec.UnsetType = msgspec.UNSET
-    run_at: str | float | msgspec.UnsetType | None = msgspec.UNSET
+    priority: Priority | msgspec.UnsetType = msgspec.UNSET
+    run_at: Date | msgspec.UnsetType | None = msgspec.UNSET
     """None: at once."""
-    delay: float | msgspec.UnsetType = msgspec.UNSET
+    delay: Delay | msgspec.UnsetType = msgspec.UNSET
     argument: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -69,21 +70,29 @@ def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:
     """What `change` is told: the limits of a push hold here too. Raises Invalid."""
     if wanted == Edit():
         raise Invalid(f"a change is a map of what changes: {', '.join(Edit.__struct_fields__)}")
-    given = {name: value for name in Edit.__struct_fields__ if (value := getattr(wanted, name)) is not msgspec.UNSET}
-    job = PushedJob(name="any", **given)
-    for fault in faults(job, desk.config.job_bytes_max):
+    run_at = None if wanted.run_at is msgspec.UNSET else wanted.run_at
+    delay = None if wanted.delay is msgspec.UNSET else wanted.delay
+    for fault in date_faults(run_at, delay):
         raise Invalid(fault.detail, [fault])
     fields: dict[str, Any] = {}
-    if "priority" in given:
-        fields["priority"] = job.priority
-    if "run_at" in given or "delay" in given:
-        fields["eligible_at_ms"] = eligible_at_ms(job, desk.clock.wall_ms())
-    if "argument" in given:
-        fields["argument"] = bytes(job.argument)
-        if nests_deeper(fields["argument"], NESTING_MAX):
-            detail = f"an argument nests at most {NESTING_MAX} levels deep"
-            raise Invalid(detail, [Fault("/argument", detail)])
+    if wanted.priority is not msgspec.UNSET:
+        fields["priority"] = wanted.priority
+    if not (wanted.run_at is msgspec.UNSET and wanted.delay is msgspec.UNSET):
+        fields["eligible_at_ms"] = eligible_at_ms(run_at, delay, desk.clock.wall_ms())
+    if wanted.argument is not msgspec.UNSET:
+        fields["argument"] = _checked(bytes(wanted.argument), desk.config.job_bytes_max)
     return fields
+
+
+def _checked(argument: bytes, bytes_max: int) -> bytes:
+    detail = ""
+    if len(argument) > bytes_max:
+        detail = f"an argument has at most {bytes_max} bytes, this one {len(argument)}"
+    elif nests_deeper(argument, NESTING_MAX):
+        detail = f"an argument nests at most {NESTING_MAX} levels deep"
+    if detail:
+        raise Invalid(detail, [Fault("/argument", detail)])
+    return argument
 
 
 async def latest(desk: Desk, given: str) -> JobView:
@@ -166,7 +175,7 @@ def _refuse(view: JobView, kind: Kind) -> NoReturn:
 def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict[str, Any]) -> bytes:
     """The job once more, as a frame."""
     eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
-    job = PushedJob(
+    job = JobRecord(
         name=view.jobtype,
         argument=Raw(fields.get("argument", view.argument)),
         priority=fields.get("priority", view.priority),

@@ -8,13 +8,14 @@ from typing import Protocol
 import trio
 
 from jqd.desk.config import DeskConfig
+from jqd.desk.job import NewJob
 from jqd.desk.taken import Taken
 from jqd.journal import Journal
 from jqd.runner import Runners, Workers
 from jqd.store import EdgeStore
 from jqd.words.clock import Clock
 from jqd.words.jobid import partition_of
-from jqd.words.record import Lane, PushedJob
+from jqd.words.record import Lane
 
 
 class Peer(Protocol):
@@ -48,7 +49,7 @@ class Control(Protocol):
     def daemons(self) -> Sequence[Peer]: ...
     async def in_hand(self, sysid: str) -> int | None: ...
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None: ...
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)

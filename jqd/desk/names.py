@@ -11,12 +11,13 @@ from msgspec import Raw
 from jqd.desk.batch import Batch, in_order
 from jqd.desk.desk import Desk
 from jqd.desk.find import once_noted
+from jqd.desk.job import NewJob
 from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
 from jqd.words.errors import Fault, NotYet, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, PushedJob, cancel_of, content_digest, encode_cancels
+from jqd.words.record import Lane, cancel_of, digest_of, encode_cancels
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
@@ -31,7 +32,7 @@ class Agreed(NamedTuple):
     """What of a batch may be journaled now."""
 
     array: bytes
-    jobs: list[PushedJob]
+    jobs: list[NewJob]
     changes: Changes
     known: dict[int, str]
     """Place among the good jobs of the batch → id, of those that were pushed before with the same content."""
@@ -41,16 +42,16 @@ class Agreed(NamedTuple):
     """Number of good jobs in the batch."""
 
 
-def has_names(jobs: Sequence[PushedJob]) -> bool:
+def has_names(jobs: Sequence[NewJob]) -> bool:
     """Whether any pusher chose an id."""
     return any(job.job_id is not None for job in jobs)
 
 
 async def agree(desk: Desk, batch: Batch) -> Agreed:
     """Ask the store for the names in a batch. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
-    verdicts = await _ask(desk, batch.jobs)
-    agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     items = _items_decoder.decode(batch.array)
+    verdicts = await _ask(desk, batch.jobs, items)
+    agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
     for place, job in enumerate(batch.jobs):
         given = verdicts.get(place)
@@ -84,10 +85,12 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     Raises NotYet when the store is not there to agree, or what was to be replaced was edited in that time: the
     edit, made of the older content, came later and stays. JournalRefused.
     """
+    items = _items_decoder.decode(agreed.array)
     rows = {
-        index: NameJournaled(str(job.job_id), job_id, content_digest(job), revision, kind is ChangeKind.REPLACE)
+        index: NameJournaled(
+            str(agreed.jobs[index].job_id), job_id, digest_of(items[index]), revision, kind is ChangeKind.REPLACE
+        )
         for index, (job_id, revision, _, kind) in agreed.changes.items()
-        if (job := agreed.jobs[index])
     }
     places, stands = list(rows), list[Standing]()
     try:
@@ -119,7 +122,7 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     return lost
 
 
-async def _ask(desk: Desk, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
+async def _ask(desk: Desk, jobs: Sequence[NewJob], items: Sequence[Raw]) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
@@ -128,7 +131,7 @@ async def _ask(desk: Desk, jobs: Sequence[PushedJob]) -> dict[int, NameGiven]:
     # A pusher's own id may come with any jobtype, so it has a home of its own.
     ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
-        NameWanted(name, job_id, content_digest(jobs[place]), jobs[place].replace)
+        NameWanted(name, job_id, digest_of(items[place]), jobs[place].replace)
         for (name, place), job_id in zip(places.items(), ids, strict=True)
     ]
     given: list[NameGiven] = []

@@ -9,11 +9,12 @@ from msgspec import Raw
 
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
+from jqd.desk.job import NewJob
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, homes_of
-from jqd.words.record import Head, Lane, PushedJob, encode_jobs
+from jqd.words.record import Head, Lane, encode_jobs
 
 Level = Literal["fsync", "memory", "store"]
 
@@ -113,7 +114,7 @@ class Accepted(NamedTuple):
 
 
 async def take(
-    desk: Desk, array: bytes, jobs: list[PushedJob], wanted: Ack = FSYNC, changes: Changes | None = None
+    desk: Desk, array: bytes, jobs: list[NewJob], wanted: Ack = FSYNC, changes: Changes | None = None
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
@@ -152,14 +153,15 @@ class _Written(NamedTuple):
     """Of its jobs in the request, where others are in another frame."""
 
 
-def _write(desk: Desk, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> _Written:
+def _write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> _Written:
     """One frame: of changes if that is what these are, all of them."""
     ids: IdRange = desk.journal.ids.take(len(jobs), homes_of([job.name for job in jobs]))
     now_ms = desk.clock.wall_ms()
     eligible = {
         index: at_ms
         for index, job in enumerate(jobs)
-        if (job.delay is not None or job.run_at is not None) and (at_ms := eligible_at_ms(job, now_ms))
+        if (job.delay is not None or job.run_at is not None)
+        and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms))
     }
     head = Head(ids.first, now_ms, eligible, changes, ids.homes)
     lane = Lane.CHANGES if changes else Lane.JOBS
@@ -170,7 +172,7 @@ def _write(desk: Desk, array: bytes, jobs: Sequence[PushedJob], changes: Changes
     return _Written(lane, position, ids.ids())
 
 
-def _write_both(desk: Desk, array: bytes, jobs: Sequence[PushedJob], changes: Changes) -> list[_Written]:
+def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> list[_Written]:
     """Jobs with ids of their own and jobs without, of one request: each kind has its lane."""
     items = _items_decoder.decode(array)
     written = []

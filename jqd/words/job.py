@@ -1,9 +1,10 @@
 """The job, its states, and how an attempt may end. The words every room shares."""
 
 import enum
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
+from msgspec import Meta
 
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
@@ -12,6 +13,15 @@ NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
 TAGS_MAX = 32
+
+# Of what comes from outside. That the characters can be printed no type can say: see `is_name`.
+Name = Annotated[
+    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description=f"1 to {NAME_LENGTH_MAX} printable characters")
+]
+Priority = Annotated[
+    int,
+    Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a 32-bit whole number, {PRIORITY_MIN} to {PRIORITY_MAX}"),
+]
 
 
 def is_name(text: str) -> bool:

@@ -13,13 +13,13 @@ import enum
 import hashlib
 import itertools
 from collections.abc import Collection, Iterator, Sequence
-from typing import Annotated, TypeVar
+from typing import TypeVar
 
 import msgspec
-from msgspec import Meta, Raw, structs
+from msgspec import Raw, structs
 
 from jqd.words.errors import JournalDamaged
-from jqd.words.job import NIL, TAGS_MAX, Change, ChangeKind, Job, Outcome
+from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
 
 T = TypeVar("T")
@@ -40,8 +40,11 @@ CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention cop
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
 
 
-class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """A job as its pusher wrote it (`interfaces.md` 2). Limits are checked at the edge, before the journal sees it."""
+class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A job of a `jobs` frame, with the defaults that stand there for what its pusher left out. A format (JOURNAL.md).
+
+    Its limits are checked before it is journaled (`desk/job.py`); `run_at` and `delay` are resolved in the head.
+    """
 
     name: str
     argument: Raw = Raw(NIL)
@@ -53,8 +56,7 @@ class PushedJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defau
     run_at: str | float | None = None
     delay: float | None = None
     replace: bool = False
-    tags: Annotated[tuple[str, ...], Meta(max_length=TAGS_MAX)] = ()
-    """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
+    tags: tuple[str, ...] = ()
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -90,10 +92,11 @@ class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     head: Head
-    jobs: list[PushedJob]
+    jobs: list[JobRecord]
 
 
 _encoder = msgspec.msgpack.Encoder()
+_record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
@@ -195,7 +198,7 @@ def _ids(head: Head, size: int) -> list[str]:
     return names
 
 
-def _change(head: Head, index: int, job: PushedJob) -> Change | None:
+def _change(head: Head, index: int, job: JobRecord) -> Change | None:
     if index not in head.changes:
         return None
     _, revision, generation, kind = head.changes[index]
@@ -203,10 +206,15 @@ def _change(head: Head, index: int, job: PushedJob) -> Change | None:
     return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
 
 
-def content_digest(job: PushedJob) -> str:
+def content_digest(job: JobRecord) -> str:
     """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be."""
     content = _encoder.encode(structs.replace(job, replace=False))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def digest_of(job: Raw) -> str:
+    """The same of a job as it will stand in a frame: what is pushed again is compared with what the journal told."""
+    return content_digest(_record_decoder.decode(job))
 
 
 def cancel_of(job_id: str, generation: int) -> str:

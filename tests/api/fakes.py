@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
-from jqd.desk import Desk
+from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
 from jqd.loops.renew import Peer
@@ -25,7 +25,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
-from jqd.words.record import Lane, PushedJob, decode_cancels, decode_jobs
+from jqd.words.record import Lane, decode_cancels, decode_jobs
 
 JOURNAL = 7
 MSGPACK, JSON = "application/msgpack", "application/json"
@@ -236,7 +236,7 @@ class FakeControl:
         self.held: dict[str, int | None] = {}
         self.endings = Endings()
         self.waiters: Counter[str] = Counter()
-        self.acknowledged: list[tuple[Sequence[str], Sequence[PushedJob]]] = []
+        self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
         self.on_apply: dict[Lane, Any] = {}
         self._journal = journal
 
@@ -285,7 +285,7 @@ class FakeControl:
         finally:
             self.waiters[job_id] -= 1
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[PushedJob]) -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         self.acknowledged.append((job_ids, jobs))
 
 

@@ -199,10 +199,14 @@ async def test_a_request_that_takes_long_ends_with_its_step(edge, monkeypatch):
     [
         ("cancel", {}, "a filter of nothing is every job there is"),
         ("retry", {"dry_run": True}, "a filter of nothing"),
-        ("cancel", [], "a map is needed"),
+        ("cancel", [], "a map is wanted"),
         ("cancel", {"stat": "failed"}, "did you mean 'state'"),
-        ("cancel", {"state": "dead"}, "there is no state 'dead'"),
-        ("cancel", {"job_ids": ["a"] * (bulk.IDS_MAX + 1)}, "at most 1000 jobs"),
+        (
+            "cancel",
+            {"state": "dead"},
+            "failed, cancelled, not 'dead'",
+        ),
+        ("cancel", {"job_ids": ["a"] * (bulk.IDS_MAX + 1)}, "at most 1000 ids, not an array of 1001"),
         ("cancel", {"name": "x", "cursor": "nonsense"}, "cursor 'nonsense' is none"),
         ("clean", {}, "before is required"),
         ("clean", {"before": "yesterday"}, "no ISO 8601 date"),

@@ -80,7 +80,10 @@ async def test_the_answer_is_in_the_language_asked_for(edge):
     assert told.headers["content-type"] == MSGPACK
     told = await edge.call("POST", "/v1/jobs", {"nam": "a"}, kind=JSON, accept=MSGPACK)
     assert told.headers["content-type"] == MSGPACK
-    assert told.body["errors"] == [{"pointer": "/nam", "detail": "there is no field 'nam'; did you mean 'name'?"}]
+    assert told.body["errors"] == [
+        {"pointer": "/nam", "detail": "there is no field 'nam'; did you mean 'name'?"},
+        {"pointer": "/name", "detail": "name is required"},
+    ]
     assert (told.body["status"], told.body["title"], told.body["type"]) == (422, "Unprocessable Entity", "about:blank")
     told = await edge.call("POST", "/v1/jobs", {"nam": "a"}, kind=JSON)
     assert told.headers["content-type"] == "application/problem+json"

@@ -1,0 +1,38 @@
+"""A job as it is taken: what a pusher may say of it. What the journal holds of it is `words/record.py`'s."""
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw
+
+from jqd.words.job import MAX_RETRY_MAX, NIL, TAGS_MAX, TIMEOUT_S_MAX, Name, Priority
+
+DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
+NOT_YET = {
+    "then": "then is not supported yet; push the next job from the worker",
+}
+
+Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
+Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
+Timeout = Annotated[
+    float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
+]
+Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
+Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
+
+
+class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """A job as its pusher wrote it (`interfaces.md` 2). Its bytes go to the journal as they came."""
+
+    name: Name
+    argument: Annotated[Raw, Meta(description="any value")] = Raw(NIL)
+    priority: Priority = 0
+    max_retry: Retries = 5
+    keep_result: bool = False
+    timeout: Timeout = 30.0
+    job_id: Name | None = None
+    run_at: Date | None = None
+    delay: Delay | None = None
+    replace: bool = False
+    tags: Tags = ()
+    """Counted before they are read: a body of empty texts is a hundred times as large in memory."""

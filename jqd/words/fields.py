@@ -1,0 +1,152 @@
+"""A map read as a type, and in plain words what is wrong with its fields. Pure.
+
+What a field may be is its `Meta.description`, as the end of a sentence: "priority must be …, not 'high'".
+"""
+
+import enum
+import re
+from collections.abc import Iterator, Mapping
+from functools import cache
+from itertools import islice
+from types import MappingProxyType
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Raw
+
+from jqd.words.errors import Fault, Invalid
+from jqd.words.meant import suggestion
+
+FAULTS_MAX = 4  # told of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
+QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
+QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
+WORDS: dict[Any, str] = {
+    str: "text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    bytes: "bytes",
+    list: "an array",
+    tuple: "an array",
+    dict: "a map",
+    "array": "an array",
+    "object": "a map",
+    "str": "text",
+    "int": "a number",
+    "float": "a number",
+    "bool": "true or false",
+    "null": "null",
+}
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_GOT = re.compile(r"got `([^`]*)`")
+_PLACE = re.compile(r"\[(\d+)\]")
+_encode = msgspec.msgpack.Encoder().encode
+_fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
+
+
+def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING) -> T:
+    """MessagePack as `kind`. `instead`: what is said of some fields that there are not.
+
+    Raises Invalid with all that is wrong; msgspec.DecodeError and RecursionError for what is no MessagePack.
+    """
+    try:
+        value: T = _decoder(kind).decode(data)
+        return value
+    except msgspec.ValidationError as error:
+        faults = faults_of(data, kind, instead)
+        raise Invalid(faults[0].detail, faults) from error
+
+
+def faults_of(data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING) -> list[Fault]:
+    """The first few things that are wrong with well-formed MessagePack which `kind` did not take; at least one."""
+    try:
+        fields = _fields_decoder.decode(data)
+    except msgspec.ValidationError as error:
+        got = _GOT.search(str(error))
+        if "at `key`" in str(error):
+            return [Fault("", "a map of fields is wanted: one of its keys is no text")]
+        return [Fault("", f"a map is wanted, not {WORDS.get(got[1], got[1]) if got else 'this'}")]
+    except UnicodeDecodeError as error:
+        return [Fault("", f"a key of the map is no text: {error.reason}")]
+    faults = list(islice(_each(fields, kind, instead), FAULTS_MAX))
+    return faults or [Fault("", "a map of other fields is wanted")]
+
+
+def _each(given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping[str, str]) -> Iterator[Fault]:
+    known = kind.__struct_encode_fields__
+    if kind.__struct_config__.forbid_unknown_fields:
+        for name in (name for name in given if name not in known):
+            short = name[:QUOTE_LENGTH_MAX]
+            yield Fault(_pointer(short), instead.get(name) or f"there is no field {short!r}{suggestion(short, known)}")
+    for field in msgspec.structs.fields(kind):
+        name = field.encode_name
+        if name not in given:
+            if field.required:
+                yield Fault(_pointer(name), f"{name} is required")
+            continue
+        try:
+            _alone(kind, name).decode(_encode({name: given[name]}))
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            places = [int(place) for place in _PLACE.findall(str(error))]
+            where = "/".join((name, *map(str, places)))
+            allowed = _allowed(field.type, len(places))
+            yield Fault(f"/{where}", f"{where} must be {allowed}, not {_said(given[name], places)}")
+
+
+@cache
+def _decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
+    return msgspec.msgpack.Decoder(kind)
+
+
+@cache
+def _alone(kind: type[msgspec.Struct], name: str) -> msgspec.msgpack.Decoder[Any]:
+    """A decoder of one field of a type, so that none hides what is wrong with another."""
+    hint = next(field.type for field in msgspec.structs.fields(kind) if field.encode_name == name)
+    return msgspec.msgpack.Decoder(msgspec.defstruct("Alone", [("value", hint)], rename={"value": name}))
+
+
+def _allowed(hint: Any, depth: int) -> str:
+    """What a field may be; `depth`: so many arrays further in."""
+    described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
+    if described and not depth:
+        return str(described[0])
+    if get_origin(hint) is Annotated:
+        return _allowed(get_args(hint)[0], depth)
+    if get_origin(hint) is Literal:
+        return f"one of {', '.join(map(str, get_args(hint)))}"
+    if isinstance(hint, type) and issubclass(hint, enum.Enum):
+        return f"one of {', '.join(str(each.value) for each in hint)}"
+    if depth and get_origin(hint) in (list, tuple):
+        return _allowed(get_args(hint)[0], depth - 1)
+    each = [part for part in get_args(hint) if part not in (type(None), msgspec.UnsetType)]
+    if each and get_origin(hint) not in (list, tuple, dict):
+        return " or ".join(dict.fromkeys(_allowed(part, depth) for part in each))
+    return WORDS.get(get_origin(hint) or hint, "something else")
+
+
+def _said(raw: Raw, places: list[int]) -> str:
+    if len(raw) > QUOTED_BYTES_MAX:
+        return f"{len(raw)} bytes"
+    try:
+        value = msgspec.msgpack.decode(raw)
+        for place in places:
+            value = value[place]
+    except (msgspec.DecodeError, UnicodeDecodeError, ValueError, RecursionError):
+        return "something that cannot be shown"
+    match value:
+        case None | True | False:
+            return msgspec.json.encode(value).decode()
+        case list():
+            return f"an array of {len(value)}"
+        case str() if len(value) > QUOTE_LENGTH_MAX:
+            return f"{value[:QUOTE_LENGTH_MAX]!r}… of {len(value)} characters"
+        case str() | int() | float():
+            return repr(value)
+    return WORDS.get(type(value), "something else")
+
+
+def _pointer(name: str) -> str:
+    return "/" + name.replace("~", "~0").replace("/", "~1")
