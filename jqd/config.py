@@ -64,6 +64,9 @@ class HttpConfig:
     hosts: tuple[str, ...] = ()
     """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
     loopback none named means any: which names a service has there, only its operator knows."""
+    tls_cert: Path | None = None
+    """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
+    tls_key: Path | None = None
     connections_max: int | None = None
     """At once; at most, and if None, what `descriptors.py` leaves for them."""
     address_connections_max: int | None = None
@@ -72,6 +75,8 @@ class HttpConfig:
     def __post_init__(self) -> None:
         if self.connections_max == 0 or self.address_connections_max == 0:
             raise ValueError("connections_max and address_connections_max are 1 or more; or leave them out")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: set both, or neither")
         address.parse(self.bind)
         wrong = [name for name in self.hosts if not re.fullmatch(r"[A-Za-z0-9._-]+", name)]
         if wrong:
@@ -81,6 +86,11 @@ class HttpConfig:
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
         return address.is_loopback(address.parse(self.bind).host)
+
+    @property
+    def certificate(self) -> tuple[Path, Path] | None:
+        """With its key; None: no TLS is spoken."""
+        return (self.tls_cert, self.tls_key) if self.tls_cert and self.tls_key else None
 
     @property
     def guard(self) -> Guard:

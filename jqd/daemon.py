@@ -23,7 +23,7 @@ from jqd.api import Api, Parts
 from jqd.config import Config
 from jqd.control import Control
 from jqd.desk import Desk
-from jqd.doors import DoorConfig, address_of, bind, serve_http, url_of
+from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
 from jqd.loops.board import Board
@@ -106,7 +106,8 @@ class Daemon:
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
-        url = url_of(listener)
+        config = self._door()
+        url = url_of(listener, config.scheme)
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
@@ -118,7 +119,7 @@ class Daemon:
                 async with trio.open_nursery() as dispatching:
                     for partition in self.partitions:
                         await partition.start(dispatching, (partition.dispatch.run, partition.dispatch.run_hints))
-                    door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=self._door())
+                    door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
                     await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
@@ -154,6 +155,7 @@ class Daemon:
             connections_max=min(http.connections_max or most, most),
             address_connections_max=http.address_connections_max,
             request_s=self.config.api.request_s,
+            certificate=http.certificate,
         )
 
     async def _shut_down(self) -> None:
@@ -178,6 +180,8 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
     StoreUnsafe before anything is accepted.
     """
     share_out(open_files_max(), partitions=len(config.store.parts()))
+    if config.http.certificate:
+        tls_context(*config.http.certificate)
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not config.store.is_own:
         await _look_at_all(config.store.parts())

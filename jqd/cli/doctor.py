@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.render import Output, show
 from jqd.config import Config, load, store_flags
+from jqd.doors import tls_context
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
 from jqd.words import log
@@ -44,7 +45,7 @@ async def doctor(
         table, json or jsonl.
     """
     settings = _settings(store, data_dir, config)
-    findings = examine_disk(settings.journal.directory)
+    findings = examine_disk(settings.journal.directory) + _examine_certificate(settings)
     try:
         told, code = await _examine_stores(settings)
     except ConfigError as error:
@@ -57,6 +58,16 @@ async def doctor(
     if code is Exit.DONE:
         print("jqd: a daemon would start here" + (", with these warnings" if findings else ""), file=sys.stderr)
     return code
+
+
+def _examine_certificate(settings: Config) -> list[Finding]:
+    try:
+        if settings.http.certificate:
+            tls_context(*settings.http.certificate)
+    except ConfigError as error:
+        mend = "name the files that belong together, and let the daemon's user read them"
+        return [Finding("certificate", Severity.REFUSE, "the daemon's certificate", str(error), mend)]
+    return []
 
 
 def _settings(store: list[str] | None, data_dir: Path | None, config: Path | None) -> Config:

@@ -2,6 +2,7 @@
 
 import os
 import random
+import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -88,6 +89,7 @@ class Http:
                 headers=self._headers,
                 trust_env=False,  # a proxy for the web is none for a queue next door
                 transport=self._transport,
+                verify=trusted(),
                 limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
             )
             mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
@@ -176,6 +178,11 @@ def checked_url(url: str) -> str:
     if not is_http(url):
         raise ConfigError(f"{url!r} is no daemon's URL; write one like http://127.0.0.1:7420")
     return url
+
+
+def trusted() -> ssl.SSLContext:
+    """Whose certificates are believed: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
+    return ssl.create_default_context()
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

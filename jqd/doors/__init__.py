@@ -7,6 +7,7 @@ from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import serve_http
+from jqd.doors.tls import tls_context
 
 __all__ = [
     "Answer",
@@ -20,6 +21,7 @@ __all__ = [
     "place_of",
     "say_fault",
     "serve_http",
+    "tls_context",
     "to_asgi",
     "url_of",
 ]

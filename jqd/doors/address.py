@@ -51,7 +51,7 @@ def address_of(listener: socket.socket) -> str:
     return str(Address(*listener.getsockname()[:2]))
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, scheme: str = "http") -> str:
     """How a client on this machine reaches it."""
     at = Address(*listener.getsockname()[:2])
-    return f"http://{at._replace(host='127.0.0.1') if at.host in WILDCARDS else at}"
+    return f"{scheme}://{at._replace(host='127.0.0.1') if at.host in WILDCARDS else at}"

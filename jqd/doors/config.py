@@ -1,6 +1,7 @@
 """Limits of a door, each with its unit and reason."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from jqd.words.descriptors import INCOMING_MAX, open_files_max
 
@@ -18,6 +19,7 @@ class DoorConfig:
     address_connections_max: int | None = None
     """At once, of one address (of IPv6, one /64); None: three quarters of all."""
     head_bytes_max: int = 24 << 10  # 16 KiB of headers, 4 KiB of target, and what stands between them
+    handshake_s: float = 10.0  # of TLS, from the connection on: three round trips
     head_s: float = 10.0  # from the first byte of a head to its last: heads come in one packet
     request_s: float = 30.0  # from the first byte of a request to its last
     body_grace_s: float = 10.0  # of a body before its rate is looked at: longer than a lost packet takes to come again
@@ -28,12 +30,19 @@ class DoorConfig:
     linger_s: float = 5.0  # a client that still sends while we close is listened to so long, so that it can read why
     linger_bytes: int = 64 << 20  # and so far: four times the largest request that is taken
     grace_s: float = 2.0  # for requests under way when the door closes
+    certificate: tuple[Path, Path] | None = None
+    """And its key, both PEM: TLS is spoken, and nothing else."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)
-            if value is not None and value <= 0:
+            if isinstance(value, float | int) and value <= 0:
                 raise ValueError(f"{name} must be above 0, not {value}")
+
+    @property
+    def scheme(self) -> str:
+        """Of its URLs."""
+        return "https" if self.certificate else "http"
 
     def total(self) -> int:
         """How many connections there may be at once."""

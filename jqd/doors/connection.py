@@ -27,12 +27,11 @@ LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it
 class House:
     """What all connections of a door share."""
 
-    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address, scheme: str = "http") -> None:
+    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address) -> None:
         self.app = app
         self.config = config
         self.log = log
         self.server = server
-        self.scheme = scheme
         self.dates = Dates()
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
 
@@ -46,7 +45,7 @@ class Connection:
         self.client = client
         self.address = address_of(client[0])
         self._house = house
-        self._wire = Wire(pipe, house.config, house.dates, Ends(client, house.server, house.scheme))
+        self._wire = Wire(pipe, house.config, house.dates, Ends(client, house.server, house.config.scheme))
         self._scope = trio.CancelScope()
         self._asked: Exchange | None = None
         self._within = False  # of a request: its first byte has come
@@ -92,7 +91,11 @@ class Connection:
     # ------------------------------------------------------------ its life
 
     async def _serve(self) -> None:
+        wire = self._wire
         try:
+            wire.read_due_s = trio.current_time() + self._house.config.handshake_s
+            self._house.crowd.rest(self)  # who says nothing at all must not keep others out
+            await wire.pipe.begin()
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
@@ -206,7 +209,7 @@ class Connection:
         with trio.move_on_after(config.linger_s) as self._scope:
             if self._bye:
                 await self._wire.pipe.send_all(self._bye)
-            self._wire.pipe.finish()
+            await self._wire.pipe.finish()
             self._house.crowd.rest(self)
             left = config.linger_bytes
             while left > 0 and (data := await self._wire.pipe.receive_some(READ_BYTES)):

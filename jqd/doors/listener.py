@@ -15,6 +15,7 @@ from jqd.doors.config import DoorConfig
 from jqd.doors.connection import App, Connection, House
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
+from jqd.doors.tls import TlsPipe, tls_context
 from jqd.words.log import get_logger
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
@@ -33,7 +34,7 @@ async def serve_http(
     log: Any = None,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve `app` on `listener`, and close that, until `stopped` returns."""
+    """Serve `app` on `listener`, and close that, until `stopped` returns. Raises ConfigError for its certificate."""
     door = Door(app, listener, config or DoorConfig(), log or get_logger("door"))
     with listener:
         async with trio.open_nursery() as nursery:
@@ -55,6 +56,7 @@ class Door:
     def __init__(self, app: App, listener: socket.socket, config: DoorConfig, log: Any) -> None:
         host, port = listener.getsockname()[:2]
         self._house = House(app, config, log, (host, port))
+        self._tls = tls_context(*config.certificate) if config.certificate else None
         self._listener = listener
         self._config = config
         self._log = log
@@ -115,7 +117,8 @@ class Door:
         crowd, connection = self._house.crowd, None
         try:
             sock.setblocking(False)
-            connection = Connection(self._house, SocketPipe(sock), client)
+            pipe = SocketPipe(sock)
+            connection = Connection(self._house, TlsPipe(pipe, self._tls) if self._tls else pipe, client)
             if crowd.join(connection):
                 nursery.start_soon(self._run, connection)
                 return

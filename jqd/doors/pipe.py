@@ -13,6 +13,10 @@ _RESET = struct.pack("ii", 1, 0)
 class Pipe(Protocol):
     """Both directions of one connection."""
 
+    async def begin(self) -> None:
+        """Agree on how to speak, before anything else. Raises Refused for who does not, trio.BrokenResourceError."""
+        ...
+
     async def receive_some(self, size: int) -> bytes:
         """What there is, up to `size` bytes; b"" when the peer sends no more. Raises trio.BrokenResourceError."""
         ...
@@ -21,7 +25,7 @@ class Pipe(Protocol):
         """Return when the kernel has it all. Raises trio.BrokenResourceError."""
         ...
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """Say that nothing more is sent. Raises trio.BrokenResourceError when the peer has gone."""
         ...
 
@@ -42,6 +46,9 @@ class SocketPipe:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
         self._straight = 0
+
+    async def begin(self) -> None:
+        """See Pipe. There is nothing to agree on."""
 
     async def receive_some(self, size: int) -> bytes:
         """See Pipe."""
@@ -71,7 +78,7 @@ class SocketPipe:
         except OSError as error:
             raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         """See Pipe."""
         try:
             self._sock.shutdown(socket.SHUT_WR)

@@ -20,6 +20,7 @@ import trio
 
 from jqd import __version__
 from jqd.client import daemon_url
+from jqd.client.http import trusted
 from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.words import address
 from jqd.words.address import Address
@@ -76,9 +77,8 @@ async def serve(
     card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
     card |= _given(ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     chance = source or random.Random()
-    headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
     with _force(enabled=signals) as force, listen(*at) as listener:
-        async with httpx2.AsyncClient(headers=headers, trust_env=False) as http, trio.open_nursery() as listening:
+        async with _client(token) as http, trio.open_nursery() as listening:
             if signals:
                 await listening.start(_listen, stopping)
             async with trio.open_nursery() as nursery:
@@ -95,6 +95,11 @@ async def serve(
                 stopping.close.set()
             listening.cancel_scope.cancel()
     log.info("worker.stopped", url=card["url"])
+
+
+def _client(token: str | None) -> httpx2.AsyncClient:
+    headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
+    return httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted())
 
 
 def _answering(places: Sequence[Registration]) -> Registration:

@@ -60,6 +60,9 @@ class MemoryPipe:
 
     # ------------------------------------------------------------ Pipe
 
+    async def begin(self) -> None:
+        self.before("begin")
+
     async def receive_some(self, size: int) -> bytes:
         self.before("receive_some")
         while not (self._in or self._eof or self._broken):
@@ -79,7 +82,7 @@ class MemoryPipe:
         self.sent += data
         self._move()
 
-    def finish(self) -> None:
+    async def finish(self) -> None:
         self.before("finish")
         self.finished = True
         self._move()

@@ -154,7 +154,7 @@ async def test_more_than_a_socket_holds_goes_both_ways() -> None:
         nursery.cancel_scope.cancel()
     assert heard == data
     assert turns > len(data) / 256 / STRAIGHT_MAX / 2, "others had their turn"
-    pipe.finish()
+    await pipe.finish()
     assert await peer.receive_some(1) == b""
     peer.close()
     pipe.close()

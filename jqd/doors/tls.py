@@ -1,0 +1,125 @@
+"""TLS by trio's own streams, as a Pipe; and the certificate it is spoken with."""
+
+import ssl
+from collections.abc import Sequence
+from pathlib import Path
+
+import trio
+
+from jqd.doors.head import Refused
+from jqd.doors.pipe import Pipe
+from jqd.words.errors import ConfigError
+
+HELLO = b"\x16"  # the first byte of a handshake
+FIRST_BYTES = 4_096  # read at first: a hello has some 500
+PLAIN = "this port speaks TLS; ask for https:// instead of http://"
+
+
+def tls_context(cert: Path, key: Path, protocols: Sequence[str] = ("http/1.1",)) -> ssl.SSLContext:
+    """What TLS is spoken with here: 1.2 or later, by this certificate. Raises ConfigError naming the file."""
+    for name, path in (("http.tls_cert", cert), ("http.tls_key", key)):
+        try:
+            path.read_bytes()
+        except OSError as error:
+            raise ConfigError(f"{name} = {path} cannot be read: {error.strerror or error}") from error
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    context.set_alpn_protocols(list(protocols))
+    try:
+        context.load_cert_chain(cert, key, password=_no_password)
+    except (ssl.SSLError, ValueError) as error:
+        why = getattr(error, "reason", None) or str(error) or type(error).__name__
+        raise ConfigError(
+            f"http.tls_cert = {cert} and http.tls_key = {key} do not go together: {why}. The first is a certificate "
+            "and those that vouch for it, the second its key without a password, both PEM"
+        ) from error
+    return context
+
+
+def _no_password() -> str:
+    raise ValueError("the key has a password")
+
+
+class TlsPipe:
+    """A Pipe through TLS, over another."""
+
+    __slots__ = ("_ended", "_plain", "_raw", "_stream", "_under")
+
+    def __init__(self, raw: Pipe, context: ssl.SSLContext) -> None:
+        self._raw = raw
+        self._under = _Under(raw)
+        self._stream = trio.SSLStream(self._under, context, server_side=True)
+        self._plain = False
+        """Whether the peer does not speak TLS, and can only be told so."""
+        self._ended = False
+
+    async def begin(self) -> None:
+        """See Pipe."""
+        first = await self._raw.receive_some(FIRST_BYTES)
+        if not first.startswith(HELLO):
+            self._plain = True
+            if first:
+                raise Refused(400, PLAIN)
+            return
+        self._under.ahead = first
+        await self._stream.do_handshake()
+
+    async def receive_some(self, size: int) -> bytes:
+        """See Pipe."""
+        if self._plain or self._ended:  # behind our last word what comes is only read over
+            return await self._raw.receive_some(size)
+        try:
+            return bytes(await self._stream.receive_some(size))
+        except trio.BrokenResourceError as error:
+            if isinstance(error.__cause__, ssl.SSLEOFError):
+                return b""  # without a goodbye: lengths and chunks tell what is whole
+            raise
+
+    async def send_all(self, data: bytes) -> None:
+        """See Pipe."""
+        await (self._raw if self._plain else self._stream).send_all(data)
+
+    async def finish(self) -> None:
+        """See Pipe."""
+        self._ended = True
+        if self._plain:
+            await self._raw.finish()
+        else:
+            await self._stream.aclose()
+
+    def close(self) -> None:
+        """See Pipe."""
+        self._raw.close()
+
+    def abort(self) -> None:
+        """See Pipe."""
+        self._raw.abort()
+
+
+class _Under(trio.abc.Stream):
+    """What trio's stream takes for its transport. To close it is to say that nothing more comes: who owns it closes."""
+
+    def __init__(self, raw: Pipe) -> None:
+        self._raw = raw
+        self.ahead = b""
+        """What was read already."""
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        """See trio.abc.ReceiveStream."""
+        if self.ahead:
+            ahead, self.ahead = self.ahead, b""
+            return ahead
+        return await self._raw.receive_some(max_bytes or FIRST_BYTES)
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        """See trio.abc.SendStream."""
+        await self._raw.send_all(bytes(data))
+
+    async def wait_send_all_might_not_block(self) -> None:
+        """See trio.abc.SendStream."""
+        await trio.lowlevel.checkpoint()
+
+    async def aclose(self) -> None:
+        """See trio.abc.AsyncResource."""
+        await self._raw.finish()

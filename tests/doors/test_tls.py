@@ -1,0 +1,211 @@
+"""TLS: what it carries is the same, and who does not speak it is told so and let go."""
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+import trustme
+
+from jqd.client import Unreachable
+from jqd.client.http import Http
+from jqd.config import load
+from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, tls_context
+from jqd.doors.connection import Connection, House
+from jqd.doors.tls import PLAIN, TlsPipe
+from jqd.words.errors import ConfigError
+from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
+
+ANSWER_S = 10.0  # far above what any answer here takes
+GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
+LAST = b"GET /z HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+HELLO_CUTS = (1, 5, 6, 60, 200)
+
+Certificate = tuple[Path, Path]
+
+
+@pytest.fixture(scope="module")
+def ca() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def certificate(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    place = tmp_path_factory.mktemp("tls")
+    made = ca.issue_cert("localhost")
+    cert, key = place / "cert.pem", place / "key.pem"
+    cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
+    made.private_key_pem.write_to_path(str(key))
+    return cert, key
+
+
+async def echo(asked: Asked) -> Answer | None:
+    """Says the body again; refuses by the head what is for /refuse."""
+    if asked.path == "/refuse":
+        return Answer(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
+    body = asked.read_nowait()
+    while not asked.whole:
+        piece = await asked.read()
+        if piece is None:
+            return None
+        body += piece
+    return Answer(200, (), asked.path.encode() + b" " + body)
+
+
+@asynccontextmanager
+async def serving(certificate: Certificate, log: Log) -> AsyncIterator[int]:
+    listener = bind("127.0.0.1:0")
+    port = listener.getsockname()[1]
+    stopped = trio.Event()
+    config = DoorConfig(certificate=certificate)
+    with trio.fail_after(ANSWER_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(partial(serve_http, echo, listener, stopped=stopped.wait, config=config, log=log))
+            yield port
+            stopped.set()
+
+
+async def spoken(port: int, ca: trustme.CA, data: bytes, **limits: ssl.TLSVersion) -> bytes:
+    """All that is answered, to its goodbye: an end without one is an error."""
+    context = ssl.create_default_context()
+    ca.configure_trust(context)
+    for name, value in limits.items():
+        setattr(context, name, value)
+    if limits:
+        context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    answer = b""
+    tcp = await trio.open_tcp_stream("127.0.0.1", port)
+    async with trio.SSLStream(tcp, context, server_hostname="localhost") as stream, trio.open_nursery() as nursery:
+        nursery.start_soon(stream.send_all, data)
+        while piece := await stream.receive_some():
+            answer += piece
+    return answer
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_requests_and_answers_go_through(ca, certificate, version):
+    log, body = Log(), bytes(range(256)) * 4_096
+    post = b"POST /p HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body)
+    async with serving(certificate, log) as port:
+        told = await spoken(port, ca, GET + post + body + LAST, minimum_version=version, maximum_version=version)
+    assert told.count(b"HTTP/1.1 200 OK\r\n") == 3
+    assert b"/p " + body in told
+    assert told.endswith(b"\r\n\r\n/z ")
+    assert log.lines == []
+
+
+@pytest.mark.parametrize("trusts", [True, False])
+async def test_our_own_client_asks_by_https(ca, certificate, trusts, monkeypatch, tmp_path):
+    ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem") if trusts else str(certificate[0]) + "-none")
+
+    def ask(port: int) -> int:
+        http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None, sleep=lambda _: None)
+        return http.call("GET", "/refuse", accept=(413,)).status
+
+    async with serving(certificate, Log()) as port:
+        if trusts:
+            assert await trio.to_thread.run_sync(ask, port) == 413
+            return
+        with pytest.raises(Unreachable, match="certificate verify failed"):
+            await trio.to_thread.run_sync(ask, port)
+
+
+@pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")
+async def test_old_versions_are_not_spoken(ca, certificate):
+    log = Log()
+    async with serving(certificate, log) as port:
+        with pytest.RaisesGroup(trio.BrokenResourceError, allow_unwrapped=True, flatten_subgroups=True):
+            await spoken(port, ca, LAST, minimum_version=ssl.TLSVersion.TLSv1, maximum_version=ssl.TLSVersion.TLSv1_1)
+        assert b" 200 OK" in await spoken(port, ca, LAST)
+    assert [line["event"] for line in log.lines] in ([], ["door.broken"])
+
+
+async def test_a_refusal_can_be_read_while_the_body_still_comes(ca, certificate):
+    head = b"POST /refuse HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999999\r\n\r\n"
+    async with serving(certificate, Log()) as port:
+        told = await spoken(port, ca, head + bytes(1 << 20))
+    assert told.startswith(b"HTTP/1.1 413 ")
+    assert told.endswith(b"too large")
+
+
+@pytest.mark.parametrize("data", [GET, b"\r\n", b"\x80\x2e\x01", b"SSH-2.0-x\r\n"])
+async def test_who_speaks_no_tls_is_told_so(certificate, data):
+    log = Log()
+    async with serving(certificate, log) as port:
+        async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+            await stream.send_all(data)
+            told = b""
+            while piece := await stream.receive_some():
+                told += piece
+                await stream.send_eof()
+        assert told.startswith(b"HTTP/1.1 400 ")
+        assert PLAIN.encode() in told
+    assert log.lines == []
+
+
+async def test_who_leaves_within_the_handshake_makes_no_noise(ca, certificate):
+    log = Log()
+    context, outgoing = ssl.create_default_context(), ssl.MemoryBIO()
+    with pytest.raises(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="localhost").do_handshake()
+    hello = outgoing.read()
+    async with serving(certificate, log) as port:
+        for sent in (b"", *(hello[:cut] for cut in HELLO_CUTS), hello, hello[:50] + bytes(200)):
+            async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
+                await stream.send_all(sent)
+        assert b" 200 OK" in await spoken(port, ca, LAST)
+    assert {line["event"] for line in log.lines} <= {"door.broken"}, "a line for who debugs"
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"])
+async def test_a_handshake_has_its_time(certificate, sent, autojump_clock):
+    log, pipe, over = Log(), MemoryPipe(), trio.Event()
+    house = House(echo, DoorConfig(certificate=certificate), log, SERVER)
+    connection = Connection(house, TlsPipe(pipe, tls_context(*certificate)), CLIENT)
+    assert house.crowd.join(connection)
+
+    async def run() -> None:
+        await connection.run()
+        over.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(run)
+        pipe.feed(sent)
+        began_s = trio.current_time()
+        await trio.testing.wait_all_tasks_blocked()
+        assert house.crowd.idle() == [connection], "it gives way meanwhile"
+        while not over.is_set():
+            await trio.sleep(0.5)
+            connection.look(trio.current_time())
+            await trio.testing.wait_all_tasks_blocked()
+    assert trio.current_time() - began_s == pytest.approx(house.config.handshake_s, abs=1.0)
+    assert (pipe.closed, bytes(pipe.sent), log.lines) == ("close", b"", [])
+    assert not house.crowd.present
+
+
+# ---------------------------------------------------------------- the files
+
+
+def test_a_certificate_that_is_none_is_named(certificate, ca, tmp_path):
+    cert, key = certificate
+    other = tmp_path / "other.pem"
+    ca.issue_cert("other").private_key_pem.write_to_path(str(other))
+    with pytest.raises(ConfigError, match=r"http\.tls_key = .*nobody.* cannot be read: No such file"):
+        tls_context(cert, tmp_path / "nobody")
+    for wrong in (other, cert):
+        with pytest.raises(ConfigError, match=r"http\.tls_cert = .* do not go together: "):
+            tls_context(cert, wrong)
+    with pytest.raises(ConfigError, match="do not go together"):
+        tls_context(key, key)
+
+
+def test_a_certificate_and_its_key_are_set_together(certificate):
+    cert, key = map(str, certificate)
+    assert load(environ={"JQD_HTTP__TLS_CERT": cert, "JQD_HTTP__TLS_KEY": key}).http.certificate == certificate
+    with pytest.raises(ConfigError, match="tls_cert and tls_key go together"):
+        load(environ={"JQD_HTTP__TLS_CERT": cert})
