@@ -51,7 +51,7 @@ async def test_jobs_of_a_name_are_cancelled_piece_by_piece(edge, dry_run):
     await edge.push(name="other")
     assert await all_of(edge, "/v1/jobs/cancel", {"name": "mail", "dry_run": dry_run}) == (
         *(30, 0 if dry_run else 30),
-        3,
+        3 if dry_run else 5,  # what is cancelled now is met once more, among what ended
     )
     assert await states(edge) == ({"waiting": 31} if dry_run else {"cancelled": 30, "waiting": 1})
     assert len(edge.journal.cancels()) == (0 if dry_run else 30)

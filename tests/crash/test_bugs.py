@@ -331,13 +331,18 @@ class Died(Exception):
 class MortalStore(FakeStore):
     """The daemon dies after so many calls; the store lives on."""
 
-    calls_left = 1_000
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(clock)
+        self.calls_left = 1_000
+        call = self.client.call
 
-    async def _answer(self) -> None:
-        if not self.calls_left:
-            raise Died
-        self.calls_left -= 1
-        await super()._answer()
+        async def call_alive(name: str, *arguments: object) -> object:
+            if not self.calls_left:
+                raise Died
+            self.calls_left -= 1
+            return await call(name, *arguments)
+
+        self.client.call = call_alive  # type: ignore[method-assign]
 
 
 async def ingest_until(files: MemoryFiles, store: MortalStore, calls: int) -> None:

@@ -75,7 +75,7 @@ async def test_a_partition_that_is_away_is_waited_for_under_one_new_id(autojump_
         assert new is not None
         for store in (here.store, other):
             assert await store.applied(new.hex()) == dict.fromkeys(Lane, marks)
-        assert len({journal for journal, _ in here.store._data.positions}) <= 2, "no other id was begun meanwhile"
+        assert len(here.store.places.journals()) <= 2, "no other id was begun meanwhile"
 
 
 async def test_who_is_told_to_stop_does_not_wait_for_a_partition(autojump_clock: None) -> None:

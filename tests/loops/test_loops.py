@@ -187,8 +187,8 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         await nursery.start(here.dispatch.run)
         await asked.wait()
         here.runner.offers = {}
-        seat = here.store._data.members[owner.sysid]
-        assert await here.store.reap(owner.sysid, Member(seat.counter, seat.epoch, through=True), 9) == 1
+        counter, epoch, _ = here.store.places.members()[owner.sysid]
+        assert await here.store.reap(owner.sysid, Member(counter, epoch, through=True), 9) == 1
         await until(lambda: here.membership.seated not in (None, owner) and here.membership.trusts())
         heard.set()
         await trio.sleep(1)
@@ -210,8 +210,8 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         await nursery.start(here.settle.run)
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
-        entry = here.store._data.entries["1"]
-        entry.place, entry.score, entry.sysid = "ready", 0, ""
+        owner = await here.membership.wait_claimable()
+        await here.store.release_jobs(owner, here.store.places.hand(owner.sysid))
         await until(lambda: here.started == ["1", "1"])
         await until(lambda: here.scheduler.stats().stopped_total == 1)
         assert here.scheduler.running() == {"a": 1}

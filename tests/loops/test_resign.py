@@ -74,7 +74,7 @@ async def test_a_disk_that_cannot_be_read_stops_the_others_for_a_minute_only(
         assert not bad.membership.trusts()
         assert bad.runner.stops >= 1, "what it had in hand was stopped before the others went on"
         assert "has not got on for 60 s" in str(bad.barrier.pace.reason)
-        assert "d2" not in store._data.members
+        assert "d2" not in store.places.members()
         disk.fail = lambda call, number: None
         await until(lambda: bad.membership.settled)
         assert bad.barrier.pace.reason is None
@@ -114,5 +114,5 @@ async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(autojump_clock
             await until(lambda: here.membership.settled)
             await trio.sleep(3 * RESIGN_S)
             assert here.membership.hold_up() is None
-            assert "d2" not in here.store._data.members
+            assert "d2" not in here.store.places.members()
             nursery.cancel_scope.cancel()

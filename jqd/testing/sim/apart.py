@@ -12,8 +12,7 @@ from jqd.loops import ingest as ingest_module
 from jqd.loops.alone import Alone
 from jqd.loops.retention import Retention
 from jqd.store import Suspects
-from jqd.testing.members import FakeMembers
-from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.record import Lane
 
 
@@ -75,13 +74,6 @@ def _round_of(daemon: Daemon, real: Real) -> Callable[[Any], Awaitable[int]]:
     return round_
 
 
-def _laid_to_whoever_is_there(real: Real) -> Real:
-    def is_laid_to(self: FakeMembers, sysid: str, job_id: str) -> bool:
-        return True
-
-    return is_laid_to
-
-
 def _take_in_company(real: Real) -> Real:
     def judge(self: Alone, row: Any, *, empty: bool, partition: int = 0) -> Suspects:
         return Suspects.COMPANY
@@ -111,7 +103,7 @@ def _caught_up_with_the_first(real: Real) -> Real:
 APART: dict[str, Mistake] = {
     "apply-all": mistake(
         "kill",
-        4,
+        15,
         "stray",
         "a lane applies records of other partitions, too",
         (ingest_module, "chunks", _apply_all),
@@ -127,7 +119,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        72,
+        128,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
@@ -143,10 +135,10 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        6,
+        7,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
-        (FakeMembers, "_is_laid_to", _laid_to_whoever_is_there),
+        in_scripts("return noted == id or not is_suspect(id)", "return true"),
         (Alone, "judge", _take_in_company),
         partitions=2,
     ),
@@ -160,7 +152,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        18,
+        150,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_caught_up", _applied_where_the_first_is),
@@ -168,7 +160,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        28,
+        129,
         "again",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

@@ -22,16 +22,14 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.settle import Settle
 from jqd.runner.runner import Runner
-from jqd.store import Look, Member, Owner, Renewed
-from jqd.testing.members import Entry, FakeMembers
+from jqd.store import Look, Member
 from jqd.testing.sim import simulate
 from jqd.testing.sim.apart import APART
-from jqd.testing.sim.mistake import Mistake, Real, mistake
+from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.sim.unkept import UNKEPT
-from jqd.testing.store import FakeStore
-from jqd.words.job import Job, Outcome, State
+from jqd.words.job import Outcome, State
 from jqd.words.record import Lane, encode_cancels
 
 
@@ -104,69 +102,6 @@ def _promise_at_once(real: Real) -> Real:
     return cancel
 
 
-def _note_nothing(real: Real) -> Real:
-    def note(self: FakeStore, one: Outcome) -> bool:
-        return False
-
-    return note
-
-
-def _cancel_only_what_is_there(real: Real) -> Real:
-    def cancel(self: FakeStore, job_id: str, generation: int) -> None:
-        if job_id in self._data.entries:
-            real(self, job_id, generation)
-
-    return cancel
-
-
-def _cancel_wins(real: Real) -> Real:
-    def placed(self: FakeStore, job: Job) -> Entry:
-        if ("c", job.id) in self._data.notes:
-            self._data.early.pop(job.id, None)
-            for letter in "sdr":
-                self._data.notes.pop((letter, job.id), None)
-        entry: Entry = real(self, job)
-        return entry
-
-    return placed
-
-
-def _next_number(real: Real) -> Real:
-    def next_fence(self: FakeMembers) -> int:
-        self._data.fence += 1
-        return self._data.fence
-
-    return next_fence
-
-
-def _same_sequence(real: Real) -> Real:
-    def new_life(self: FakeMembers) -> None:
-        self._server.lives += 1
-        self._data.life, self._data.settled = f"life-{self._server.lives}", ""
-
-    return new_life
-
-
-def _count_from_one(real: Real) -> Real:
-    async def reserve(self: FakeMembers, sysid: str, *args: Any, **named: Any) -> Owner:
-        owner: Owner = await real(self, sysid, *args, **named)
-        self._data.members[sysid].counter = 1
-        return owner
-
-    return reserve
-
-
-def _count_on(real: Real) -> Real:
-    async def renew(self: FakeMembers, owner: Owner, **named: Any) -> Renewed:
-        seat = self._data.members.get(owner.sysid)
-        counter = seat.counter if seat else 0
-        answer: Renewed = await real(self, owner, **named)
-        self._data.members[owner.sysid].counter = counter + 1
-        return answer
-
-    return renew
-
-
 def _remember_observations(real: Real) -> Real:
     def store_changed(self: Reap) -> None:
         return
@@ -198,15 +133,6 @@ def _stand_still_too(real: Real) -> Real:
     return boot_s
 
 
-def _count_what_is_left(real: Real) -> Real:
-    def give_back(self: FakeMembers, sysid: str, limit: int | None, *, died: bool = False) -> int:
-        self._data.emptying.pop(sysid, None)
-        moved: int = real(self, sysid, limit, died=died)
-        return moved
-
-    return give_back
-
-
 def _never_doubt(real: Real) -> Real:
     def init(self: Runner, *args: Any, trusts: Callable[[], bool], **named: Any) -> None:
         real(self, *args, trusts=lambda: True, **named)
@@ -217,14 +143,14 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        1,
+        3,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
     ),
     "resend-from-anywhere": mistake(
         "wipe,lag,away",
-        12,
+        16,
         "lost",
         "a chunk whose answer was lost is sent again from wherever the store stands now",
         (Ingest, "_go_to", _resend_from_anywhere),
@@ -239,17 +165,17 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reassert": mistake(
         "rollback",
-        22,
+        31,
         "overlap",
         "a store that forgot is not told what is in hand",
         (Barrier, "_arbitrate", _do_not),
     ),
     "reap-by-wall-clock": mistake(
-        "clock", 13, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
+        "clock", 20, "overlap", "a wall clock judges who is dead", (Reap, "seen", _judge_by_wall_clock)
     ),
     "cancel-early": mistake(
         "away",
-        0,
+        1,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),
@@ -259,25 +185,32 @@ MISTAKES: dict[str, Mistake] = {
         0,
         "again",
         "what comes before its job is not remembered",
-        (FakeStore, "_note", _note_nothing),
-        (FakeStore, "_cancel", _cancel_only_what_is_there),
+        in_scripts("local function note(one)\n", "local function note(one)\n  do return false end\n"),
+        in_scripts(
+            "  note_cancel(id, to)\n  local sysid = holder(id)\n",
+            "  if redis.call('HEXISTS', K.jobs, id) == 0 then return 0 end\n  local sysid = holder(id)\n",
+        ),
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        40,
+        47,
         "lost",
         "a cancel overwrites what else was noted of its job",
-        (FakeStore, "_placed", _cancel_wins),
+        in_scripts(
+            "local ended, killed, cancelled, retried = notes[1], notes[2], notes[3], notes[4]\n",
+            "local cancelled = notes[3]\n"
+            "  local ended, killed, retried = unpack(cancelled and {} or {notes[1], notes[2], notes[4]})\n",
+        ),
     ),
     "restarting-counters": mistake(
         "wipe",
-        4,
+        5,
         "fence",
         "fences, epochs and heartbeats begin anew with the store",
-        (FakeMembers, "_next_fence", _next_number),
-        (FakeMembers, "_new_life", _same_sequence),
-        (FakeMembers, "reserve_sysid", _count_from_one),
-        (FakeMembers, "renew_sysid", _count_on),
+        in_scripts("fence = math.max(tonumber(fence) + 1, now_us)", "fence = tonumber(fence) + 1"),
+        in_scripts("local high = digits(math.max(tonumber(known), now_us))", "local high = known"),
+        in_scripts("set_member(sysid, math.max((counter or 0) + 1, now_us), epoch", "set_member(sysid, 1, epoch"),
+        in_scripts("set_member(sysid, math.max(counter + 1, now_us), epoch", "set_member(sysid, counter + 1, epoch"),
         (Reap, "store_changed", _remember_observations),
     ),
     "drop-on-finish": mistake(
@@ -288,11 +221,11 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 18, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 39, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
-        5,
+        6,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
         (dispatch_module, "reconcile", _do_not),
@@ -307,14 +240,14 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-resigns": mistake(
         "unreadable,wipe",
-        20,
+        73,
         "held up",
         "a daemon that cannot read what it knows of ended jobs keeps its seat",
         (Barrier, "_resign", _do_not),
     ),
     "trusts-asleep": mistake(
         "suspend",
-        9,
+        34,
         "fence",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),
@@ -324,7 +257,7 @@ MISTAKES: dict[str, Mistake] = {
         20,
         "innocent",
         "a dead daemon's hand is as large as what its last steps left of it",
-        (FakeMembers, "_give_back", _count_what_is_left),
+        in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),
     ),
     **APART,
     **UNKEPT,

@@ -10,51 +10,58 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from jqd.store import Owner, StoreConfig
-from jqd.testing.members import Data, Entry
-from jqd.testing.store import FakeStore
-from jqd.words.clock import Clock
+from jqd.store.keys import Keys
+from jqd.testing.places import Places
+from jqd.testing.store import Server
+
+DEATHS = {"reap": (0, 5), "give_back": (0, 4)}
+"""Scripts that empty a dead hand: where among their arguments its sysid is, and the limit of deaths (0: none died)."""
 
 
-class WitnessedStore(FakeStore):
-    """The fake store, watched; with all its clients, which share what was seen."""
+class WitnessedServer(Server):
+    """The server of the fake store, watched."""
 
-    def __init__(self, clock: Clock, config: StoreConfig, wrong: Callable[[str], None]) -> None:
+    def __init__(self, crash_limit: int, wrong: Callable[[str], None]) -> None:
         """`wrong`: told of each innocent that is counted as guilty."""
-        super().__init__(clock, config)
+        super().__init__()
         self._wrong = wrong
-        self._dying: dict[str, Data] = {}  # sysid → the data in which its hand was noted
+        self._crash_limit = crash_limit
+        self._dying: dict[str, Any] = {}  # sysid → the data in which its hand was noted
         self._really_alone: Counter[str] = Counter()  # id → deaths; never less, whatever the store forgets
 
-    async def reserve_sysid(self, sysid: str, *args: Any, **named: Any) -> Owner:
-        """See Store."""
-        owner = await super().reserve_sysid(sysid, *args, **named)
-        if not named["through"]:
+    def run(self, name: str, keys: Keys, arguments: tuple[Any, ...]) -> object:
+        """See Server."""
+        places, given = Places(self.keyspace, keys), arguments[1:]
+        if name == "reserve_sysid":
+            answer = super().run(name, keys, arguments)
+            if not given[3]:  # not through: what is left in the hand is its own again
+                self._dying.pop(given[0], None)
+            return answer
+        if name not in DEATHS or not given[DEATHS[name][1]]:
+            return super().run(name, keys, arguments)
+        sysid = given[0]
+        hand, before = places.hand(sysid), places.deaths()
+        answer = super().run(name, keys, arguments)
+        left, after = places.hand(sysid), places.deaths()
+        if len(left) < len(hand):
+            self._see(sysid, hand)
+        for job_id in hand:
+            if after.get(job_id, (0, 0)) != before.get(job_id, (0, 0)):
+                self._judge(places, job_id, after[job_id][1])
+        if not left:
             self._dying.pop(sysid, None)
-        return owner
+        return answer
 
-    def _give_back(self, sysid: str, limit: int | None, *, died: bool = False) -> int:
-        if died and self._dying.get(sysid) is not self._data:
-            self._dying[sysid] = self._data
-            hand = self._hand(sysid)
+    def _see(self, sysid: str, hand: dict[str, int]) -> None:
+        if self._dying.get(sysid) is not self.keyspace.keys:
+            self._dying[sysid] = self.keyspace.keys
             if len(hand) == 1:
-                self._really_alone.update(hand)
-        moved = super()._give_back(sysid, limit, died=died)
-        if not self._hand(sysid):
-            self._dying.pop(sysid, None)
-        return moved
+                self._really_alone.update(hand.keys())
 
-    def _hand(self, sysid: str) -> set[str]:
-        held = {job_id for job_id, each in self._data.entries.items() if each.place == "held" and each.sysid == sysid}
-        return held | {job_id for job_id, (holder, _) in self._data.early.items() if holder == sysid}
-
-    def _killed(self, entry: Entry, *, alone: bool) -> bool:
-        given_up = super()._killed(entry, alone=alone)
-        job_id = entry.job.id
-        _, counted = self._data.deaths[job_id]
+    def _judge(self, places: Places, job_id: str, counted: int) -> None:
         really = self._really_alone[job_id]
         if counted > really:
             self._wrong(f"innocent: {job_id} counts as alone in hand at {counted} deaths, and was so at {really}")
-        if given_up and really < self._config.crash_limit:
+        place = places.place(job_id)
+        if place is not None and place.name == "dead" and really < self._crash_limit:
             self._wrong(f"innocent: {job_id} is given up for deaths, and was alone in hand at {really} of them")
-        return given_up

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from jqd.store.scripts import Script
+from jqd.testing import store
 from jqd.testing.bugs import Bug
 
 Real = Callable[..., Any]
@@ -27,6 +29,20 @@ class Mistake(NamedTuple):
     def what(self) -> str:
         """One sentence."""
         return self.parts[0].what
+
+
+def in_scripts(piece: str, wrong: str) -> tuple[Any, str, Callable[[Any], Any]]:
+    """A part that exchanges a piece of Lua in all scripts of the store that have it. LookupError: none has it once."""
+
+    def plant(real: dict[str, Script]) -> dict[str, Script]:
+        found = [one for one in real.values() if one.source.count(piece) == 1]
+        if not found:
+            raise LookupError(
+                f"no script has once what is to be wrong in it: plant the mistake where this went: {piece}"
+            )
+        return real | {one.name: Script(one.name, one.source.replace(piece, wrong)) for one in found}
+
+    return store, "SCRIPTS", plant
 
 
 def mistake(

@@ -13,7 +13,6 @@ run alone, for which all others wait as they should.
 
 import trio
 
-from jqd.testing.members import Entry
 from jqd.testing.sim.causes import Attempt
 from jqd.testing.sim.check import Story
 from jqd.testing.sim.node import RESIGN_S, Life
@@ -26,7 +25,6 @@ BOUND_S = (
     4.0  # an idle poll, a batch on its way, a connection that takes time; the partition is away for five times that
 )
 PATIENCE_S = RESIGN_S + 5.0  # it notices with its next renewal, looks each second, and leaves
-OPEN = ("ready", "later", "held")  # where a job is that has not ended
 SUSPECT = 2  # deaths after which a job runs alone
 
 
@@ -65,14 +63,14 @@ class Progress:
         is_due = trio.current_time() >= max(story.acked_at_s, story.due_s)
         if home == self._absent or not is_due or story.attempts or story.cancels:
             return None
-        entry = self._entries(home).get(story.job_id)
-        if entry is None:
+        place = self._stage.stores[home].places.place(story.job_id)
+        if place is None:
             return next((life.label for life in self._able(home) if life.label.startswith(f"{story.taker}.")), None)
-        if entry.place not in OPEN:
+        if not place.is_open:
             return None
         able = [life for life in self._able(home) if self._at_work(life) < SLOTS]
-        if entry.place == "held":
-            return next((life.label for life in able if _sysid(life) == entry.sysid), None)
+        if place.name == "held":
+            return next((life.label for life in able if _sysid(life) == place.sysid), None)
         return "anybody" if able else None
 
     def _able(self, home: int) -> list[Life]:
@@ -96,12 +94,9 @@ class Progress:
             job_id
             for number, store in enumerate(self._stage.stores)
             if number != self._absent
-            for job_id, (deaths, _) in store._data.deaths.items()
-            if deaths >= SUSPECT and job_id in (entries := self._entries(number)) and entries[job_id].place in OPEN
+            for job_id, (deaths, _) in store.places.deaths().items()
+            if deaths >= SUSPECT and (place := store.places.place(job_id)) is not None and place.is_open
         ]
-
-    def _entries(self, number: int) -> dict[str, Entry]:
-        return self._stage.stores[number]._data.entries
 
 
 class Patience:

@@ -8,12 +8,13 @@ from typing import Any
 import trio
 
 from jqd.testing.sim.check import History
-from jqd.testing.sim.deaths import WitnessedStore
+from jqd.testing.sim.deaths import WitnessedServer
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.loop import RunQueue, start_in
 from jqd.testing.sim.node import Life, Node, WorldClock
 from jqd.testing.sim.plan import PURGE, STORE, Plan
 from jqd.testing.sim.worker import Workers
+from jqd.testing.store import FakeStore
 
 
 class Stage:
@@ -26,7 +27,8 @@ class Stage:
         self.clock = WorldClock()
         """Of the store's host."""
         config = replace(STORE, ended_keep_jobs=0) if PURGE in plan.kinds else STORE
-        self.stores = [WitnessedStore(self.clock, config, self.history.wrong) for _ in range(plan.partitions)]
+        servers = [WitnessedServer(config.crash_limit, self.history.wrong) for _ in range(plan.partitions)]
+        self.stores = [FakeStore(self.clock, config, server) for server in servers]
         """By the numbers of their partitions."""
         self.nodes = [Node(index, plan.seed, self) for index in range(plan.nodes)]
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)

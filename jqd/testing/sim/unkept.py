@@ -7,19 +7,8 @@ from jqd.desk import cancel as cancel_module
 from jqd.desk import take as take_module
 from jqd.loops import barrier as barrier_module
 from jqd.store import JobView
-from jqd.testing.changes import FakeChanges
-from jqd.testing.members import Entry, FakeMembers
-from jqd.testing.sim.mistake import Mistake, Real, mistake
-from jqd.testing.store import FakeStore
-from jqd.words.job import Outcome
+from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.record import Lane
-
-
-def _was_never_here(real: Real) -> Real:
-    def was_here(self: FakeStore, journal_id: str, job: Any) -> bool:
-        return False
-
-    return was_here
 
 
 def _confirm_all(real: Real) -> Real:
@@ -42,40 +31,17 @@ def _cancel_what_is_shown(real: Real) -> Real:
     return up_to
 
 
-def _by_fence_alone(real: Any) -> Any:
-    def meant_for(self: Outcome) -> int:
-        return self.fence - 1
-
-    return property(meant_for)
-
-
 def _endings_only(real: Any) -> Any:
     return Lane.CANCELS, Lane.OUTCOMES
 
 
-def _say_at_once(real: Real) -> Real:
-    def expect_settled(self: FakeChanges) -> None:
-        return
-
-    return expect_settled
-
-
-def _ready_whatever_its_date(real: Real) -> Real:
-    def put_back(self: FakeMembers, entry: Entry, due_ms: int | None, last: Outcome | None = None) -> None:
-        real(self, entry, due_ms, last)
-        if entry.place == "later" and due_ms is None:
-            entry.place, entry.score = "ready", entry.job.priority
-
-    return put_back
-
-
 UNKEPT: dict[str, Mistake] = {
     "copies-create": mistake(
-        "trim,purge,backlog",
+        "trim,purge,backlog,pause",
         41,
         "again",
         "a copy begins a job anew that has ended and was deleted",
-        (FakeStore, "_was_here", _was_never_here),
+        in_scripts("return (left[1] or left[2]) and true or false", "return false"),
     ),
     "names-lapse": mistake(
         "stall",
@@ -98,12 +64,16 @@ UNKEPT: dict[str, Mistake] = {
         23,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
-        (Outcome, "meant_for", _by_fence_alone),
+        in_scripts(
+            "one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')\n"
+            "    one.kept = meant_so(generation, one.packed)\n",
+            "one.fence = number(fence, 'fence')\n    one.meant = one.fence - 1\n",
+        ),
         changes=True,
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        173,
+        291,
         "conflict",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),
@@ -113,16 +83,19 @@ UNKEPT: dict[str, Mistake] = {
         "wipe",
         141,
         "twins",
-        "a store gives names while it is told what it forgot",
-        (FakeChanges, "_expect_settled", _say_at_once),
+        "a store gives names while it is told what it forgot, in whatever life they were asked for",
+        in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
         changes=True,
     ),
     "dates-dropped": mistake(
         "pause",
-        104,
+        198,
         "date",
         "a job that leaves a hand is ready, whatever date its content was given meanwhile",
-        (FakeMembers, "_put_back", _ready_whatever_its_date),
+        in_scripts(
+            "elseif eligible_at_ms > now_ms then\n    redis.call('ZADD', K.later, eligible_at_ms, id)\n",
+            "elseif false then\n",
+        ),
         changes=True,
     ),
 }

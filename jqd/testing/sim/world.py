@@ -127,9 +127,9 @@ class World(Stage):
         sysid = life.daemon.control.sysid
         in_hand = {each for partition in life.daemon.partitions for each in partition.runner.get_running_jobs()}
         for store in self.stores:
-            if not store._runs_alone(sysid):
+            suspect = store.places.runs_alone(sysid, self.clock.wall_ms())
+            if suspect is None:
                 continue
-            _, suspect = store._data.alone[sysid]
             company = sorted(in_hand - {suspect}) if suspect == job_id else [job_id]
             if company and suspect in in_hand:
                 self.history.wrong(f"company: job {number} started by {life.label}: {suspect} is to run alone")
@@ -196,8 +196,7 @@ class World(Stage):
     def _check_places(self) -> None:
         """Each partition has its own jobs, and knows of no other."""
         for number, store in enumerate(self.stores):
-            known = {*store._data.entries, *(job_id for _, job_id in store._data.notes), *store._data.early}
-            for job_id in sorted(known):
+            for job_id in sorted(store.places.known()):
                 if partition_of(job_id, len(self.stores)) != number:
                     self.history.wrong(f"stray: {job_id} is in partition {number} of the store, where it does not live")
 
@@ -217,8 +216,7 @@ class World(Stage):
             if not tale.words or not (tale.matter.name or tale.job_id):
                 continue
             store = self.stores[tale.home]
-            named = store._data.names.get(tale.matter.name)
-            job_id = named.job_id if named else "" if tale.matter.name else tale.job_id
+            job_id = store.places.named(tale.matter.name) if tale.matter.name else tale.job_id
             view = await store.another_client().get_job(job_id) if job_id else None
             if isinstance(view, JobView):
                 crashed = view.outcome is not None and view.outcome.reason == "crash"

@@ -1,0 +1,371 @@
+"""What a data server holds, as plain Python: those commands of Redis that our scripts use, and no more.
+
+Keys, fields and values are bytes. A hash is a dict, a list a list, a string bytes, a sorted set a `SortedSet`; one that
+becomes empty is gone, as on the server. An argument may be a number: it is written as the server writes it.
+"""
+
+import random
+from bisect import bisect_left, insort
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Text = bytes | int | float
+Value = Any  # dict[bytes, bytes] | list[bytes] | bytes | SortedSet
+
+TYPES: dict[type, bytes] = {dict: b"hash", list: b"list", bytes: b"string"}
+NOTHING: dict[bytes, bytes] = {}
+
+
+class WrongType(Exception):
+    """WRONGTYPE of the server: a command met a key of another kind."""
+
+
+class SortedSet:
+    """Members by score; of equal scores by their bytes."""
+
+    __slots__ = ("rows", "scores")
+
+    def __init__(self) -> None:
+        self.scores: dict[bytes, float] = {}
+        self.rows: list[tuple[float, bytes]] = []
+
+    def put(self, member: bytes, score: float) -> None:
+        """Add it, or move it."""
+        before = self.scores.get(member)
+        if before is not None:
+            if before == score:
+                return
+            del self.rows[bisect_left(self.rows, (before, member))]
+        self.scores[member] = score
+        insort(self.rows, (score, member))
+
+    def drop(self, member: bytes) -> bool:
+        """Whether it was there."""
+        score = self.scores.pop(member, None)
+        if score is None:
+            return False
+        del self.rows[bisect_left(self.rows, (score, member))]
+        return True
+
+    def between(self, low: Text, high: Text) -> tuple[int, int]:
+        """Where those scores begin and end; "(" before one leaves it out."""
+        return self._edge(low, after=False), self._edge(high, after=True)
+
+    def _edge(self, bound: Text, *, after: bool) -> int:
+        if isinstance(bound, bytes) and bound[:1] == b"(":
+            after, bound = not after, bound[1:]
+        # Of a member's bytes nothing comes before b"", and a longer row comes after all of its score.
+        score = float(bound)
+        return bisect_left(self.rows, (score, LAST) if after else (score, b""))
+
+    def copy(self) -> "SortedSet":
+        """For an image."""
+        one = SortedSet()
+        one.scores, one.rows = self.scores.copy(), self.rows.copy()
+        return one
+
+
+class _Last(bytes):
+    """Comes behind all bytes."""
+
+    def __lt__(self, other: object) -> bool:
+        return False
+
+    def __gt__(self, other: object) -> bool:
+        return True
+
+
+LAST = _Last()
+
+
+class Keyspace:
+    """The keys of one server, and the commands on them: methods with the commands' names."""
+
+    def __init__(self) -> None:
+        self.keys: dict[bytes, Value] = {}
+        self._random = random.Random(0)  # of ZRANDMEMBER; the same every time
+
+    def image(self) -> dict[bytes, Value]:
+        """What a dump would hold now."""
+        return _copied(self.keys)
+
+    def load(self, image: Mapping[bytes, Value]) -> None:
+        """Hold that and nothing else."""
+        self.keys = _copied(image)
+
+    def _of(self, key: bytes, kind: type) -> Any:
+        value = self.keys.get(key)
+        if value is not None and type(value) is not kind:
+            raise WrongType(f"WRONGTYPE Operation against a key holding the wrong kind of value: {key!r}")
+        return value
+
+    def _hash(self, key: bytes) -> dict[bytes, bytes]:
+        return self._of(key, dict) or NOTHING
+
+    def _list(self, key: bytes) -> list[bytes]:
+        return self._of(key, list) or []
+
+    def _set(self, key: bytes) -> SortedSet:
+        return self._of(key, SortedSet) or SortedSet()
+
+    def _new(self, key: bytes, kind: type) -> Any:
+        value = self._of(key, kind)
+        if value is None:
+            value = self.keys[key] = kind()
+        return value
+
+    # ------------------------------------------------------------ any key, strings
+
+    def kind(self, key: bytes) -> bytes:
+        """TYPE."""
+        value = self.keys.get(key)
+        return b"none" if value is None else TYPES.get(type(value), b"zset")
+
+    def exists(self, key: bytes) -> int:
+        """EXISTS of one key."""
+        return 1 if key in self.keys else 0
+
+    def get(self, key: bytes) -> bytes | bool:
+        """GET; False: nil."""
+        value: bytes | None = self._of(key, bytes)
+        return False if value is None else value
+
+    def set(self, key: bytes, value: Text) -> None:
+        """SET without options."""
+        self.keys[key] = text(value)
+
+    # ------------------------------------------------------------ hashes
+
+    def hget(self, key: bytes, field: bytes) -> bytes | bool:
+        """HGET; False: nil."""
+        return self._hash(key).get(field, False)
+
+    def hmget(self, key: bytes, *fields: bytes) -> tuple[bytes | bool, ...]:
+        """HMGET."""
+        row = self._hash(key)
+        return tuple([row.get(field, False) for field in fields])
+
+    def hexists(self, key: bytes, field: bytes) -> int:
+        """HEXISTS."""
+        return 1 if field in self._hash(key) else 0
+
+    def hstrlen(self, key: bytes, field: bytes) -> int:
+        """HSTRLEN."""
+        return len(self._hash(key).get(field, b""))
+
+    def hlen(self, key: bytes) -> int:
+        """HLEN."""
+        return len(self._hash(key))
+
+    def hkeys(self, key: bytes) -> tuple[bytes, ...]:
+        """HKEYS."""
+        return tuple(self._hash(key))
+
+    def hvals(self, key: bytes) -> tuple[bytes, ...]:
+        """HVALS."""
+        return tuple(self._hash(key).values())
+
+    def hgetall(self, key: bytes) -> tuple[bytes, ...]:
+        """HGETALL."""
+        return tuple([part for pair in self._hash(key).items() for part in pair])
+
+    def hset(self, key: bytes, *pairs: Text) -> int:
+        """HSET; how many fields are new."""
+        row = self._new(key, dict)
+        before = len(row)
+        for at in range(0, len(pairs), 2):
+            row[text(pairs[at])] = text(pairs[at + 1])
+        return len(row) - before
+
+    def hsetnx(self, key: bytes, field: bytes, value: Text) -> int:
+        """HSETNX."""
+        return 0 if field in self._hash(key) else self.hset(key, field, value)
+
+    def hincrby(self, key: bytes, field: bytes, step: int) -> int:
+        """HINCRBY."""
+        number = int(self._hash(key).get(field, b"0")) + step
+        self.hset(key, field, number)
+        return number
+
+    def hdel(self, key: bytes, *fields: bytes) -> int:
+        """HDEL; how many were there."""
+        row = self._hash(key)
+        gone = sum(row.pop(field, None) is not None for field in fields)
+        self._drop_empty(key, row)
+        return gone
+
+    def _drop_empty(self, key: bytes, value: Any) -> None:
+        if not value and key in self.keys:
+            del self.keys[key]
+
+    # ------------------------------------------------------------ lists
+
+    def llen(self, key: bytes) -> int:
+        """LLEN."""
+        return len(self._list(key))
+
+    def lindex(self, key: bytes, at: int) -> bytes | bool:
+        """LINDEX; False: nil."""
+        rows = self._list(key)
+        return rows[at] if -len(rows) <= at < len(rows) else False
+
+    def lpos(self, key: bytes, value: bytes) -> int | bool:
+        """LPOS without options; False: nil."""
+        rows = self._list(key)
+        return rows.index(value) if value in rows else False
+
+    def lrange(self, key: bytes, first: int, last: int) -> tuple[bytes, ...]:
+        """LRANGE."""
+        rows = self._list(key)
+        return tuple(rows[_span(first, last, len(rows))])
+
+    def rpush(self, key: bytes, *values: Text) -> int:
+        """RPUSH."""
+        rows: list[bytes] = self._new(key, list)
+        rows += map(text, values)
+        return len(rows)
+
+    def ltrim(self, key: bytes, first: int, last: int) -> None:
+        """LTRIM."""
+        rows = self._list(key)
+        rows[:] = rows[_span(first, last, len(rows))]
+        self._drop_empty(key, rows)
+
+    def lrem(self, key: bytes, count: int, value: bytes) -> int:
+        """LREM of the first one."""
+        assert count == 1, "our scripts remove one"
+        rows = self._list(key)
+        if value not in rows:
+            return 0
+        rows.remove(value)
+        self._drop_empty(key, rows)
+        return 1
+
+    # ------------------------------------------------------------ sorted sets
+
+    def zcard(self, key: bytes) -> int:
+        """ZCARD."""
+        return len(self._set(key).scores)
+
+    def zscore(self, key: bytes, member: bytes) -> bytes | bool:
+        """ZSCORE; False: nil."""
+        score = self._set(key).scores.get(member)
+        return False if score is None else text(score)
+
+    def zmscore(self, key: bytes, *members: bytes) -> tuple[bytes | bool, ...]:
+        """ZMSCORE."""
+        scores = self._set(key).scores
+        return tuple([text(scores[member]) if member in scores else False for member in members])
+
+    def zcount(self, key: bytes, low: Text, high: Text) -> int:
+        """ZCOUNT."""
+        first, last = self._set(key).between(low, high)
+        return max(0, last - first)
+
+    def zadd(self, key: bytes, *words: Text) -> int:
+        """ZADD with XX, LT and GT; how many are new."""
+        at = 0
+        while words[at] in (b"XX", b"LT", b"GT"):
+            at += 1
+        options = words[:at]
+        only_known, only_less, only_more = (option in options for option in (b"XX", b"LT", b"GT"))
+        if only_known and key not in self.keys:
+            return 0
+        rows: SortedSet = self._new(key, SortedSet)
+        before = len(rows.scores)
+        for place in range(at, len(words), 2):
+            score, member = float(words[place]), text(words[place + 1])
+            known = rows.scores.get(member)
+            late = known is not None and ((only_less and score >= known) or (only_more and score <= known))
+            if not late and not (known is None and only_known):
+                rows.put(member, score)
+        return len(rows.scores) - before
+
+    def zrem(self, key: bytes, *members: bytes) -> int:
+        """ZREM; how many were there."""
+        rows = self._set(key)
+        gone = sum([rows.drop(member) for member in members])
+        self._drop_empty(key, rows.scores)
+        return gone
+
+    def zrandmember(self, key: bytes, count: int) -> tuple[bytes, ...]:
+        """ZRANDMEMBER of some, each once."""
+        rows = self._set(key).rows
+        return tuple([member for _, member in self._random.sample(rows, min(count, len(rows)))])
+
+    def zrange(self, key: bytes, low: Text, high: Text, *options: Text) -> tuple[bytes, ...]:
+        """ZRANGE by rank, or BYSCORE; REV and LIMIT with the latter."""
+        rows = self._set(key)
+        if not rows.rows:
+            return ()
+        if b"BYSCORE" not in options:
+            found = rows.rows[_span(int(low), int(high), len(rows.rows))]
+        elif b"REV" in options:
+            first, last = rows.between(high, low)
+            found = rows.rows[first:last][::-1]
+        else:
+            first, last = rows.between(low, high)
+            found = rows.rows[first:last]
+        if b"LIMIT" in options:
+            at = options.index(b"LIMIT")
+            offset, count = int(options[at + 1]), int(options[at + 2])
+            found = found[offset : offset + count] if count >= 0 else found[offset:]
+        if b"WITHSCORES" in options:
+            return tuple([part for score, member in found for part in (member, text(score))])
+        return tuple([member for _, member in found])
+
+
+READS: dict[str, Callable[..., Any]] = {
+    "TYPE": Keyspace.kind,
+    "EXISTS": Keyspace.exists,
+    "GET": Keyspace.get,
+    "HGET": Keyspace.hget,
+    "HMGET": Keyspace.hmget,
+    "HEXISTS": Keyspace.hexists,
+    "HSTRLEN": Keyspace.hstrlen,
+    "HLEN": Keyspace.hlen,
+    "HKEYS": Keyspace.hkeys,
+    "HVALS": Keyspace.hvals,
+    "HGETALL": Keyspace.hgetall,
+    "LLEN": Keyspace.llen,
+    "LINDEX": Keyspace.lindex,
+    "LPOS": Keyspace.lpos,
+    "LRANGE": Keyspace.lrange,
+    "ZCARD": Keyspace.zcard,
+    "ZSCORE": Keyspace.zscore,
+    "ZMSCORE": Keyspace.zmscore,
+    "ZCOUNT": Keyspace.zcount,
+    "ZRANGE": Keyspace.zrange,
+    "ZRANDMEMBER": Keyspace.zrandmember,
+}
+WRITES: dict[str, Callable[..., Any]] = {
+    "SET": Keyspace.set,
+    "HSET": Keyspace.hset,
+    "HSETNX": Keyspace.hsetnx,
+    "HINCRBY": Keyspace.hincrby,
+    "HDEL": Keyspace.hdel,
+    "RPUSH": Keyspace.rpush,
+    "LTRIM": Keyspace.ltrim,
+    "LREM": Keyspace.lrem,
+    "ZADD": Keyspace.zadd,
+    "ZREM": Keyspace.zrem,
+}
+ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
+"""Commands that answer with an array, which may be an empty one."""
+
+
+def text(value: Text) -> bytes:
+    """As the server writes it: whole numbers without a point, others so that they are read back the same."""
+    if isinstance(value, bytes):
+        return value
+    return b"%d" % value if value == int(value) else b"%.17g" % value
+
+
+def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
+    return {key: value if type(value) is bytes else value.copy() for key, value in keys.items()}
+
+
+def _span(first: int, last: int, length: int) -> slice:
+    """Of both ends, either of which may count from behind."""
+    first = max(0, first + length if first < 0 else first)
+    return slice(first, max(first, (last + length if last < 0 else last) + 1))

@@ -1,0 +1,85 @@
+"""What lies where in a store in memory, for who looks at it from outside: tests, and the checks of the simulation."""
+
+from typing import NamedTuple
+
+from jqd.store.keys import Keys
+from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
+
+
+class Place(NamedTuple):
+    """Where a job lies: in the set `name`, perhaps in a hand."""
+
+    name: str
+    """ready, later, held, ended or dead."""
+    sysid: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """The job has not ended."""
+        return self.name not in ("ended", "dead")
+
+
+class Places:
+    """Reads the keys as docs/STORE.md draws them. Nothing is remembered: each answer is of now."""
+
+    def __init__(self, keyspace: Keyspace, keys: Keys) -> None:
+        self._keyspace = keyspace
+        self._keys = keys
+
+    def place(self, job_id: str) -> Place | None:
+        """None: the job is not there."""
+        given = job_id.encode()
+        if given not in self._hash("jobs"):
+            return None
+        for name in ("later", "ended", "dead"):
+            if given in self._set(self._keys[name]).scores:
+                return Place(name)
+        for sysid in self.members():
+            if given in self._set(self._keys.held(sysid)).scores:
+                return Place("held", sysid)
+        return Place("ready")
+
+    def members(self) -> dict[str, tuple[int, int, str]]:
+        """Sysid → counter, epoch, identity of the life that it is through the barrier of."""
+        rows = {sysid.decode(): row.decode().split(":", 2) for sysid, row in self._hash("members").items()}
+        return {sysid: (int(row[0]), int(row[1]), row[2]) for sysid, row in rows.items()}
+
+    def hand(self, sysid: str) -> dict[str, int]:
+        """Id → fence, those included that have not come yet."""
+        return {job_id.decode(): int(fence) for job_id, fence in self._set(self._keys.held(sysid)).scores.items()}
+
+    def deaths(self) -> dict[str, tuple[int, int]]:
+        """Id → deaths that the job was in hand at, and those that it was alone at."""
+        rows = {field.decode(): row.decode() for field, row in self._hash("deaths").items() if field[:1] not in b"@#"}
+        return {job_id: (int(both.split(":")[0]), int(both.split(":")[1])) for job_id, both in rows.items()}
+
+    def runs_alone(self, sysid: str, now_ms: int) -> str | None:
+        """The job that this daemon runs alone, and has in hand."""
+        note = self._hash("deaths").get(b"@" + sysid.encode())
+        if note is None:
+            return None
+        until_ms, job_id = note.decode().split(" ")
+        return job_id if int(until_ms) > now_ms and job_id in self.hand(sysid) else None
+
+    def named(self, name: str) -> str | None:
+        """The id that a pusher's own id stands for."""
+        row = self._hash("names").get(name.encode())
+        return None if row is None else row.decode().split(" ")[1]
+
+    def known(self) -> set[str]:
+        """Ids of all jobs that it has, or has a note of."""
+        noted = {note[1:] for note in self._set(self._keys["tomb"]).scores if note[:1] != b"n"}
+        return {job_id.decode() for job_id in (*self._hash("jobs"), *noted, *self._hash("early"))}
+
+    def journals(self) -> set[str]:
+        """Ids of those that have a position."""
+        fields = (field.decode().partition(":") for field in self._hash("applied"))
+        return {journal for journal, _, what in fields if journal != "last" and what != "kept"}
+
+    def _hash(self, name: str) -> dict[bytes, bytes]:
+        row: dict[bytes, bytes] = self._keyspace.keys.get(self._keys[name].encode(), NOTHING)
+        return row
+
+    def _set(self, key: str) -> SortedSet:
+        rows: SortedSet = self._keyspace.keys.get(key.encode()) or SortedSet()
+        return rows
