@@ -95,7 +95,7 @@ def without_edge(seed: int) -> Iterator[None]:
     exchanged: list[tuple[Any, str, Any]] = [
         (daemon, "Api", _Edge),
         (daemon, "serve_http", _serve),
-        (daemon, "url_of", lambda listener: "http://sim"),
+        (daemon, "url_of", lambda listener, scheme: "http://sim"),
         (chunks_module, "CHUNK_RECORDS", CHUNKS[seed % len(CHUNKS)]),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
