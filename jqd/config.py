@@ -6,16 +6,15 @@ only fills them. A key nobody knows is an error that names it, where it came fro
 
 import dataclasses
 import difflib
-import math
 import os
 import re
-import types
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 from jqd.api import ApiConfig
 from jqd.doors import Guard
@@ -26,7 +25,8 @@ from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
-from jqd.words.units import BYTES, SECONDS, amount
+from jqd.words.setting import read as read_setting
+from jqd.words.units import Count
 
 PREFIX = "JQD_"
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
@@ -39,8 +39,6 @@ _SERVICE = re.compile(
     r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
     r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
 )
-# How messages call the types a setting may have.
-KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
 # Two ways to say one thing: what says the one takes back what said the other before it.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
     ("store", "url"): ("store", "urls"),
@@ -56,31 +54,32 @@ FLAGS = {
 }
 
 
+Hosts = Annotated[
+    tuple[Annotated[str, Meta(pattern=r"^[A-Za-z0-9._-]+$")], ...],
+    Meta(description="a list of names without scheme and port, such as jqd.example.org"),
+]
+
+
 @dataclass(frozen=True, slots=True)
 class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
-    hosts: tuple[str, ...] = ()
+    hosts: Hosts = ()
     """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
     loopback none named means any: which names a service has there, only its operator knows."""
     tls_cert: Path | None = None
     """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
     tls_key: Path | None = None
-    connections_max: int | None = None
+    connections_max: Count | None = None
     """At once; at most, and if None, what `descriptors.py` leaves for them."""
-    address_connections_max: int | None = None
+    address_connections_max: Count | None = None
     """At once, from one address (of IPv6, one /64); None: three quarters of all."""
 
     def __post_init__(self) -> None:
-        if self.connections_max == 0 or self.address_connections_max == 0:
-            raise ValueError("connections_max and address_connections_max are 1 or more; or leave them out")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: set both, or neither")
         address.parse(self.bind)
-        wrong = [name for name in self.hosts if not re.fullmatch(r"[A-Za-z0-9._-]+", name)]
-        if wrong:
-            raise ValueError(f"hosts are names without scheme and port, for example jqd.example.org, not {wrong[0]!r}")
 
     @property
     def is_loopback(self) -> bool:
@@ -102,17 +101,11 @@ class HttpConfig:
 class LogConfig:
     """What is logged, and how."""
 
-    level: str = "info"
-    form: str = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    form: Literal["auto", "console", "json"] = "auto"
     """`console`, `json`, or `auto`: console on a terminal."""
     job_log: str = ""
     """Path of the job log: one JSON line per job and event. Empty: off."""
-
-    def __post_init__(self) -> None:
-        if self.level not in ("debug", "info", "warning", "error"):
-            raise ValueError(f"level is debug, info, warning or error, not {self.level!r}")
-        if self.form not in ("auto", "console", "json"):
-            raise ValueError(f"form is auto, console or json, not {self.form!r}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +113,7 @@ class Config:
     """Everything a daemon is told."""
 
     data_dir: Path = Path(".jqd")
-    drain_s: float = 25.0
+    drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
     """Seconds a stop may take: below the 30 s after which common service managers kill."""
     insecure: bool = False
     """Listen on other addresses than loopback although nobody is asked who they are."""
@@ -134,8 +127,6 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
 
     def __post_init__(self) -> None:
-        if not 1 <= self.drain_s <= 86_400:
-            raise ValueError(f"drain_s is 1 second to 1 day, not {self.drain_s}")
         if not self.http.is_loopback and not self.insecure:
             raise ValueError(
                 f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
@@ -289,7 +280,7 @@ def _unknown(setting: Setting) -> str:
 
 def _fields(kind: Any) -> dict[str, Any]:
     """Name → type of what can be said in a section; what its component says to itself is left out."""
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, include_extras=True)
     return {one.name: hints[one.name] for one in dataclasses.fields(kind) if INTERNAL not in one.metadata}
 
 
@@ -315,7 +306,10 @@ def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins:
         if dataclasses.is_dataclass(hints[name]):
             built[name] = _build(hints[name], value, place, origins)
         else:
-            built[name] = _convert(hints[name], value, place, origins.get(place, "default"))
+            try:
+                built[name] = read_setting(hints[name], value, name)
+            except ValueError as error:
+                raise ConfigError(f"{origins.get(place, 'default')}: {'.'.join(place)} {error}") from error
     try:
         return kind(**built)
     except (ValueError, TypeError, ConfigError) as error:
@@ -332,65 +326,3 @@ def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ..
         if place[: len(path)] == path and place[-1] in message
     ]
     return f" ({', '.join(named)})" if named else ""
-
-
-def _convert(hint: Any, value: Any, path: tuple[str, ...], origin: str) -> Any:
-    name = path[-1]
-    if get_origin(hint) in (Union, types.UnionType):
-        if value is None or value == "":
-            return None
-        hint = next(kind for kind in get_args(hint) if kind is not type(None))
-    try:
-        if hint is bool:
-            return _bool(value)
-        if hint is Path:
-            return Path(str(value)).expanduser()
-        if hint in (int, float):
-            number = _number(value, name)
-            if not 0 <= number < math.inf:
-                raise ValueError("it is 0 or more, and finite")
-            if hint is int and number != int(number):
-                raise ValueError("it has a fraction")
-            return hint(number)
-        if get_origin(hint) is tuple:
-            return _texts(value)
-        if not isinstance(value, str):
-            raise ValueError("write it in quotes")
-        return value
-    except (ValueError, OverflowError) as error:
-        kind = KINDS[get_origin(hint) or hint]
-        raise ConfigError(f"{origin}: {'.'.join(path)} = {value!r} is no {kind}: {error}") from error
-
-
-def _texts(value: Any) -> tuple[str, ...]:
-    """A list of texts; in one text they stand with blanks between, or as JSON."""
-    if isinstance(value, str):
-        if not value.lstrip().startswith("["):
-            return tuple(value.split())
-        try:
-            value = msgspec.json.decode(value)
-        except msgspec.MsgspecError as error:
-            raise ValueError(f"it begins like JSON and is none ({error})") from error
-    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
-        raise ValueError('write one like ["a", "b"]')
-    return tuple(value)
-
-
-def _bool(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if str(value).lower() in ("1", "true", "yes", "on"):
-        return True
-    if str(value).lower() in ("0", "false", "no", "off", ""):
-        return False
-    raise ValueError("say true or false")
-
-
-def _number(value: Any, name: str) -> float:
-    """A number, or for `*_s` a duration like 5m, for `*_bytes` a size like 64MiB."""
-    if isinstance(value, bool):
-        raise ValueError("a truth value is no number")
-    if isinstance(value, (int, float)):
-        return value
-    units = BYTES if "_bytes" in name else SECONDS if re.search(r"_s(_|$)", name) else {}
-    return amount(str(value), units)

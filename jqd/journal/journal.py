@@ -30,6 +30,7 @@ from jqd.words.errors import JournalDamaged, JournalRefused
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import CARRIED, Lane
+from jqd.words.units import Bytes, Seconds
 
 MIB = 1 << 20
 RANGE_RECORDS = 10_000  # of one piece of a range: some milliseconds of decoding
@@ -40,16 +41,16 @@ class JournalConfig:
     """Where the journal lies and how large its parts may grow."""
 
     directory: Path
-    segment_bytes: int = 64 * MIB  # a segment is the unit of deletion; larger ones scan slower at start
-    segment_age_s: float = (
+    segment_bytes: Bytes = 64 * MIB  # a segment is the unit of deletion; larger ones scan slower at start
+    segment_age_s: Seconds = (
         3_600.0  # retention works on closed segments: a slow trickle must not keep one open for weeks
     )
-    frame_bytes_max: int = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
-    commit_bytes_max: int = 8 * MIB  # one write and sync: a few ms on an ordinary disk
+    frame_bytes_max: Bytes = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
+    commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
     commit_linger_ms: float = 0.0  # waits this long for more to gather; 0: goes as soon as the disk is free
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
-    reserve_timeout_s: float = 30.0  # a reader that is gone gives its range back after this
-    retry_s: float = 0.5  # a disk that refused, or could not be read, is tried this often
+    reserve_timeout_s: Seconds = 30.0  # a reader that is gone gives its range back after this
+    retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
     # Endings stay that much longer at most for other daemons' jobs; so long one is waited for that is not heard of.
@@ -57,13 +58,8 @@ class JournalConfig:
     others_bytes: int = 4 << 30
 
     def __post_init__(self) -> None:
-        if not 0 < self.frame_bytes_max <= self.pending_bytes_max - FRAME_HEADER_BYTES:
-            raise ValueError(f"frame_bytes_max must be above 0 and such a frame fit into pending_bytes_max; got {self}")
-        above = (self.segment_bytes, self.segment_age_s, self.commit_bytes_max, self.reserve_timeout_s, self.retry_s)
-        if min(above) <= 0:
-            raise ValueError(f"segment_bytes, commit_bytes_max and the times must be above 0; got {self}")
-        if min(self.retention_s, self.retention_bytes, self.others_s, self.others_bytes, self.commit_linger_ms) < 0:
-            raise ValueError(f"a retention, others_* or commit_linger_ms cannot be negative; got {self}")
+        if self.frame_bytes_max > self.pending_bytes_max - FRAME_HEADER_BYTES:
+            raise ValueError(f"a frame of frame_bytes_max must fit into pending_bytes_max; got {self}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,19 +5,8 @@ from dataclasses import dataclass, field, replace
 from jqd.store.keys import Keys
 from jqd.words.errors import ConfigError
 from jqd.words.jobid import HOMES
+from jqd.words.units import Count, Seconds
 
-_POSITIVE = (
-    "timeout_s",
-    "connections_max",
-    "ended_keep_s",
-    "result_ttl_s",
-    "tombstone_keep_s",
-    "history_max",
-    "crash_limit",
-    "alone_s",
-    "name_reserve_s",
-    "handler_versions",
-)
 ALONE = "0/1"  # the place of what is the whole store, and of what was begun before places were noted
 # A field with this mark is set by code only: nobody can say it in a file, the environment or a flag.
 INTERNAL = "internal"
@@ -33,17 +22,17 @@ class StoreConfig:
     urls: tuple[str, ...] = ()
     """Several servers in place of `url`. Their order is for ever: it says what lies where."""
     partitions: int = 0  # for ever, too; 0: one for each server
-    timeout_s: float = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble
-    connections_max: int = 8  # calls at once beside those of lanes, over one connection; the server does one at a time
-    ended_keep_s: float = 86_400.0  # a day to look at what ended
+    timeout_s: Seconds = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble
+    connections_max: Count = 8  # calls at once beside those of lanes, over one connection; the server does one a time
+    ended_keep_s: Seconds = 86_400.0  # a day to look at what ended
     ended_keep_jobs: int = 100_000  # about 50 MiB at 200 B a job
-    result_ttl_s: float = 3_600.0  # an hour to fetch a kept result
-    tombstone_keep_s: float = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
-    history_max: int = 10  # failed attempts kept of one job
-    crash_limit: int = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
-    alone_s: float = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
-    name_reserve_s: float = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
-    handler_versions: int = 10  # kept of each handler
+    result_ttl_s: Seconds = 3_600.0  # an hour to fetch a kept result
+    tombstone_keep_s: Seconds = 172_800.0  # twice the journal's retention: a note must outlive the frame it waits for
+    history_max: Count = 10  # failed attempts kept of one job
+    crash_limit: Count = 3  # deaths of daemons that held nothing but this job, until it goes to the dead set
+    alone_s: Seconds = 60.0  # a job that was in hand at two deaths runs alone so long: whatever kills does it at once
+    name_reserve_s: Seconds = 30.0  # a pusher's own id, until its job is in a journal and the journal in the store
+    handler_versions: Count = 10  # kept of each handler
     i_accept_loss: bool = False  # use a server although its settings would lose jobs (doctor.py)
     partition: int = field(default=0, metadata={INTERNAL: True})
     """Which one a store object is; `parts` says it."""
@@ -51,11 +40,6 @@ class StoreConfig:
     """All partitions that lie at its URL, itself among them."""
 
     def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            if not getattr(self, name) > 0:
-                raise ConfigError(f"store.{name} must be above 0; got {getattr(self, name)}")
-        if self.ended_keep_jobs < 0:
-            raise ConfigError(f"store.ended_keep_jobs must not be negative; got {self.ended_keep_jobs}")
         self._check_partitions()
         Keys(self.prefix)
 

@@ -92,8 +92,9 @@ def _each(given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
-            allowed = _allowed(field.type, len(places))
-            yield Fault(f"/{where}", f"{where} must be {allowed}, not {_said(given[name], places)}")
+            yield Fault(
+                f"/{where}", f"{where} must be {allowed(field.type, len(places))}, not {_said(given[name], places)}"
+            )
 
 
 @cache
@@ -108,22 +109,22 @@ def _alone(kind: type[msgspec.Struct], name: str) -> msgspec.msgpack.Decoder[Any
     return msgspec.msgpack.Decoder(msgspec.defstruct("Alone", [("value", hint)], rename={"value": name}))
 
 
-def _allowed(hint: Any, depth: int) -> str:
+def allowed(hint: Any, depth: int = 0) -> str:
     """What a field may be; `depth`: so many arrays further in."""
     described = [meta.description for meta in getattr(hint, "__metadata__", ()) if meta.description]
     if described and not depth:
         return str(described[0])
     if get_origin(hint) is Annotated:
-        return _allowed(get_args(hint)[0], depth)
+        return allowed(get_args(hint)[0], depth)
     if get_origin(hint) is Literal:
         return f"one of {', '.join(map(str, get_args(hint)))}"
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return f"one of {', '.join(str(each.value) for each in hint)}"
     if depth and get_origin(hint) in (list, tuple):
-        return _allowed(get_args(hint)[0], depth - 1)
+        return allowed(get_args(hint)[0], depth - 1)
     each = [part for part in get_args(hint) if part not in (type(None), msgspec.UnsetType)]
     if each and get_origin(hint) not in (list, tuple, dict):
-        return " or ".join(dict.fromkeys(_allowed(part, depth) for part in each))
+        return " or ".join(dict.fromkeys(allowed(part, depth) for part in each))
     return WORDS.get(get_origin(hint) or hint, "something else")
 
 

@@ -3,6 +3,9 @@
 import math
 import re
 from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta
 
 SECONDS: Mapping[str, float] = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 BYTES: Mapping[str, float] = {
@@ -14,6 +17,11 @@ BYTES: Mapping[str, float] = {
     "MB": 10**6,
     "GB": 10**9,
 }
+# What a setting counts; all of them above 0.
+Seconds = Annotated[float, Meta(gt=0, description="above 0")]
+Bytes = Annotated[int, Meta(gt=0, description="above 0")]
+Count = Annotated[int, Meta(gt=0, description="1 or more")]
+
 _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 

@@ -127,7 +127,7 @@ def test_what_an_address_means(bind, loopback):
 
 
 def test_a_name_is_no_url():
-    with pytest.raises(ConfigError, match=r"hosts are names without scheme and port.*http://a"):
+    with pytest.raises(ConfigError, match=r"http.hosts must be a list of names without scheme and port.*http://a"):
         load(environ={"JQD_HTTP__HOSTS": "http://a"})
 
 

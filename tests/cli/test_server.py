@@ -151,8 +151,8 @@ def test_a_daemon_is_told_what_flags_environment_and_file_say(
 @pytest.mark.parametrize(
     ("error", "code", "part"),
     [
-        (StoreAway("the store is away"), 1, "the store is away"),
-        (ExceptionGroup("nursery", [ExceptionGroup("nursery", [StoreAway("away in there")])]), 1, "away in there"),
+        (StoreAway("the store is away"), 4, "the store is away"),
+        (ExceptionGroup("nursery", [ExceptionGroup("nursery", [StoreAway("away in there")])]), 4, "away in there"),
         (KeyboardInterrupt(), 130, ""),
         (BaseExceptionGroup("nursery", [KeyboardInterrupt()]), 130, ""),
     ],

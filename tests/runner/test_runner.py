@@ -1,7 +1,5 @@
 """Jobs on real HTTP workers over loopback: the ordinary ways."""
 
-from typing import Any
-
 import msgpack
 import pytest
 import trio
@@ -535,11 +533,3 @@ async def test_outcomes_nobody_takes_stop_new_work(open_house: OpenHouse, eventu
             await trio.testing.wait_all_tasks_blocked()
             await house.stopped(2)
         assert house.runner.wanted() == [Wanted()]
-
-
-def test_a_limit_of_nothing_is_refused() -> None:
-    from jqd.runner import RunnerConfig
-
-    settings: dict[str, Any] = {"tick_s": 0}
-    with pytest.raises(ValueError, match=r"runner\.tick_s must be above 0"):
-        RunnerConfig(**settings)

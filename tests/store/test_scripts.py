@@ -133,8 +133,6 @@ def test_errors_become_ours(error: redis.RedisError, becomes: type[Exception]) -
         {"url": "http://x"},
         {"url": "redis://host:port"},
         {"url": "redis://h", "prefix": "a{b"},
-        {"url": "redis://h", "timeout_s": 0},
-        {"url": "redis://h", "ended_keep_jobs": -1},
     ],
 )
 async def test_a_wrong_setting_is_told_at_once(wrong: dict[str, Any]) -> None:

@@ -1,0 +1,94 @@
+"""What a setting's text or value means, by the type of the setting; and what that type allows, in words. Pure."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import msgspec
+
+from jqd.words.fields import allowed
+from jqd.words.units import BYTES, SECONDS, amount
+
+# How messages call the types a setting may have.
+KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
+
+
+def read(hint: Any, value: Any, name: str) -> Any:
+    """A value of a file, or the text of a variable or a flag, as `hint` wants it. The unit of a number is in `name`.
+
+    Raises ValueError, to be put behind the setting's name.
+    """
+    kind = _kind(hint)
+    if type(None) in get_args(hint) and value in (None, ""):
+        return None
+    try:
+        meant = _meant(kind, value, name)
+    except (ValueError, OverflowError) as error:
+        raise ValueError(f"= {value!r} is no {KINDS[kind]}: {error}") from error
+    try:
+        return meant if kind is Path else msgspec.convert(meant, hint)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"must be {allowed(hint)}, not {value!r}") from error
+
+
+def _kind(hint: Any) -> Any:
+    """The plain type: without its range, and without None; text for a word out of several."""
+    if get_origin(hint) is Literal:
+        return str
+    kind = get_origin(hint) or hint
+    return kind if kind in KINDS else _kind(get_args(hint)[0])
+
+
+def _meant(kind: Any, value: Any, name: str) -> Any:
+    """What a value of a file, or the text of a variable or a flag, stands for. Raises ValueError."""
+    if kind is bool:
+        return _bool(value)
+    if kind is Path:
+        return Path(str(value)).expanduser()
+    if kind in (int, float):
+        number = _number(value, name)
+        if not 0 <= number < math.inf:
+            raise ValueError("it is 0 or more, and finite")
+        if kind is int and number != int(number):
+            raise ValueError("it has a fraction")
+        return kind(number)
+    if kind is tuple:
+        return _texts(value)
+    if not isinstance(value, str):
+        raise ValueError("write it in quotes")
+    return value
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    """A list of texts; in one text they stand with blanks between, or as JSON."""
+    if isinstance(value, str):
+        if not value.lstrip().startswith("["):
+            return tuple(value.split())
+        try:
+            value = msgspec.json.decode(value)
+        except msgspec.MsgspecError as error:
+            raise ValueError(f"it begins like JSON and is none ({error})") from error
+    if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
+        raise ValueError('write one like ["a", "b"]')
+    return tuple(value)
+
+
+def _bool(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    if str(value).lower() in ("1", "true", "yes", "on"):
+        return True
+    if str(value).lower() in ("0", "false", "no", "off", ""):
+        return False
+    raise ValueError("say true or false")
+
+
+def _number(value: Any, name: str) -> float:
+    """A number, or for `*_s` a duration like 5m, for `*_bytes` a size like 64MiB."""
+    if isinstance(value, bool):
+        raise ValueError("a truth value is no number")
+    if isinstance(value, (int, float)):
+        return value
+    units = BYTES if "_bytes" in name else SECONDS if re.search(r"_s(_|$)", name) else {}
+    return amount(str(value), units)
