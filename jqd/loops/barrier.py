@@ -8,8 +8,8 @@ Each life of the store is entered by one pass:
                stop) → apply again what it forgot → let it arbitrate what we hold → through; claims begin when all
                members are (`membership`)
 
-    resigned   catching up got nowhere for a minute while all others wait: give the seat up, let them go on, and come
-               back as after a start, when our endings can be read (docs/adr/0015)
+    resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
+               seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0015)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, and that of changes, for
 an older content must not start when a newer one was acknowledged (docs/adr/0018). Jobs not ingested yet meet what was
@@ -37,6 +37,7 @@ from jqd.store import Look, Owner, Store
 from jqd.words.errors import (
     JournalForked,
     JournalStuck,
+    SeatRefused,
     StaleOwner,
     StoreAway,
     StoreChanged,
@@ -109,10 +110,10 @@ class Barrier:
             except StaleOwner as error:
                 self._log.warning("barrier.again", error=str(error))
                 await self.pace.wait_after(StoreAway(str(error)))
-            except (StoreAway, StoreRefused) as error:
+            except (JournalStuck, SeatRefused) as error:
+                await self._resign(error)
                 await self.pace.wait_after(error)
-            except JournalStuck as error:
-                await self._resign()
+            except (StoreAway, StoreRefused) as error:
                 await self.pace.wait_after(error)
             else:
                 self.pace.went_well()
@@ -223,12 +224,12 @@ class Barrier:
             if position is None or (lane in lanes and max(position, read) < goal)
         ]
 
-    async def _resign(self) -> None:
+    async def _resign(self, error: JournalStuck | SeatRefused) -> None:
         """As after an orderly stop: work in hand is ended, what was held is made ready, nobody waits for us."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
-        self._log.error("barrier.resigned", after_s=RESIGN_S)
+        self._log.error("barrier.resigned", error=str(error))
         if owner is not None:
             with trio.CancelScope(shield=True), trio.move_on_after(LEAVE_S):
                 try:

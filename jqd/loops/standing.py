@@ -183,8 +183,8 @@ def hold_up(state: State, *, trusted: bool, waited: bool, lease_s: float) -> str
             return "this daemon has not looked at the store yet since it started"
         case Out(Past.RESIGNED):
             return (
-                "this daemon gave its seat at the store up, because its journal could not be read while all others "
-                "waited for it: look at its disk and its log. It comes back when the journal can be read"
+                "this daemon gave its seat at the store up, because all others waited for what its journal knows and "
+                "did not get it: look at its disk and its log. It comes back when its journal can be read"
             )
         case Out():
             return "the store changed, or took this daemon for dead: this daemon looks at it again before it claims"

@@ -17,8 +17,8 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from jqd.store.keys import Keys
-from jqd.store.shapes import JobView, Member, OnItsWay
-from jqd.words.errors import StoreRefused
+from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
+from jqd.words.errors import SeatRefused, StoreRefused
 from jqd.words.job import NIL, Fate, Held, Job, Outcome, State
 from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 
@@ -221,6 +221,15 @@ def whole(keys: Keys, name: str, value: object) -> int:
         return int(number) if number.lstrip(b"-").isdigit() else int(float(number))
     except (ValueError, OverflowError) as error:
         raise _unreadable(keys[name], repr(value), "it is not a number") from error
+
+
+def seat_refused(sysid: str) -> SeatRefused:
+    """Of a daemon that is not through, and was not in its last lives either."""
+    return SeatRefused(
+        f"{sysid} sat down {SEATS_MAX} times within minutes and died each time before its journal was applied, while "
+        "all daemons of the store waited: they go on without it, and it comes back behind them, or in a minute. Look "
+        "in its log for what ended it; jobs that ended here may run once more"
+    )
 
 
 # ---------------------------------------------------------------- one job, as a person sees it

@@ -304,7 +304,8 @@ class Store(EdgeStore, Protocol):
         (`get_held`) and releases the rest.
 
         `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
-        member of that name raises SysidTaken.
+        member of that name raises SysidTaken. Whoever sat down five times within minutes and was never through, while
+        others wait, raises SeatRefused for a minute, and nobody waits for it.
         """
         ...
 

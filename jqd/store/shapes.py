@@ -89,6 +89,10 @@ class Told(NamedTuple):
     """When it told that, or was first met."""
 
 
+SEATS_MAX = 5  # seats in a row, never through: who is killed and started a few times is waited for
+SEATS_SOON_S = 60.0  # apart at most; as long as a daemon may get nowhere before it gives its seat up
+
+
 class Ends(NamedTuple):
     """How some jobs ended, or are about to."""
 

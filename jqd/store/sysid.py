@@ -6,7 +6,7 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
 from jqd.store.keys import Keys
-from jqd.store.shapes import CALL_JOBS_MAX, Kept, Member, Owner, Renewed, Told
+from jqd.store.shapes import CALL_JOBS_MAX, SEATS_MAX, SEATS_SOON_S, Kept, Member, Owner, Renewed, Told
 
 _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log lines
 
@@ -25,10 +25,18 @@ class SysidMethods:
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         answer = await self._caller.call(
-            "reserve_sysid", sysid, int(previous_epoch_dead), self._caller.identity, int(through)
+            "reserve_sysid",
+            sysid,
+            int(previous_epoch_dead),
+            self._caller.identity,
+            int(through),
+            SEATS_MAX,
+            round(SEATS_SOON_S * 1000),
         )
         epoch, unburnt = codec.list_of(self._keys, "members", answer)
         owner = Owner(sysid, codec.whole(self._keys, "members", epoch))
+        if not owner.epoch:
+            raise codec.seat_refused(sysid)
         crash_limit = self._crash_limit if unburnt == 1 else 0  # whoever sat there died without leaving
         # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back. In a life that we are
         # not through yet it waits for our endings to be told again: some of those jobs have ended.

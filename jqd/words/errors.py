@@ -73,6 +73,10 @@ class StoreUnsettled(StoreAway):
     """Daemons still tell the store what it forgot: it cannot say yet whose an id is, nor what is its latest content."""
 
 
+class SeatRefused(StoreAway):
+    """All others wait for whoever is not through; this daemon died too often as such. It comes back behind them."""
+
+
 class StoreRefused(StoreError):
     """The store answered with an error that trying again will not mend. Health turns red; an operator looks."""
 

@@ -4,7 +4,8 @@ import pytest
 from msgspec import structs
 
 from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store, Told
-from jqd.words.errors import PositionMismatch, StaleOwner, StoreChanged
+from jqd.store.shapes import SEATS_MAX, SEATS_SOON_S
+from jqd.words.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
@@ -87,6 +88,34 @@ async def test_a_new_life_is_noticed_by_everybody(store_bench: StoreBench) -> No
     assert not after.settled
     await other.new_life(before.identity)
     assert await other.look(fresh=False) == after, "only the life that was meant ends"
+
+
+async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(store_bench: StoreBench) -> None:
+    """It would stop the claims of all for ever: each seat is a new one, so nobody sees a heartbeat stand still."""
+    store = store_bench.store
+    await store.look(fresh=False)
+    for _ in range(2 * SEATS_MAX):
+        await reserve(store, "two", through=False)  # nobody else is there to wait
+    await store_bench.other.look(fresh=False)
+    one = await reserve(store_bench.other, "one", through=False)
+    with pytest.raises(SeatRefused, match="two sat down 5 times"):
+        await reserve(store, "two", through=False)
+    assert (await store_bench.other.renew_sysid(one, through=True, settle=True)).settled
+    assert (await store.look(fresh=False)).settled
+    with pytest.raises(SeatRefused):
+        await reserve(store, "two", through=False)
+    assert (await store.look(fresh=False)).settled, "who gets no seat disturbs nobody"
+    members = (await store_bench.other.renew_sysid(one, through=True)).members
+    assert not members["two"].epoch
+    await store_bench.other.reap("two", members["two"], 10)
+    await reserve(store, "two", through=True)
+    store_bench.clock.advance(SEATS_SOON_S + 0.001)
+    await reserve(store, "two", through=False)
+    for _ in range(SEATS_MAX - 1):
+        await reserve(store, "two", through=False)
+    await store.new_life((await store.look(fresh=False)).identity)
+    await store.look(fresh=False)
+    await reserve(store, "two", through=False)  # another life is another matter
 
 
 async def reserve(store: Store, sysid: str, *, through: bool) -> Owner:

@@ -1,6 +1,7 @@
 """A daemon whose endings cannot be read does not stop all others for ever."""
 
 import errno
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import trio
 
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.barrier import RESIGN_S
+from jqd.store.shapes import SEATS_MAX
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.job import State
@@ -116,3 +118,44 @@ async def test_a_start_whose_endings_cannot_be_read_takes_no_seat(autojump_clock
             assert here.membership.hold_up() is None
             assert "d2" not in here.store.places.members()
             nursery.cancel_scope.cancel()
+
+
+async def test_a_daemon_that_dies_again_and_again_at_it_stops_the_others_for_a_while_only(
+    autojump_clock: None, disk: MemoryFiles
+) -> None:
+    """Each of its lives takes the seat anew before a lease is over, so nobody sees it stand still."""
+    async with house() as here, second(here, disk) as bad, trio.open_nursery() as nursery:
+        store, every_s = here.store, here.membership.config.lease_s / 2
+        await here.join(nursery)
+        await until(lambda: here.membership.settled)
+        await end(bad, "0" * 26, 1)
+        store.wipe()
+        lives, ill = 0, True
+
+        async def not_applied(*_: object) -> None:
+            await trio.sleep_forever()
+
+        async def lead_short_lives() -> None:
+            nonlocal lives
+            while True:
+                client = store.another_client()
+                if ill:
+                    client.apply_outcomes = not_applied  # type: ignore[method-assign,assignment]
+                with trio.move_on_after(every_s if ill else math.inf):
+                    async with trio.open_nursery() as life:
+                        await House(bad.journal, client, bad.clock, "d2").join(life)
+                lives += 1
+
+        nursery.start_soon(lead_short_lives)
+        (waiting,) = await push(here)
+        await until(lambda: lives == 2)
+        assert not here.membership.settled, "it is waited for at first"
+        with trio.fail_after(SEATS_MAX * every_s):
+            await until(lambda: here.membership.settled)
+            assert await claimed(here, store) == [waiting]
+        await until(lambda: lives == 4 * SEATS_MAX)
+        assert here.membership.hold_up() is None
+        ill = False
+        await until(lambda: any(peer.sysid == "d2" and peer.epoch for peer in here.renew.peers()))
+        assert here.membership.hold_up() is None
+        nursery.cancel_scope.cancel()

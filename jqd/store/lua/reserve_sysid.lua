@@ -2,10 +2,11 @@
 -- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
---          the caller knows it, 1 when it is through the barrier of that life: else nobody is settled any more
--- Returns  epoch, 1 when an earlier one was not burnt: whoever sat there died without leaving
+--          the caller knows it, 1 when it is through the barrier of that life: else nobody is settled any more; seats_max, soon_ms
+-- Returns  epoch, 1 when an earlier one was not burnt: whoever sat there died without leaving. Epoch 0: no seat is given
+--          now to who sat there again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
--- Cost     O(1)
+-- Cost     O(members)
 --@include fail keys now members life deaths
 local _, now_us = clock(ARGV[1])
 local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
@@ -17,10 +18,33 @@ local counter, present = member(sysid)
 if present and present ~= 0 and not previous_epoch_dead then
   fail('JQD_SYSID_TAKEN', digits(present))
 end
-local epoch = next_fence(now_us)
+-- Field "sat:<sysid>" of `life`: how often it sat down in this life without being through, one soon after the other, and
+-- when it last did.
+local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
+local function others_sit()
+  local rows = redis.call('HGETALL', K.members)
+  for at = 1, #rows, 2 do
+    if rows[at] ~= sysid and select(2, member_of(rows[at + 1])) ~= 0 then
+      return true
+    end
+  end
+  return false
+end
+
 if not through then
+  local field = 'sat:' .. sysid
+  local times, at, life = (redis.call('HGET', K.life, field) or ''):match('^(%d+) (%d+) (.*)$')
+  times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
+  if times >= seats_max and others_sit() then
+    if present then
+      set_member(sysid, counter, 0, '')  -- whoever is through puts back what is in that hand
+    end
+    return {'0', 0}
+  end
+  redis.call('HSET', K.life, field, math.min(times + 1, seats_max) .. ' ' .. digits(now_us) .. ' ' .. identity)
   redis.call('HDEL', K.life, 'settled')
   forget_hand(sysid)
 end
+local epoch = next_fence(now_us)
 set_member(sysid, math.max((counter or 0) + 1, now_us), epoch, through and identity or '')
 return {digits(epoch), present and present ~= 0 and 1 or 0}
