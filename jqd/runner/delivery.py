@@ -82,8 +82,9 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
             parcel.give_back()
         case End.CROWDED:
             shared.counters.crowded += 1
-            log.warning("runner.crowded", count=len(parcel.missing), most=shared.connections.most, why=ending.brief)
-            shared.connections.pause()
+            connections = shared.gates.connections
+            log.warning("runner.crowded", count=len(parcel.missing), most=connections.most, why=ending.brief)
+            connections.pause()
             parcel.give_back()
         case End.UNREACHABLE:
             shared.counters.unreachable += 1

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field, fields
 
 import trio
 
-from jqd.runner.carry import Connections
+from jqd.runner.config import RunnerConfig
+from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, ItemFailures, Judgement, Refused, Said, Started, Unclear
@@ -64,12 +65,8 @@ class Shared:
     trusts: Callable[[], bool]
     backoff: Backoff
     daemon: str
-    timeout_margin_s: float
-    linger_s: float
-    result_bytes_max: int
-    freed: Callable[[], None]
-    """A slot became free."""
-    connections: Connections
+    config: RunnerConfig
+    gates: Gates
     counters: Counters = field(default_factory=Counters)
     parcels: dict[str, "Parcel"] = field(default_factory=dict)
     """Id of each job queued or running → its parcel."""
@@ -210,9 +207,9 @@ class Parcel:
 
     def expire(self, now_s: float) -> None:
         """End the attempts that were waited for long enough; end the request when that was all of them."""
-        if self.sent_at_s is None or now_s < self._heard_at_s + self._timeout_min_s + self._shared.timeout_margin_s:
+        quiet_s = now_s - self._heard_at_s - self._shared.config.timeout_margin_s
+        if self.sent_at_s is None or quiet_s < self._timeout_min_s:
             return
-        quiet_s = now_s - self._heard_at_s - self._shared.timeout_margin_s
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
         for entry in overdue:
             message = f"TIMEOUT: no outcome within {entry.held.job.timeout_s:g} s from worker {self.worker.name}"
@@ -264,7 +261,7 @@ class Parcel:
             worker=self.worker.id,
             started_at_ms=entry.started_at_ms,
             finished_at_ms=shared.clock.wall_ms(),
-            result_bytes_max=shared.result_bytes_max,
+            result_bytes_max=shared.config.result_bytes_max,
         )
         self._leave(entry, ended=True)
         shared.ledger.stop(entry, outcome)
@@ -286,11 +283,11 @@ class Parcel:
         self.gate.give(job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:
-        self._shared.freed()
+        self._shared.gates.note_free()
         if not self.missing and self in self._shared.open:
             del self._shared.open[self]
             # All is said. Let the answer end in good order, so that the connection can be used again.
-            self.scope.deadline = trio.current_time() + self._shared.linger_s
+            self.scope.deadline = trio.current_time() + self._shared.config.linger_s
 
     def _meant(self, job_id: str) -> str:
         """The job an outcome speaks of. An outcome without an id means the one job of a request of one."""

@@ -14,7 +14,7 @@ import httpcore2
 import trio
 
 from jqd.runner.cancel import Asked, Teller
-from jqd.runner.carry import Post, PostLimits, close_pool, make_pool
+from jqd.runner.carry import Post, close_pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
@@ -28,8 +28,6 @@ from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
 from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
-
-FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 
 
 class Offer(NamedTuple):
@@ -93,11 +91,8 @@ class Runner:
             trusts=trusts,
             backoff=backoff or Backoff(),
             daemon=daemon,
-            timeout_margin_s=config.timeout_margin_s,
-            linger_s=config.linger_s,
-            result_bytes_max=config.result_bytes_max,
-            freed=self._gates.note_free,
-            connections=self._gates.connections,
+            config=config,
+            gates=self._gates,
         )
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
@@ -115,14 +110,7 @@ class Runner:
             if pool is None:
                 pool = make_pool(self._config, self._gates.connections.most)
                 stack.push_async_callback(close_pool, pool)
-            config = self._config
-            limits = PostLimits(
-                config.connect_timeout_s,
-                config.result_bytes_max + FIELDS_BYTES,
-                config.answer_bytes_max,
-                config.linger_s,
-            )
-            carrier = Post(pool, self._gates.connections, limits)
+            carrier = Post(pool, self._gates.connections, self._config)
             async with trio.open_nursery() as nursery:
 
                 def start(parcel: Parcel) -> None:

@@ -2,7 +2,7 @@
 
 from jqd.runner.carry.carrier import Carrier, End, Ending, Listener
 from jqd.runner.carry.pool import Connections, close_pool, make_pool
-from jqd.runner.carry.post import Post, PostLimits
+from jqd.runner.carry.post import Post
 
 __all__ = [
     "Carrier",
@@ -11,7 +11,6 @@ __all__ = [
     "Ending",
     "Listener",
     "Post",
-    "PostLimits",
     "close_pool",
     "make_pool",
 ]

@@ -7,7 +7,6 @@ never asked for, an answer's size is bounded, and a connection that said more th
 import errno
 from collections.abc import Iterator
 from contextlib import aclosing
-from dataclasses import dataclass
 from typing import Any
 
 import httpcore2
@@ -15,26 +14,15 @@ import trio
 
 from jqd.runner.carry.carrier import End, Ending, Listener, Told
 from jqd.runner.carry.pool import OURS, Connections
+from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.styles import Judgement, Reader, Sending, Style, style_of
 from jqd.runner.worker import Worker
 from jqd.words.errors import AnswerGarbled
 
+FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
-
-
-@dataclass(frozen=True, slots=True)
-class PostLimits:
-    """Bounds of one POST."""
-
-    connect_timeout_s: float
-    value_bytes_max: int
-    """Of one outcome."""
-    answer_bytes_max: int
-    """Of a whole answer."""
-    excerpt_s: float = 1.0
-    """For a body that nobody parses, such as an error's page: the status decides without it."""
 
 
 class _NotLetOutError(Exception):
@@ -63,14 +51,14 @@ class _Progress:
 class Post:
     """A carrier: one POST for each batch, one more request for a cancel."""
 
-    def __init__(self, pool: httpcore2.AsyncConnectionPool, connections: Connections, limits: PostLimits) -> None:
-        self._pool, self._connections, self._limits = pool, connections, limits
+    def __init__(self, pool: httpcore2.AsyncConnectionPool, connections: Connections, config: RunnerConfig) -> None:
+        self._pool, self._connections, self._config = pool, connections, config
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
         """See Carrier."""
         style, progress = style_of(sending.worker), _Progress(listener)
         method, url, headers, body = style.request(sending)
-        timeout = {"connect": self._limits.connect_timeout_s, "pool": self._limits.connect_timeout_s}
+        timeout = {"connect": self._config.connect_timeout_s, "pool": self._config.connect_timeout_s}
         extensions = {"timeout": timeout, "trace": progress.trace}
         with self._connections.one(sending.worker.endpoint), on_behalf_of(sending.worker.standing):
             try:
@@ -78,7 +66,7 @@ class Post:
                     method, url, headers=headers, content=body, extensions=extensions
                 ) as response:
                     progress.answered = True
-                    return await _hear(response, style, sending, listener, self._limits)
+                    return await _hear(response, style, sending, listener, self._config)
             except _NotLetOutError:
                 return Ending(End.REFUSED)
             except AnswerGarbled as error:
@@ -150,15 +138,15 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 async def _hear(
-    response: httpcore2.Response, style: Style, sending: Sending, listener: Listener, limits: PostLimits
+    response: httpcore2.Response, style: Style, sending: Sending, listener: Listener, config: RunnerConfig
 ) -> Ending:
     headers = {name.lower(): value.decode("latin-1") for name, value in response.headers}
     judgement = style.judge(response.status)
     listener.answered(judgement)
     if judgement is Judgement.READ:
-        reader = style.reader(sending, headers.get(b"content-type", ""), limits.value_bytes_max)
-        return await _hear_answers(response, headers, reader, listener, limits)
-    excerpt = await hear_excerpt(response, limits.excerpt_s)
+        reader = style.reader(sending, headers.get(b"content-type", ""), config.result_bytes_max + FIELDS_BYTES)
+        return await _hear_answers(response, headers, reader, listener, config)
+    excerpt = await hear_excerpt(response, config.linger_s)
     message = f"the worker answered {response.status}"
     if 300 <= response.status < 400:
         message += "; redirects are not followed, register the URL it leads to"
@@ -172,7 +160,7 @@ async def _hear(
 
 
 async def _hear_answers(
-    response: httpcore2.Response, headers: dict[bytes, str], reader: Reader, listener: Listener, limits: PostLimits
+    response: httpcore2.Response, headers: dict[bytes, str], reader: Reader, listener: Listener, config: RunnerConfig
 ) -> Ending:
     coding = headers.get(b"content-encoding", "identity").strip().lower()
     size = 0
@@ -181,8 +169,8 @@ async def _hear_answers(
             if coding != "identity":
                 raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
             size += len(chunk)
-            if size > limits.answer_bytes_max:
-                raise AnswerGarbled(f"the answer has more than the {limits.answer_bytes_max} bytes that are read")
+            if size > config.answer_bytes_max:
+                raise AnswerGarbled(f"the answer has more than the {config.answer_bytes_max} bytes that are read")
             for answer in reader.feed(chunk):
                 listener.said(answer)
     _end_if_surplus(response)
