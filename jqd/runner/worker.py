@@ -36,7 +36,7 @@ Priority = Annotated[
 ]
 Seconds = Annotated[float, Meta(gt=0, le=TTL_S_MAX, description=f"above 0 and at most {TTL_S_MAX:.0f} seconds")]
 Url = Annotated[str, Meta(description="a URL, http(s)://host[:port][/path]")]
-StyleName = Literal["native", "lightjq"]
+StyleName = Literal["native", "lightjq", "webhook", "lines"]
 
 _HOST = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"

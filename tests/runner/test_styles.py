@@ -293,8 +293,8 @@ def sending(style: StyleName, *held: Held, url: str = "http://h/run", jobtype: s
 def test_arguments_travel_as_they_are(argument: Any) -> None:
     data = msgpack.packb(argument)
     held = Held(Job("A", "mail", data, timeout_s=1.5, created_at_ms=1), 3, 1)
-    for name, style in STYLES.items():
-        assert data in style.request(sending(name, held)).body
+    for name in ("native", "lightjq"):
+        assert data in STYLES[name].request(sending(name, held)).body
 
 
 def test_headers_stay_headers() -> None:
@@ -328,9 +328,14 @@ def test_judgements() -> None:
     for style in STYLES:
         assert judged(style, Judgement.BACK_OFF) == {408, 425, 429, 503}
         assert judged(style, Judgement.GONE) == {410}
-        assert judged(style, Judgement.FAILED) == {*range(400, 500)} - {408, 410, 425, 429} - judged(
-            style, Judgement.NOT_TAKEN
+        special = {408, 410, 425, 429} | judged(style, Judgement.NOT_TAKEN)
+        special |= {404, 405, 415} if style == "webhook" else set()
+        assert judged(style, Judgement.FAILED) == {*range(400, 500)} - special
+        assert judged(style, Judgement.ERROR) == {*range(100, 200), *range(300, 400), *range(500, 600)} - {503} | (
+            {404, 405, 415} if style == "webhook" else set()
         )
+    for style in ("webhook", "lines"):
+        assert judged(style, Judgement.READ) == {*range(200, 300)}
 
 
 def test_every_style_a_worker_may_have_is_there() -> None:

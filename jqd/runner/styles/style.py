@@ -159,21 +159,21 @@ def judge(status: int) -> Judgement:
     return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
 
 
-def common_headers(daemon: str) -> Headers:
+def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") -> Headers:
     """Headers of every request to a worker."""
     return [
-        ("Accept", f"{media.MSGPACK}, {media.JSON}"),
+        ("Accept", accept),
         ("Accept-Encoding", "identity"),  # a compressed answer is a bomb or a waste
         ("User-Agent", f"jqd/{__version__}"),
         ("JQD-Daemon", daemon),
     ]
 
 
-def batch_headers(sending: Sending, content_type: str) -> Headers:
+def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
     """Headers of a request with jobs. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
     return [
         ("Content-Type", content_type),
-        *common_headers(sending.daemon),
+        *common_headers(sending.daemon, **named),
         ("JQD-Batch-Id", sending.batch_id),
         ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
     ]

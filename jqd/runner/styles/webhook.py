@@ -1,0 +1,104 @@
+"""Plain web hooks: one job a request, its argument as the body, the answer's body as its result.
+
+    job       POST <worker url>   the argument as JSON; headers JQD-Job-Id, -Job-Type, -Attempt, -Max-Retry, -Deadline
+    answer    any 2xx             succeeded; the body, of whatever type, is the result
+              404 405 415         the hook is not where or what it should be: tried again
+              else                as HTTP means it
+
+What JSON cannot say is written as `words/tagged.py` has it, and read back so. The hook takes no cancels.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, batch_headers, judge
+from jqd.runner.verdict import Report
+from jqd.runner.worker import Worker
+from jqd.words import media, tagged
+from jqd.words.dates import iso
+from jqd.words.job import NIL
+
+NOT_SET_UP = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
+
+_encoder = msgspec.msgpack.Encoder()
+_one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
+
+
+class WebHook:
+    """See Style."""
+
+    jobs_max: int | None = 1
+
+    def request(self, sending: Sending) -> Request:
+        """See Style."""
+        (only,) = sending.held
+        job = only.job
+        headers = [
+            *batch_headers(sending, media.JSON, accept="*/*"),
+            ("JQD-Job-Id", job.id),
+            ("JQD-Attempt", str(only.attempt)),
+            ("JQD-Max-Retry", str(job.max_retry)),
+            ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
+        ]
+        return Request("POST", sending.url, headers, msgspec.json.encode(tagged.show_packed(job.argument)))
+
+    def judge(self, status: int) -> Judgement:
+        """See Style."""
+        if 200 <= status < 300:
+            return Judgement.READ
+        return Judgement.ERROR if status in NOT_SET_UP else judge(status)
+
+    def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
+        """See Style."""
+        (only,) = sending.held
+        return _Body(only.job.keep_result, content_type, value_bytes_max)
+
+    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
+        """See Style."""
+        return None
+
+
+class _Body:
+    """See Reader. Keeps no more than can be a result, and nothing of a job that wants none."""
+
+    def __init__(self, wanted: bool, content_type: str, bytes_max: int) -> None:
+        self._content_type = content_type
+        self._wanted = wanted
+        self._room = bytes_max if wanted else 0
+        self._body = bytearray()
+        self._cut = False
+
+    def feed(self, data: bytes) -> Sequence[Answer]:
+        """See Reader."""
+        kept = data[: self._room - len(self._body)]
+        self._body += kept
+        self._cut = self._cut or len(kept) < len(data)
+        return ()
+
+    def end(self) -> Sequence[Answer]:
+        """See Reader."""
+        if not self._wanted:
+            return [Said("", Report())]
+        body = bytes(self._body)
+        # One that was cut is no value any more. It is too large to be kept, and refused as that.
+        result = _encoder.encode(body) if self._cut else value_of(body, self._content_type)
+        return [Said("", Report(result=result))]
+
+
+def value_of(body: bytes, content_type: str) -> bytes:
+    """A body as one MessagePack value, whatever it is: what its type says, else text, else bytes; nil when empty."""
+    if not body:
+        return NIL
+    language = media.language_of(content_type)
+    try:
+        if language == "msgpack":
+            return bytes(_one_value(body))
+        if language == "json":
+            return _encoder.encode(tagged.read(body))
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        language = None  # it is not what it says; it is the result all the same
+    try:
+        return _encoder.encode(body.decode())
+    except UnicodeDecodeError:
+        return _encoder.encode(body)

@@ -1,0 +1,206 @@
+"""Web hooks and line runners: what is sent to them, and what any answer of theirs means."""
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgpack
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.runner.styles import STYLES, Answer, Said, Sending
+from jqd.runner.styles.lines import line_of
+from jqd.runner.verdict import Report
+from jqd.runner.worker import StyleName, Worker
+from jqd.testing.worker import Reply, Request, answer, open_worker
+from jqd.words import tagged
+from jqd.words.errors import AnswerGarbled
+from jqd.words.job import NIL, Fate, Held, Job
+from tests.runner.conftest import OpenHouse, hold
+
+LIMIT = 1_000
+
+plain = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | st.text(max_size=20)
+values = st.recursive(
+    plain | st.binary(max_size=20),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5) | st.integers(0, 9), inner),
+    max_leaves=12,
+)
+
+
+def sending(style: StyleName, *arguments: Any, **job: Any) -> Sending:
+    worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style=style, registered_at_ms=0)
+    jobs = [Job(f"J{n}", "mail", msgpack.packb(argument), **job) for n, argument in enumerate(arguments)]
+    return Sending(worker, "mail", [Held(each, 3, 2) for each in jobs], "b", "D", 1_700_000_000_000)
+
+
+def hear(told: Sending, body: bytes, kind: str = "", *cuts: int) -> list[Answer]:
+    """What is made of a body that arrives in pieces."""
+    reader = STYLES[told.worker.style].reader(told, kind, LIMIT)
+    edges = [0, *sorted(cut % (len(body) + 1) for cut in cuts), len(body)]
+    heard = [each for start, end in itertools.pairwise(edges) for each in reader.feed(body[start:end])]
+    return [*heard, *reader.end()]
+
+
+def unpack(data: bytes) -> Any:
+    return msgpack.unpackb(data, strict_map_key=False)
+
+
+# ------------------------------------------------ web hooks
+
+
+@given(values)
+def test_a_hook_reads_the_argument_as_json(argument: Any) -> None:
+    request = STYLES["webhook"].request(sending("webhook", argument))
+    json.loads(request.body)
+    assert unpack(msgspec.msgpack.encode(tagged.read(request.body))) == argument
+
+
+def test_what_json_can_say_it_says_as_everybody_does() -> None:
+    request = STYLES["webhook"].request(sending("webhook", {"to": ["é", 1.5, None]}, timeout_s=1.5, max_retry=7))
+    assert json.loads(request.body) == {"to": ["é", 1.5, None]}
+    headers = dict(request.headers)
+    assert (request.method, request.url, headers["Content-Type"]) == ("POST", "http://h/run", "application/json")
+    names = ("JQD-Job-Id", "JQD-Job-Type", "JQD-Attempt", "JQD-Max-Retry", "JQD-Deadline", "Accept")
+    assert [headers[name] for name in names] == ["J0", "mail", "2", "7", "2023-11-14T22:13:21.500Z", "*/*"]
+
+
+def test_an_argument_of_a_thousand_levels_is_sent_all_the_same() -> None:
+    deep = b"\x91" * 5_000 + NIL
+    told = sending("webhook", None)
+    told.held[0] = Held(Job("J0", "mail", deep), 3, 1)  # type: ignore[index]
+    assert set(json.loads(STYLES["webhook"].request(told).body)) == {"$msgpack"}
+
+
+@given(values, st.sampled_from(["json", "msgpack"]), st.lists(st.integers(0), max_size=5))
+def test_the_body_of_a_2xx_is_the_result(value: Any, language: str, cuts: Sequence[int]) -> None:
+    body = msgpack.packb(value) if language == "msgpack" else msgspec.json.encode(tagged.show(value))
+    (said,) = hear(sending("webhook", None, keep_result=True), body[:LIMIT], f"application/{language}", *cuts)
+    assert isinstance(said, Said)
+    if len(body) < LIMIT:
+        assert (said.report.status, unpack(said.report.result)) == (200, value)
+
+
+@given(st.binary(max_size=100), st.sampled_from(["", "text/html", "application/json", "application/msgpack", "é/;"]))
+def test_any_body_of_any_type_is_a_result(body: bytes, kind: str) -> None:
+    (said,) = hear(sending("webhook", None, keep_result=True), body, kind)
+    assert isinstance(said, Said)
+    assert said.report.status == 200
+    result = msgspec.msgpack.decode(said.report.result, type=msgspec.Raw)
+    if not body:
+        assert bytes(result) == NIL
+    elif kind in ("", "text/html"):
+        found = unpack(bytes(result))
+        assert (found.encode() if isinstance(found, str) else found) == body
+
+
+def test_no_more_is_kept_of_a_body_than_can_be_a_result() -> None:
+    (said,) = hear(sending("webhook", None, keep_result=True), b"[" + b"1," * LIMIT, "application/json")
+    assert isinstance(said, Said)
+    assert LIMIT < len(said.report.result) < LIMIT + 10, "larger than may be kept, so the job is told that"
+    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [Said("", Report())], "it wants no result"
+
+
+async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        if request.body == b'"no such path"':
+            await reply.send(404)
+        else:
+            await reply.send(201, b'{"got": ' + request.body + b"}", kind="application/json; charset=utf-8")
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, style="webhook")
+        held = [*hold(1, argument=7, keep_result=True), *hold(1, argument="no such path"), *hold(1, argument=8)]
+        done, away, other = await house.run_to_end(held)
+        assert (done.fate, done.status, unpack(done.result)) == (Fate.SUCCEEDED, 200, {"got": 7})
+        assert (away.fate, away.status) == (Fate.RETRY, 404), "a slip in its URL kills no job"
+        assert (other.fate, other.result) == (Fate.SUCCEEDED, NIL)
+        assert len(worker.requests) == 3
+
+
+# ------------------------------------------------ lines
+
+
+@given(values)
+def test_an_argument_is_one_line(argument: Any) -> None:
+    line = line_of(msgpack.packb(argument))
+    assert line.count(b"\n") == 1
+    assert line.endswith(b"\n")
+    if isinstance(argument, str) and "\n" not in argument and "\r" not in argument:
+        assert line == argument.encode() + b"\n"
+    else:
+        assert unpack(msgspec.msgpack.encode(tagged.read(line))) == argument
+
+
+def test_a_batch_is_its_lines() -> None:
+    assert (
+        STYLES["lines"].request(sending("lines", "a|b", {"a": 1}, "two\nlines")).body
+        == b'a|b\n{"a":1}\n"two\\nlines"\n'
+    )
+
+
+noise = st.lists(st.sampled_from(["# 200 a comment", "#J: mail|x", "J: mail|y", "#"]), max_size=3)
+texts = st.text(st.characters(blacklist_characters="\n#J", codec="utf-8"), max_size=9).filter(
+    lambda text: not any(each.isdigit() for each in text)
+)
+
+
+@given(
+    st.lists(st.tuples(noise, st.integers(100, 599), texts, texts), min_size=1, max_size=6),
+    st.sampled_from(["\n", "\r\n"]),
+    st.booleans(),
+    st.lists(st.integers(0), max_size=6),
+)
+def test_each_line_is_the_answer_of_its_job(
+    rows: list[tuple[list[str], int, str, str]], newline: str, ended: bool, cuts: Sequence[int]
+) -> None:
+    lines = [line for noisy, status, before, after in rows for line in (*noisy, f"{before} {status} {after}")]
+    body = newline.join(lines) + (newline if ended else "")
+    told = sending("lines", *range(len(rows)))
+    heard = hear(told, body.encode(), "", *cuts)
+    assert [(said.job_id, said.report.status, said.chained) for said in heard if isinstance(said, Said)] == [
+        (f"J{n}", status, any(line.startswith(("J: ", "#J: ")) for line in noisy))
+        for n, (noisy, status, _, _) in enumerate(rows)
+    ]
+    fewer = hear(sending("lines", *range(len(rows) + 2)), body.encode())
+    assert len(fewer) == len(rows), "nothing is said of jobs without a line: they get NO_RESPONSE"
+
+
+@pytest.mark.parametrize("bad", [b"done", b"", b"7", b"1000", b"99999999999999999999 x", "٢٠٠".encode()])
+def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
+    heard = hear(sending("lines", *range(4)), b"200 ok\n" + bad + b"\n200\n200\n")
+    assert [(said.job_id, said.report.status) for said in heard if isinstance(said, Said)] == [
+        ("J0", 200), ("J1", 500), ("J2", 500), ("J3", 500)
+    ]  # fmt: skip
+    assert all(said.report.message.startswith("INVALID_RESPONSE") for said in heard[1:] if isinstance(said, Said))
+
+
+@given(st.binary(max_size=200), st.lists(st.integers(0), max_size=5))
+def test_any_bytes_are_read_the_same_however_they_are_cut(body: bytes, cuts: Sequence[int]) -> None:
+    whole = hear(sending("lines", 1, 2, 3), body)
+    assert whole == hear(sending("lines", 1, 2, 3), body, "", *cuts)
+    assert len(whole) <= 3
+
+
+def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
+    with pytest.raises(AnswerGarbled, match="1000 bytes"):
+        hear(sending("lines", 1), b"2" * 5_000, "", *range(0, 5_000, 100))
+
+
+async def test_jobs_run_on_a_line_runner(open_house: OpenHouse) -> None:
+    script = answer(200, b"# begun\n200\n404 no such\n503 later\n", kind="text/plain")
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, style="lines")
+        outcomes = await house.run_to_end(hold(4, argument="x"))
+        assert worker.requests[0].body == b"x\n" * 4
+        assert [(outcome.fate, outcome.status) for outcome in outcomes] == [
+            (Fate.SUCCEEDED, 200),
+            (Fate.FAILED, 404),
+            (Fate.RETRY, 503),
+            (Fate.RETRY, 500),
+        ]
+        assert outcomes[1].message == "404 no such"
+        assert outcomes[3].message.startswith("NO_RESPONSE")
