@@ -26,7 +26,7 @@ from jqd.desk import Desk
 from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
-from jqd.loops.board import Board
+from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
 from jqd.loops.fork import hand_down
 from jqd.loops.retention import Retention
@@ -87,9 +87,6 @@ class Daemon:
             endings=self.endings,
             rates=Rates(clock),
             joblog=joblog,
-            board=Board(clock),
-            alone=Alone(clock, config.store.alone_s),
-            is_idle=lambda: all(partition.is_idle for partition in self.partitions),
             partitions=len(stores),
         )
         watching = watches or [watch_nothing() for _ in stores]
@@ -97,6 +94,8 @@ class Daemon:
             Partition(shared, number, store, watch)
             for number, (store, watch) in enumerate(zip(stores, watching, strict=True))
         ]
+        alone = Alone(clock, config.store.alone_s)
+        self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
         self.retention = Retention(
             journal=journal, keepers=[partition.keeper for partition in self.partitions], clock=clock, source=source
         )
@@ -117,8 +116,7 @@ class Daemon:
                     await partition.start(working, partition.loops())
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
-                    for partition in self.partitions:
-                        await partition.start(dispatching, (partition.dispatch.run, partition.dispatch.run_hints))
+                    await dispatching.start(self.dispatch.run)
                     door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
                     await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))

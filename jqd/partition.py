@@ -1,9 +1,9 @@
 """All that a daemon has once for each partition of the store: its seat there, what it holds of it, and the loops.
 
-    journal ──lanes──▶ store ──dispatch──▶ runner ──settle──▶ journal      one such circle per partition
+    journal ──lanes──▶ store ──claims──▶ runner ──settle──▶ journal      one such circle per partition
 
 A partition is a store of its own, and may be another server's: one that is away holds up its own jobs and no others.
-What partitions share is the journal, the workers, and the order of priorities. docs/adr/0009.
+All partitions share the journal, the workers, and `dispatch`, which says what is claimed next. docs/adr/0009.
 """
 
 import random
@@ -16,10 +16,8 @@ import trio
 
 from jqd.config import Config
 from jqd.journal import Journal
-from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
-from jqd.loops.board import Board
-from jqd.loops.dispatch import Dispatch
+from jqd.loops.claims import Claims
 from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
@@ -66,10 +64,6 @@ class Shared:
     endings: Endings
     rates: Rates
     joblog: JobLog
-    board: Board
-    alone: Alone
-    is_idle: Callable[[], bool]
-    """Whether this daemon holds no job, of no partition."""
     partitions: int
 
 
@@ -83,10 +77,11 @@ class Partition:
         self.store = store
         self.watch = watch
         self._shared = shared
+        self._log_fields = {"partition": number} if shared.partitions > 1 else {}
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self.runner = self._build_runner(sysid)
-        self.dispatch = self._build_dispatch()
+        self.claims = self._build_claims()
         self.settle = Settle(
             journal=shared.journal,
             store=store,
@@ -128,7 +123,7 @@ class Partition:
 
     async def start(self, nursery: trio.Nursery, loops: Sequence[Callable[..., Any]]) -> None:
         """Start loops of this partition. Where there are several, what they log says which."""
-        with logging_with(**({"partition": self.number} if self._shared.partitions > 1 else {})):
+        with logging_with(**self._log_fields):
             for loop in loops:
                 await nursery.start(loop)
 
@@ -159,11 +154,6 @@ class Partition:
         return Keeper(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing of this partition is in our hand, nor on its way there."""
-        return not self.runner.in_hand and not self.dispatch.claims.locked()
-
-    @property
     def hold_up(self) -> str | None:
         """Why no jobs of this partition are run now, or None."""
         return self._known_hold_up() or self.progress.reason
@@ -174,7 +164,7 @@ class Partition:
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
-        return (self.barrier.pace, self.renew.pace, self.dispatch.pace, *lanes)
+        return (self.barrier.pace, self.renew.pace, self.claims.pace, *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared
@@ -190,9 +180,9 @@ class Partition:
             pool=shared.pool,
         )
 
-    def _build_dispatch(self) -> Dispatch:
+    def _build_claims(self) -> Claims:
         shared = self._shared
-        return Dispatch(
+        return Claims(
             store=self.store,
             scheduler=shared.scheduler,
             runner=self.runner,
@@ -200,10 +190,7 @@ class Partition:
             clock=shared.clock,
             source=shared.source,
             started=shared.joblog.started,
-            alone=shared.alone,
-            board=shared.board,
-            is_idle=shared.is_idle,
-            partition=self.number,
+            log_fields=self._log_fields,
         )
 
     def _build_barrier(self) -> Barrier:
@@ -214,7 +201,7 @@ class Partition:
             lanes=self.lanes,
             runner=self.runner,
             reap=self.reap,
-            claims=self.dispatch.claims,
+            claims=self.claims.lock,
             source=self._shared.source,
         )
 
@@ -272,7 +259,7 @@ class Partition:
     # ------------------------------------------------------------ what the lanes tell
 
     def _ingested(self, jobs: Sequence[Job]) -> None:
-        self.dispatch.wake()
+        self.claims.wake()
         joblog = self._shared.joblog
         if joblog.enabled:
             joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
@@ -282,7 +269,7 @@ class Partition:
         self.runner.out_of_hand((outcome.job_id, outcome.fence) for outcome in outcomes)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
-        self.dispatch.wake()
+        self.claims.wake()
         shared.joblog.ended(outcomes)
 
     def _cancelled(self, records: Sequence[str]) -> None:

@@ -1,198 +1,115 @@
-"""Store → workers: choose a jobtype, lease a batch of it, give the batch to the runner.
+"""Store → workers: chooses what to claim over all partitions of the store, the best priority first.
 
-Asks the store only for jobtypes and priorities that some worker with room takes: a full house costs nothing, and what
-nobody can run now hides nothing that somebody can. Wakes by hint (jobs ingested here, a slot freed) and by time: jobs
-also come from other daemons and from dates that fall due.
+    every partition   idle ──look──▶ its rows are known ──chosen──▶ claim ──▶ look again
+    in each round     of all rows that somebody can run the best is claimed, and of equal ones in other partitions, too;
+                      what is worse waits. Then every partition is looked at that was not for a while, or was woken
+
+Calls to a partition are tasks of their own, one at a time for each (`claims.py`), so nobody waits for one that is away
+or slow: its answer is waited for a moment, and after a while its rows hold up nothing (docs/adr/0026).
+
+Wakes by hint (jobs ingested here, a slot freed) and by time: jobs also come from other daemons and from dates that fall
+due. The store is asked only for what some worker with room takes: a full house costs nothing, and what nobody can run
+now hides nothing that somebody can.
 """
 
-import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import trio
 
 from jqd.loops.alone import Alone
-from jqd.loops.board import Board
-from jqd.loops.membership import Membership
-from jqd.loops.pace import Pace
-from jqd.loops.reconcile import reconcile
-from jqd.runner import Offer, Runner
+from jqd.loops.claims import Claims, Row
 from jqd.scheduler import Scheduler
-from jqd.store import Owner, Store, Suspects, WaitingType
+from jqd.store import Suspects
 from jqd.words.clock import Clock
-from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
-from jqd.words.job import Held
-from jqd.words.log import get_logger
 
-IDLE_S = 0.05  # how late a job of another daemon, or one that falls due, may be noticed
-TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
-CLAIM_JOBS = 500  # one script call must stay below about 5 ms
-PROMOTE_JOBS = 500
+IDLE_S = 0.05  # how late a job of another daemon may be noticed
+RECENT_S = 0.1  # what was seen of a partition may be so old: an idle one is looked at twice as often
+MOMENT_S = 0.05  # a look that is under way is waited for so long, when what is known is older
+TROUBLE_S = 0.5  # a partition whose call takes so long holds up no others
 
 
 class Dispatch:
-    """One claim at a time; the runner works on many batches meanwhile. One for each partition of the store."""
+    """One for all partitions; the runners work on many batches meanwhile."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        scheduler: Scheduler,
-        runner: Runner,
-        membership: Membership,
-        clock: Clock,
-        source: random.Random,
-        started: Callable[[str, Sequence[Held]], None],
-        alone: Alone,
-        board: Board,
-        is_idle: Callable[[], bool],
-        partition: int = 0,
-    ) -> None:
-        """`alone`, `board`: shared by all partitions. `is_idle`: whether this daemon holds no job, of none of them."""
-        self.pace = Pace("dispatch", source=source)
-        self.reply_lost = False
-        """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
-        self.claims = trio.Lock()
-        """Held while a claim is under way."""
-        self._store = store
+    def __init__(self, claims: Sequence[Claims], scheduler: Scheduler, clock: Clock, alone: Alone) -> None:
+        """`claims`: one for each partition of the store."""
+        self._claims = claims
         self._scheduler = scheduler
-        self._runner = runner
-        self._membership = membership
         self._clock = clock
-        self._started = started
-        self._log = get_logger("dispatch")
-        self._hint = trio.Event()
-        self._promote_at_s = 0.0
         self._alone = alone
-        self._board = board
-        self._is_idle = is_idle
-        self._partition = partition
-        board.join(partition, self.wake)
-        self._compare_at_s = clock.mono_s() + membership.config.lease_s
-
-    def wake(self) -> None:
-        """Something may be ready now. A hint: losing it costs IDLE_S."""
-        self._hint.set()
+        self._hint = trio.Event()
+        for each in claims:
+            each.changed = self._changed
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Dispatch until cancelled."""
-        task_status.started()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._note_free)
+            task_status.started()
+            while True:
+                self._hint = trio.Event()
+                wait_s = self._round(nursery)
+                with trio.move_on_after(wait_s):
+                    await self._hint.wait()
+
+    def _changed(self) -> None:
+        self._hint.set()
+
+    async def _note_free(self) -> None:
+        """Wake for every slot that frees. Workers are shared by the partitions."""
         while True:
-            if self._membership.hold_up() is not None:
-                self._board.leave(self._partition)
-            owner = await self._membership.wait_claimable()
-            self._hint = trio.Event()
-            self._board.begin(self._partition)
-            try:
-                await self._compare(owner)
-                await self._promote()
-                claimed = await self._round(owner)
-            except (StaleOwner, StoreChanged) as error:
-                self._board.leave(self._partition)
-                if owner == self._membership.seated:
-                    self._log.warning("dispatch.disturbed", error=str(error))
-                    self._membership.disturbed()
-            except (StoreAway, StoreRefused) as error:
-                self._board.leave(self._partition)
-                await self.pace.wait_after(error)
-            else:
-                self._board.rest(self._partition)
-                self.pace.went_well()
-                if not claimed:
-                    await self._idle()
+            await self._claims[0].runner.wait_free()
+            for each in self._claims:
+                each.wake()
 
-    async def run_hints(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Wake for every slot that frees, until cancelled."""
-        task_status.started()
-        while True:
-            await self._runner.wait_free()
-            self.wake()
-
-    async def _idle(self) -> None:
-        with trio.move_on_after(IDLE_S):
-            await self._hint.wait()
-
-    async def _compare(self, owner: Owner) -> None:
-        """What the store thinks we hold against what we hold: at once when a claim's answer was lost, and now and then.
-
-        A claim may be on its way yet when its answer is given up, and be done by the store after we compared.
-        """
+    def _round(self, nursery: trio.Nursery) -> float:
+        """Start what is to be asked of the store now. Returns for how long there is nothing else to do."""
         now_s = self._clock.mono_s()
-        if self.reply_lost or now_s >= self._compare_at_s:
-            await reconcile(self._store, self._runner, owner)
-            self.reply_lost = False
-            self._compare_at_s = now_s + self._membership.config.lease_s
+        awaited_s = [
+            each.since_s + MOMENT_S - now_s
+            for each in self._claims
+            if each.since_s is not None and not each.is_claiming and now_s - each.looked_at_s > RECENT_S
+        ]
+        wait_s = max(awaited_s, default=0.0)
+        if wait_s <= 0:
+            wait_s = IDLE_S
+            self._choose(nursery, now_s)
+            for each in self._claims:
+                each.is_fresh = False
+        for each in self._claims:
+            if each.since_s is None and each.may_claim:
+                due_s = each.looked_at_s + IDLE_S - now_s
+                if each.is_stale or due_s <= 0:
+                    each.start_look(nursery)
+                else:
+                    wait_s = min(wait_s, due_s)
+        return wait_s
 
-    async def _promote(self) -> None:
-        now_s = self._clock.mono_s()
-        if now_s < self._promote_at_s:
-            return
-        promoted = await self._store.promote(PROMOTE_JOBS)
-        # Never trust a far date for long: another daemon may add a nearer one at any time.
-        wait_s = 0.0 if promoted.moved == PROMOTE_JOBS else IDLE_S
-        if promoted.next_due_ms is not None:
-            wait_s = min(wait_s, promoted.next_due_ms / 1000)
-        self._promote_at_s = now_s + wait_s
+    def _choose(self, nursery: trio.Nursery, now_s: float) -> None:
+        """Claim the best rows where nothing else is under way; a partition that was not looked at since is first."""
+        rows = [
+            row
+            for each in self._claims
+            if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
+            for row in each.rows
+        ]
+        for row, no_worse_than in self._scheduler.select_rows_to_run(rows, may_run=_may_run):
+            claims = row.claims
+            if claims.since_s is None and claims.is_fresh:
+                suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle())
+                if suspects is None:
+                    return
+                taken = self._alone.taken if suspects is Suspects.ALONE else None
+                claims.start_claim(nursery, row, no_worse_than, suspects, taken)
+            elif claims.since_s is None:
+                claims.start_look(nursery)
+            if row.suspect or all(each.since_s is not None for each in self._claims):
+                return  # beside a suspect nothing as good is taken: our hand may have to become empty for it
 
-    async def _round(self, owner: Owner) -> int:
-        """One look at what waits; claims until nothing more can be placed. Returns the number of jobs claimed."""
-        wanted = self._runner.wanted()
-        if not wanted:
-            return 0
-        waiting = await self._store.get_waiting_jobtypes(wanted, TYPES)
-        self._board.put(self._partition, waiting)
-        left = list(waiting)
-        while left:
-            chosen = self._scheduler.select_jobtype_to_run(left, may_run=self._may_run)
-            if chosen is None:
-                break
-            row = next(row for row in left if row.jobtype == chosen.jobtype)
-            await self._board.wait_recent(self._partition)
-            bound = self._board.bound(self._partition, self._may_run)
-            if row.priority > bound:
-                return 0  # the workers are wanted for better jobs of another partition
-            suspects = self._alone.judge(row, empty=self._is_idle(), partition=self._partition)
-            if suspects is None:
-                return 0
-            if claimed := await self._claim(owner, row, min(chosen.no_worse_than, bound), suspects):
-                return claimed  # priorities may have changed meanwhile: look again
-            left.remove(row)
-        self._board.put(self._partition, left)
-        return 0
+    def _is_idle(self) -> bool:
+        """Whether this daemon holds no job, of no partition."""
+        return all(each.is_idle for each in self._claims)
 
-    def _may_run(self, row: WaitingType) -> bool:
-        return self._runner.offer(row.jobtype, row.priority) is not None
 
-    async def _claim(self, owner: Owner, row: WaitingType, no_worse_than: int, suspects: Suspects) -> int:
-        async with self.claims:
-            if self._membership.hold_up() is not None:
-                return 0
-            offer = self._runner.offer(row.jobtype, row.priority)
-            if offer is None or offer.worker.priority_min > no_worse_than:
-                return 0
-            self.reply_lost = True
-            held = await self._store.get_waiting_jobs(
-                owner,
-                row.jobtype,
-                min(offer.jobs_max, CLAIM_JOBS),
-                priority_min=offer.worker.priority_min,
-                priority_max=min(no_worse_than, offer.worker.priority_max),
-                bytes_max=offer.bytes_max,
-                suspects=suspects,
-            )
-            if owner != self._membership.seated:
-                # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
-                # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
-                self._log.warning("dispatch.void_claim", jobtype=row.jobtype, count=len(held))
-                return 0
-            self.reply_lost = False
-            if held:
-                self._hand_over(offer, row.jobtype, held)
-            return len(held)
-
-    def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
-        # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
-        # and it stops as any other does.
-        self._scheduler.jobs_started(jobtype, len(held))
-        self._started(offer.worker.id, held)
-        self._runner.run_jobs(offer.worker.id, jobtype, held)
-        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)
+def _may_run(row: Row) -> bool:
+    return row.claims.may_run(row)

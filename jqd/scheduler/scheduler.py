@@ -1,25 +1,28 @@
-"""Chooses the jobtype to run next, and counts what runs.
+"""Chooses what to run next, and counts what runs.
 
-The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. A whole batch is
+The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. A row is a jobtype
+that waits, in one partition of the store. A whole batch is
 claimed at once, so the choice also says how far down its own priorities that batch may reach before it would overtake
 a better job of another jobtype.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from jqd.scheduler.counts import Counts
 from jqd.scheduler.policy import OldestFirst, Policy, Waiting
 from jqd.words.job import PRIORITY_MAX
 
+Row = TypeVar("Row", bound=Waiting)
 
-class Selection(NamedTuple):
-    """A jobtype to claim a batch of."""
 
-    jobtype: str
+class Selection(NamedTuple, Generic[Row]):
+    """A row to claim a batch of."""
+
+    row: Row
     no_worse_than: int
-    """Claim no job with a greater priority number: a job that may run waits there in another jobtype. Equal ones may
-    run on."""
+    """Claim no job with a greater priority number: a job that may run waits there in another row. Equal ones may run
+    on."""
 
 
 class SchedulerStats(NamedTuple):
@@ -42,23 +45,26 @@ class Scheduler:
         self._policy: Policy = policy or OldestFirst()
         self._counts = Counts()
 
-    def select_jobtype_to_run(
-        self, waiting: Sequence[Waiting], *, may_run: Callable[[Any], bool] = _any_may_run
-    ) -> Selection | None:
-        """The jobtype to claim from, or None when nothing that waits may run.
+    def select_rows_to_run(
+        self, waiting: Sequence[Row], *, may_run: Callable[[Row], bool] = _any_may_run
+    ) -> Iterator[Selection[Row]]:
+        """The best rows to claim from, best first: all that are as good as the first. None when nothing may run.
 
-        `may_run` gets rows of `waiting`, in order of rank, and only until the two best are known.
+        `may_run` gets rows of `waiting`, in order of rank, and no more than are needed.
         """
         running = self._counts.running()
-        best: Waiting | None = None
+        best: Row | None = None
         for row in sorted(waiting, key=lambda row: self._policy.key(row, running)):
-            if row.waiting < 1 or (best is not None and row.jobtype == best.jobtype) or not may_run(row):
+            if row.waiting < 1 or not may_run(row):
                 continue
             if best is not None:
                 # Priority leads every ranking, so no row after this one is better.
-                return Selection(best.jobtype, row.priority)
+                yield Selection(best, row.priority)
+                if row.priority > best.priority:
+                    return
             best = row
-        return None if best is None else Selection(best.jobtype, PRIORITY_MAX)
+        if best is not None:
+            yield Selection(best, PRIORITY_MAX)
 
     def jobs_started(self, jobtype: str, count: int) -> None:
         """`count` jobs of `jobtype` were claimed. Balanced by `jobs_stopped`, asserted."""

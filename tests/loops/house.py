@@ -11,7 +11,7 @@ import trio
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.alone import Alone
 from jqd.loops.barrier import Barrier
-from jqd.loops.board import Board
+from jqd.loops.claims import Claims
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.membership import Membership
@@ -64,6 +64,13 @@ class HandRunner:
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
         self.given.append((worker_id, jobtype, list(held)))
         self._in_hand |= {one.job.id: one.fence for one in held}
+
+    @property
+    def in_hand(self) -> int:
+        return len(self._in_hand)
+
+    async def wait_free(self) -> None:
+        await trio.sleep_forever()
 
     def at_work(self, job_id: str) -> bool:
         return False
@@ -120,7 +127,7 @@ class House:
             seen=self.reap.seen,
         )
         self.started: list[str] = []
-        self.dispatch = Dispatch(
+        self.claims = Claims(
             store=store,
             scheduler=self.scheduler,
             runner=runner,
@@ -128,10 +135,8 @@ class House:
             clock=clock,
             source=source,
             started=lambda worker, held: self.started.extend(h.job.id for h in held),
-            alone=Alone(clock),
-            board=Board(clock),
-            is_idle=lambda: not self.runner.get_running_jobs(),
         )
+        self.dispatch = Dispatch([self.claims], self.scheduler, clock, Alone(clock))
         self.settle = Settle(
             journal=journal,
             store=store,
@@ -169,7 +174,7 @@ class House:
             lanes=self.lanes,
             runner=runner,
             reap=self.reap,
-            claims=self.dispatch.claims,
+            claims=self.claims.lock,
             source=source,
         )
         self._position = 0

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
+from jqd.loops.alone import EMPTYING_S
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.runner import Card, Runner, RunnerConfig, Stopped, Workers
-from jqd.store import JobView, Member, Suspects, WaitingType
-from jqd.words.clock import ManualClock
+from jqd.store import JobView, Member
+from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.words.job import Fate, Held, Job, Outcome, State
 from jqd.words.record import Lane, decode_outcomes
@@ -98,7 +98,7 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(auto
         await here.join(nursery)
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
-        assert not here.dispatch.reply_lost
+        assert not here.claims.reply_lost
         nursery.cancel_scope.cancel()
 
 
@@ -118,14 +118,14 @@ async def test_jobs_of_a_claim_that_is_done_after_its_caller_gave_up_are_given_b
         nursery.cancel_scope.cancel()
 
 
-async def blame(here: House, job: str) -> None:
+async def blame(store: FakeStore, job: str) -> None:
     """That job was in hand at two deaths."""
     for number in range(2):
-        owner = await here.store.reserve_sysid(f"dies-{number}", True, through=True)
-        held = await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
+        owner = await store.reserve_sysid(f"dies-{number}", True, through=True)
+        held = await store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
         assert [one.job.id for one in held] == [job]
-        seen = (await here.store.renew_sysid(owner, through=True)).members[owner.sysid]
-        while await here.store.reap(owner.sysid, seen, 9):
+        seen = (await store.renew_sysid(owner, through=True)).members[owner.sysid]
+        while await store.reap(owner.sysid, seen, 9):
             await trio.lowlevel.checkpoint()
 
 
@@ -135,7 +135,7 @@ async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump
         await here.join(nursery)
         await here.membership.wait_claimable()
         await here.add(Job("1", "a"))
-        await blame(here, "1")
+        await blame(here.store, "1")
         await here.add(Job("x", "b", priority=-1))
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["x"])
@@ -157,7 +157,7 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
         await here.join(nursery)
         await here.membership.wait_claimable()
         await here.add(Job("1", "a"))
-        await blame(here, "1")
+        await blame(here.store, "1")
         await here.add(Job("x", "b", priority=-1))
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["x"])
@@ -204,7 +204,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         runner: Any = Runner(  # never run: its jobs wait to be sent
             RunnerConfig(), workers=workers, clock=here.clock, source=random.Random(1), trusts=lambda: True
         )
-        here.dispatch._runner = here.settle._runner = runner
+        here.claims.runner = here.settle._runner = runner
         await here.add(Job("1", "a"))
         await here.join(nursery)
         await nursery.start(here.settle.run)
@@ -220,22 +220,6 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         await until(lambda: here.scheduler.running() == {})
         assert here.scheduler.stats().started_total == 2
         nursery.cancel_scope.cancel()
-
-
-async def test_after_a_suspect_others_get_most_of_the_time() -> None:
-    clock = ManualClock()
-    alone = Alone(clock)
-    suspect, other = WaitingType("a", 0, "1", 9, suspect=True), WaitingType("a", 0, "1", 9)
-    assert alone.judge(other, empty=False) is Suspects.NONE
-    clock.advance(1)
-    assert alone.judge(suspect, empty=True) is Suspects.ALONE
-    assert alone.judge(suspect, empty=False) is Suspects.NONE, "it runs"
-    clock.advance(2)
-    assert alone.judge(suspect, empty=True) is Suspects.NONE
-    clock.advance(2 * OTHERS - 0.5)
-    assert alone.judge(suspect, empty=True) is Suspects.NONE
-    clock.advance(1)
-    assert alone.judge(suspect, empty=True) is Suspects.ALONE
 
 
 async def test_outcomes_go_to_the_journal_and_are_offered_again_until_it_takes_them(autojump_clock: None) -> None:

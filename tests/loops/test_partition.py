@@ -56,7 +56,8 @@ class Pair:
 
     async def start(self, nursery: trio.Nursery) -> None:
         for partition in self.daemon.partitions:
-            await partition.start(nursery, (*partition.loops(), partition.dispatch.run))
+            await partition.start(nursery, partition.loops())
+        await nursery.start(self.daemon.dispatch.run)
         await until(lambda: self.control.settled(BOTH))
 
 

@@ -1,13 +1,13 @@
 """The choice of a jobtype, against a plain statement of the rule."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.scheduler import Scheduler, Selection, Waiting
+from jqd.scheduler import Scheduler, Waiting
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN
 
 
@@ -18,30 +18,42 @@ class Row(NamedTuple):
     waiting: int = 1
 
 
+def first(rows: list[Row], may_run: Callable[[Row], bool] = lambda row: True) -> tuple[str, int] | None:
+    """The jobtype to claim from, and how far down."""
+    chosen = next(Scheduler().select_rows_to_run(rows, may_run=may_run), None)
+    return chosen and (chosen.row.jobtype, chosen.no_worse_than)
+
+
 def test_nothing_waits_nothing_runs() -> None:
-    assert Scheduler().select_jobtype_to_run([]) is None
+    assert first([]) is None
+
+
+def test_all_that_are_as_good_as_the_best_are_chosen_also_of_one_jobtype_in_two_places() -> None:
+    rows = [Row("mail", 0, "2"), Row("mail", 0, "1"), Row("bill", 0, "3", 0), Row("bill", 4, "0"), Row("scan", 9, "0")]
+    chosen = [(one.row.head_id, one.no_worse_than) for one in Scheduler().select_rows_to_run(rows)]
+    assert chosen == [("1", 0), ("2", 4)]
 
 
 def test_the_smallest_priority_number_goes_first_over_all_jobtypes() -> None:
     rows = [Row("mail", 5, "A"), Row("bill", -3, "Z"), Row("scan", 0, "B")]
-    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", 0)
+    assert first(rows) == ("bill", 0)
 
 
 def test_among_equals_the_oldest_head_goes_first() -> None:
     rows = [Row("mail", 0, "02"), Row("bill", 0, "01"), Row("scan", 0, "03")]
-    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", 0)
+    assert first(rows) == ("bill", 0)
 
 
 def test_a_jobtype_alone_may_run_to_the_end_of_its_priorities() -> None:
-    assert Scheduler().select_jobtype_to_run([Row("mail", 7, "A", 100)]) == Selection("mail", PRIORITY_MAX)
+    assert first([Row("mail", 7, "A", 100)]) == ("mail", PRIORITY_MAX)
 
 
 def test_jobs_nobody_may_run_bound_nobody() -> None:
     rows = [Row("mail", 1, "A"), Row("bill", 2, "B"), Row("scan", 3, "C")]
-    chosen = Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype != "bill")
-    assert chosen == Selection("mail", 3)
-    assert Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype == "scan") == ("scan", PRIORITY_MAX)
-    assert Scheduler().select_jobtype_to_run(rows, may_run=lambda row: False) is None
+    chosen = first(rows, may_run=lambda row: row.jobtype != "bill")
+    assert chosen == ("mail", 3)
+    assert first(rows, may_run=lambda row: row.jobtype == "scan") == ("scan", PRIORITY_MAX)
+    assert first(rows, may_run=lambda row: False) is None
 
 
 def test_the_worker_question_is_asked_no_more_often_than_needed() -> None:
@@ -51,13 +63,13 @@ def test_the_worker_question_is_asked_no_more_often_than_needed() -> None:
         asked.append(row.jobtype)
         return True
 
-    Scheduler().select_jobtype_to_run([Row(name, 0, name) for name in "dcba"], may_run=may_run)
+    first([Row(name, 0, name) for name in "dcba"], may_run=may_run)
     assert asked == ["a", "b"]
 
 
 def test_a_row_without_jobs_is_no_row() -> None:
     rows = [Row("mail", -9, "A", 0), Row("bill", 1, "B")]
-    assert Scheduler().select_jobtype_to_run(rows) == Selection("bill", PRIORITY_MAX)
+    assert first(rows) == ("bill", PRIORITY_MAX)
 
 
 names = st.sampled_from("abcdefgh")
@@ -75,16 +87,17 @@ rows_of = st.lists(
 
 @given(rows_of, st.frozensets(names))
 def test_no_choice_overtakes_a_better_job_that_may_run(rows: list[Row], runnable: frozenset[str]) -> None:
-    chosen = Scheduler().select_jobtype_to_run(rows, may_run=lambda row: row.jobtype in runnable)
+    chosen = first(rows, may_run=lambda row: row.jobtype in runnable)
     left = [row for row in rows if row.jobtype in runnable and row.waiting]
     if chosen is None:
         assert not left
         return
-    (row,) = (row for row in left if row.jobtype == chosen.jobtype)
+    jobtype, no_worse_than = chosen
+    (row,) = (row for row in left if row.jobtype == jobtype)
     others = [other for other in left if other is not row]
     assert all((row.priority, row.head_id) <= (other.priority, other.head_id) for other in others)
-    assert chosen.no_worse_than == min((other.priority for other in others), default=PRIORITY_MAX)
-    assert chosen.no_worse_than >= row.priority
+    assert no_worse_than == min((other.priority for other in others), default=PRIORITY_MAX)
+    assert no_worse_than >= row.priority
 
 
 def test_counts_balance() -> None:
@@ -114,4 +127,7 @@ def test_another_policy_ranks_among_equals() -> None:
 
     scheduler = Scheduler(FewestRunning())
     scheduler.jobs_started("mail", 5)
-    assert scheduler.select_jobtype_to_run([Row("mail", 0, "1"), Row("bill", 0, "2")]) == Selection("bill", 0)
+    assert [one.row.jobtype for one in scheduler.select_rows_to_run([Row("mail", 0, "1"), Row("bill", 0, "2")])] == [
+        "bill",
+        "mail",
+    ]

@@ -3,13 +3,14 @@
 Each mixes up what belongs to one partition with what belongs to another, or lets one wait for another.
 """
 
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from jqd.control import Control
 from jqd.daemon import Daemon
 from jqd.loops import ingest as ingest_module
 from jqd.loops.alone import Alone
+from jqd.loops.dispatch import Dispatch
 from jqd.loops.retention import Retention
 from jqd.store import Suspects
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
@@ -41,41 +42,22 @@ def _trust_the_first(real: Real) -> Real:
 
 
 def _own_hand_only(real: Real) -> Real:
-    def init(self: Daemon, *args: Any, **named: Any) -> None:
-        real(self, *args, **named)
-        for partition in self.partitions:
-            dispatch: Any = partition.dispatch
-            dispatch._is_idle = _idle_of(partition)
+    def is_idle(self: Dispatch) -> bool:
+        return any(each.is_idle for each in self._claims)
 
-    return init
-
-
-def _idle_of(partition: Any) -> Callable[[], bool]:
-    return lambda: bool(partition.is_idle)
+    return is_idle
 
 
 def _wait_for_all(real: Real) -> Real:
-    def init(self: Daemon, *args: Any, **named: Any) -> None:
-        real(self, *args, **named)
-        for partition in self.partitions:
-            dispatch: Any = partition.dispatch
-            dispatch._round = _round_of(self, dispatch._round)
+    def choose(self: Dispatch, *args: Any) -> None:
+        if all(each.may_claim for each in self._claims):
+            real(self, *args)
 
-    return init
-
-
-def _round_of(daemon: Daemon, real: Real) -> Callable[[Any], Awaitable[int]]:
-    async def round_(owner: Any) -> int:
-        if any(partition.membership.hold_up() is not None for partition in daemon.partitions):
-            return 0
-        claimed: int = await real(owner)
-        return claimed
-
-    return round_
+    return choose
 
 
 def _take_in_company(real: Real) -> Real:
-    def judge(self: Alone, row: Any, *, empty: bool, partition: int = 0) -> Suspects:
+    def judge(self: Alone, *, suspect: bool, empty: bool) -> Suspects:
         return Suspects.COMPANY
 
     return judge
@@ -129,8 +111,8 @@ APART: dict[str, Mistake] = {
         "poison",
         5,
         "company",
-        "a job that runs alone is taken when the hand of its own partition is empty",
-        (Daemon, "__init__", _own_hand_only),
+        "a job that runs alone is taken when the hand of one partition is empty",
+        (Dispatch, "_is_idle", _own_hand_only),
         partitions=2,
     ),
     "laid-to-all": mistake(
@@ -147,7 +129,7 @@ APART: dict[str, Mistake] = {
         1,
         "held up",
         "no partition gives anything while one of them cannot be used",
-        (Daemon, "__init__", _wait_for_all),
+        (Dispatch, "_choose", _wait_for_all),
         partitions=2,
     ),
     "applied-elsewhere": mistake(

@@ -15,7 +15,7 @@ import trio
 
 from jqd.api.native import jobs as jobs_api
 from jqd.loops import barrier as barrier_module
-from jqd.loops import dispatch as dispatch_module
+from jqd.loops import claims as claims_module
 from jqd.loops.barrier import Barrier
 from jqd.loops.ingest import Flight, Ingest
 from jqd.loops.membership import Membership
@@ -228,7 +228,7 @@ MISTAKES: dict[str, Mistake] = {
         6,
         "stuck",
         "nobody compares what the store takes for held with what is in hand",
-        (dispatch_module, "reconcile", _do_not),
+        (claims_module, "reconcile", _do_not),
         (barrier_module, "reconcile", _do_not),
     ),
     "never-doubt": mistake(

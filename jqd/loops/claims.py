@@ -1,0 +1,218 @@
+"""What one partition of the store has for us: what waits there, as last looked at, and claims of it.
+
+One call at a time: `dispatch` starts it, and goes on with the other partitions meanwhile.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import trio
+
+from jqd.loops.membership import Membership
+from jqd.loops.pace import Pace
+from jqd.loops.reconcile import reconcile
+from jqd.runner import Offer, Runner
+from jqd.scheduler import Scheduler
+from jqd.store import Owner, Store, Suspects
+from jqd.words.clock import Clock
+from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.words.job import Held
+from jqd.words.log import get_logger, logging_with
+
+PROMOTE_S = 0.05  # how late a job that falls due may be noticed
+TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
+CLAIM_JOBS = 500  # one script call must stay below about 5 ms
+PROMOTE_JOBS = 500
+
+
+class Row(NamedTuple):
+    """A jobtype that waits in a partition: a `WaitingType`, and where."""
+
+    jobtype: str
+    priority: int
+    head_id: str
+    waiting: int
+    suspect: bool
+    claims: "Claims"
+
+
+class Claims:
+    """Of one partition. What may be claimed when, `dispatch` decides."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        scheduler: Scheduler,
+        runner: Runner,
+        membership: Membership,
+        clock: Clock,
+        source: random.Random,
+        started: Callable[[str, Sequence[Held]], None],
+        log_fields: Mapping[str, object] | None = None,
+    ) -> None:
+        """`log_fields`: say of which partition a line is, where there are several."""
+        self.pace = Pace("dispatch", source=source)
+        self.reply_lost = False
+        """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
+        self.lock = trio.Lock()
+        """Held while a claim is under way."""
+        self.runner = runner
+        self.rows: list[Row] = []
+        self.looked_at_s = float("-inf")
+        self.is_fresh = False
+        """Nothing was chosen since the look, so it is not too old to choose from."""
+        self.is_stale = True
+        """What waits, or what workers take, is another than at the look."""
+        self.since_s: float | None = None
+        """When the call that is under way began; None: there is none."""
+        self.is_claiming = False
+        self.changed: Callable[[], None] = lambda: None
+        """Told when there may be something to choose."""
+        self._store = store
+        self._scheduler = scheduler
+        self._membership = membership
+        self._clock = clock
+        self._started = started
+        self._log_fields = log_fields or {}
+        self._log = get_logger("dispatch")
+        self._promote_at_s = 0.0
+        self._compare_at_s = clock.mono_s() + membership.config.lease_s
+
+    @property
+    def may_claim(self) -> bool:
+        """Whether jobs of this partition may be claimed now."""
+        return self._membership.hold_up() is None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this partition is in our hand, nor on its way there."""
+        return not self.runner.in_hand and not self.is_claiming
+
+    def wake(self) -> None:
+        """Something may be ready now. A hint: losing it costs the time between two looks."""
+        self.is_stale = True
+        self.changed()
+
+    def may_run(self, row: Row) -> bool:
+        """Whether a worker has room for the first job of that row."""
+        return self.runner.offer(row.jobtype, row.priority) is not None
+
+    def start_look(self, nursery: trio.Nursery) -> None:
+        """Look at what waits, beside whoever calls."""
+        self.is_stale = self.is_fresh = False
+        self._start(nursery, self._look)
+
+    def start_claim(
+        self,
+        nursery: trio.Nursery,
+        row: Row,
+        no_worse_than: int,
+        suspects: Suspects,
+        taken: Callable[[int], None] | None,
+    ) -> None:
+        """Claim of that row, beside whoever calls. `taken`: told how many jobs came of it."""
+        self.is_claiming = True
+
+        async def claim() -> None:
+            claimed = await self._claim(row, no_worse_than, suspects)
+            if taken is not None:
+                taken(claimed)
+            if claimed:
+                self.is_stale = True  # priorities may have changed meanwhile: look again
+            else:
+                self.rows.remove(row)
+                self.is_fresh = True
+
+        self._start(nursery, claim)
+
+    def _start(self, nursery: trio.Nursery, call: Callable[[], Awaitable[None]]) -> None:
+        self.since_s = self._clock.mono_s()
+        nursery.start_soon(self._run, call)
+
+    async def _run(self, call: Callable[[], Awaitable[None]]) -> None:
+        with logging_with(**self._log_fields):
+            owner = self._membership.seated
+            try:
+                await call()
+            except (StaleOwner, StoreChanged) as error:
+                self.rows = []
+                if owner == self._membership.seated:
+                    self._log.warning("dispatch.disturbed", error=str(error))
+                    self._membership.disturbed()
+            except (StoreAway, StoreRefused) as error:
+                self.rows, self.is_claiming = [], False
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+        self.since_s, self.is_claiming = None, False
+        self.changed()
+
+    async def _look(self) -> None:
+        owner = self._membership.seated
+        if owner is None or not self.may_claim:
+            self.rows = []
+            return
+        await self._compare(owner)
+        await self._promote()
+        wanted = self.runner.wanted()
+        waiting = await self._store.get_waiting_jobtypes(wanted, TYPES) if wanted else []
+        self.rows = [Row(*row, self) for row in waiting]
+        self.looked_at_s, self.is_fresh = self._clock.mono_s(), True
+
+    async def _compare(self, owner: Owner) -> None:
+        """What the store thinks we hold against what we hold: at once when a claim's answer was lost, and now and then.
+
+        A claim may be on its way yet when its answer is given up, and be done by the store after we compared.
+        """
+        now_s = self._clock.mono_s()
+        if self.reply_lost or now_s >= self._compare_at_s:
+            await reconcile(self._store, self.runner, owner)
+            self.reply_lost = False
+            self._compare_at_s = now_s + self._membership.config.lease_s
+
+    async def _promote(self) -> None:
+        now_s = self._clock.mono_s()
+        if now_s < self._promote_at_s:
+            return
+        promoted = await self._store.promote(PROMOTE_JOBS)
+        # Never trust a far date for long: another daemon may add a nearer one at any time.
+        wait_s = 0.0 if promoted.moved == PROMOTE_JOBS else PROMOTE_S
+        if promoted.next_due_ms is not None:
+            wait_s = min(wait_s, promoted.next_due_ms / 1000)
+        self._promote_at_s = now_s + wait_s
+
+    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> int:
+        """The number of jobs that came into our hand."""
+        async with self.lock:
+            owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority)
+            if owner is None or not self.may_claim or offer is None or offer.worker.priority_min > no_worse_than:
+                return 0
+            self.reply_lost = True
+            held = await self._store.get_waiting_jobs(
+                owner,
+                row.jobtype,
+                min(offer.jobs_max, CLAIM_JOBS),
+                priority_min=offer.worker.priority_min,
+                priority_max=min(no_worse_than, offer.worker.priority_max),
+                bytes_max=offer.bytes_max,
+                suspects=suspects,
+            )
+            if owner != self._membership.seated:
+                # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
+                # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
+                self._log.warning("dispatch.void_claim", jobtype=row.jobtype, count=len(held))
+                return 0
+            self.reply_lost = False
+            if held:
+                self._hand_over(offer, row.jobtype, held)
+            return len(held)
+
+    def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
+        # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
+        # and it stops as any other does.
+        self._scheduler.jobs_started(jobtype, len(held))
+        self._started(offer.worker.id, held)
+        self.runner.run_jobs(offer.worker.id, jobtype, held)
+        self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)

@@ -1,0 +1,235 @@
+"""One dispatcher over several partitions: the best goes first over all, and who is away holds up only its own jobs."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
+from jqd.loops.claims import Claims
+from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
+from jqd.loops.membership import Membership
+from jqd.loops.standing import Known, Through
+from jqd.scheduler import Scheduler
+from jqd.store import Renewed, Suspects
+from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
+from jqd.words.job import Job
+from jqd.words.lease import LeaseConfig
+from tests.loops.house import HandRunner, TrioClock, offer, until
+from tests.loops.test_loops import blame
+
+ALONE_S = 60.0
+
+
+class Side:
+    """One partition: its store, and what was started of it."""
+
+    def __init__(self, number: int, clock: TrioClock, scheduler: Scheduler, told: list[str]) -> None:
+        self.store, self.runner, self.number = FakeStore(clock), HandRunner(), number
+        self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
+        self.calls = 0
+        self.hangs: dict[str, float] = {}  # by method: so long its answer takes
+        runner: Any = self.runner
+        self.claims = Claims(
+            store=self._slow(),
+            scheduler=scheduler,
+            runner=runner,
+            membership=self.membership,
+            clock=clock,
+            source=random.Random(1),
+            started=lambda worker, held: told.extend(one.job.id for one in held),
+        )
+        self._jobs = 0
+
+    def _slow(self) -> Any:
+        side, store = self, self.store
+
+        class Slow:
+            def __getattr__(self, name: str) -> Any:
+                async def call(*args: Any, **named: Any) -> Any:
+                    side.calls += 1
+                    answer = await getattr(store, name)(*args, **named)
+                    await trio.sleep(side.hangs.get(name, 0))
+                    return answer
+
+                return call
+
+        return Slow()
+
+    async def join(self) -> None:
+        await self.store.look(fresh=True)
+        owner = await self.store.reserve_sysid("d1", True, through=True)
+        self.membership.owner = owner
+        self.membership.state = Through(Known("life", 0, settled=True, waits_for=()), owner)
+        self.membership.renewed(0, Renewed({}, True, []))
+
+    async def add(self, *jobs: Job) -> None:
+        await self.store.apply_jobs("ab" * 16, self._jobs, self._jobs + len(jobs), jobs)
+        self._jobs += len(jobs)
+        self.runner.offers |= {job.jobtype: offer() for job in jobs}
+        self.claims.wake()
+
+
+class Sides:
+    """Three partitions, and their one dispatcher."""
+
+    def __init__(self) -> None:
+        self.clock, self.started = TrioClock(), list[str]()
+        scheduler = Scheduler()
+        self.sides = [Side(number, self.clock, scheduler, self.started) for number in range(3)]
+        claims = [side.claims for side in self.sides]
+        self.dispatch = Dispatch(claims, scheduler, self.clock, Alone(self.clock, ALONE_S))
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Sides]:
+    sides = Sides()
+    for side in sides.sides:
+        await side.join()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(sides.dispatch.run)
+        await trio.sleep(1)
+        yield sides
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_best_goes_first_over_all_partitions_and_of_equals_the_oldest(autojump_clock: None) -> None:
+    async with running() as sides:
+        one, two, three = sides.sides
+        for side in sides.sides:
+            side.runner.offers = {}
+        await one.store.apply_jobs("ab" * 16, 0, 3, [Job("a1", "a", priority=1), Job("a5", "a", priority=5)])
+        await two.store.apply_jobs("ab" * 16, 0, 3, [Job("b3", "b", priority=3)])
+        await three.store.apply_jobs("ab" * 16, 0, 3, [Job("c2", "a", priority=2), Job("c9", "a", priority=9)])
+        for side in sides.sides:
+            side.runner.offers = {"a": offer(), "b": offer()}
+        await until(lambda: len(sides.started) == 5)
+        assert sides.started == ["a1", "c2", "b3", "a5", "c9"], "also of one jobtype that waits in two partitions"
+
+
+async def test_partitions_with_equal_jobs_are_claimed_from_side_by_side(autojump_clock: None) -> None:
+    async with running() as sides:
+        one, two, _ = sides.sides
+        one.hangs = {"get_waiting_jobs": TROUBLE_S / 2}
+        await one.add(Job("a", "a"))
+        await two.add(Job("b", "b"))
+        began_s = trio.current_time()
+        await until(lambda: "b" in sides.started)
+        assert trio.current_time() - began_s < TROUBLE_S / 4
+        await until(lambda: "a" in sides.started)
+
+
+@pytest.mark.parametrize("call", ["get_waiting_jobtypes", "get_waiting_jobs"])
+async def test_a_partition_that_hangs_holds_up_worse_jobs_for_a_while_and_its_own_for_long(
+    autojump_clock: None, call: str
+) -> None:
+    async with running() as sides:
+        bad, good, _ = sides.sides
+        bad.hangs = {call: 3_600}
+        await bad.add(Job("lost", "a", priority=-1))
+        await trio.sleep(0.01)
+        for number in range(5):
+            began_s = trio.current_time()
+            await good.add(Job(f"{number}", "b"))
+            await until(lambda number=number: f"{number}" in sides.started)  # type: ignore[misc]
+            took_s = trio.current_time() - began_s
+            assert took_s <= (MOMENT_S + IDLE_S if number else TROUBLE_S + IDLE_S) + 0.02
+        assert "lost" not in sides.started
+
+
+async def test_a_partition_that_is_away_or_slow_takes_no_time_from_others(autojump_clock: None) -> None:
+    async with running() as sides:
+        away, slow, good = sides.sides
+        away.store.away = "cable"
+        slow.hangs = {"get_waiting_jobtypes": MOMENT_S * 0.8}
+        await trio.sleep(1)
+        assert away.claims.pace.reason is not None
+        began_s = trio.current_time()
+        for number in range(50):
+            await good.add(Job(f"{number:02}", "b"))
+            await until(lambda number=number: f"{number:02}" in sides.started)  # type: ignore[misc]
+        assert trio.current_time() - began_s < 50 * 0.03, "a step of this test takes 0.01 s"
+        away.store.away = None
+        await away.add(Job("back", "a"))
+        await until(lambda: "back" in sides.started)
+
+
+async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_and_then(autojump_clock: None) -> None:
+    async with running() as sides:
+        out, idle, busy = sides.sides
+        out.membership.disturbed()
+        await busy.add(*(Job(f"{number}", "b") for number in range(3)))
+        busy.runner.offers = {"b": offer(priority_min=50)}
+        idle.runner.offers = {"a": offer()}
+        await trio.sleep(1)
+        for side in sides.sides:
+            side.calls = 0
+        await trio.sleep(100 * IDLE_S)
+        assert out.calls == 0
+        for side in (idle, busy):
+            assert 150 <= side.calls <= 202, "a look is two calls: what falls due, and what waits"
+
+
+async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_clock: None) -> None:
+    async with running() as sides:
+        one, two, _ = sides.sides
+        await two.add(Job("0", "b"))
+        await until(lambda: sides.started == ["0"])
+        one.hangs = {"get_waiting_jobtypes": 1}  # until it is a suspect
+        await one.add(Job("1", "a"))
+        await blame(one.store, "1")
+        one.hangs = {}
+        await until(lambda: any(row.suspect for row in one.claims.rows))
+        await two.add(Job("2", "b"))
+        await trio.sleep(EMPTYING_S / 2)
+        assert sides.started == ["0"], "all wait until our hand is empty"
+        two.runner.out_of_hand([("0", 0)])
+        await until(lambda: sides.started == ["0", "1"])
+        await trio.sleep(ALONE_S - 1)
+        assert sides.started == ["0", "1"], "nothing beside it"
+        await until(lambda: sides.started == ["0", "1", "2"])
+
+
+def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
+    clock = ManualClock()
+    alone = Alone(clock, ALONE_S)
+    clock.advance(1)
+    assert alone.judge(suspect=False, empty=False) is Suspects.NONE
+    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    alone.taken(1)
+    assert alone.judge(suspect=True, empty=False) is None
+    clock.advance(2)
+    assert alone.judge(suspect=True, empty=True) is Suspects.NONE
+    clock.advance(2 * OTHERS - 0.5)
+    assert alone.judge(suspect=True, empty=True) is Suspects.NONE
+    clock.advance(1)
+    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    clock.advance(ALONE_S)
+    assert alone.judge(suspect=False, empty=False) is Suspects.NONE, "whatever kills does it soon"
+
+
+def test_a_suspect_that_another_daemon_took_holds_up_nobody() -> None:
+    clock = ManualClock()
+    alone = Alone(clock, ALONE_S)
+    assert alone.judge(suspect=True, empty=True) is Suspects.ALONE
+    alone.taken(5)
+    assert alone.judge(suspect=False, empty=False) is Suspects.NONE
+
+
+def test_a_hand_that_never_empties_takes_the_suspect_in_company() -> None:
+    clock = ManualClock()
+    alone = Alone(clock, ALONE_S)
+    clock.advance(1)
+    assert alone.judge(suspect=True, empty=False) is None
+    assert alone.judge(suspect=False, empty=False) is Suspects.NONE, (
+        "what is better goes first; the waiting begins anew"
+    )
+    clock.advance(EMPTYING_S - 1)
+    assert alone.judge(suspect=True, empty=False) is None
+    clock.advance(EMPTYING_S)
+    assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY
+    assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY, "it is not waited for again so soon"
