@@ -31,7 +31,6 @@ from jqd.words.errors import (
     NotYet,
     StoreAway,
     StoreRefused,
-    WorkerRefused,
 )
 from jqd.words.job import NIL, Name, Priority, State
 
@@ -45,7 +44,6 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (JournalRefused, 503),
     (StoreAway, 503),
     (StoreRefused, 503),
-    (WorkerRefused, 400),
     (DeskError, 400),
 )
 """The first that fits."""

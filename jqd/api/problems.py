@@ -20,7 +20,6 @@ from jqd.words.errors import (
     StoreRefused,
     TooLarge,
     Unreadable,
-    WorkerRefused,
 )
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
@@ -32,7 +31,6 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (Conflict, 409),
     (TooLarge, 413),
     (Invalid, 422),
-    (WorkerRefused, 422),
     (NotYet, 503),
     (Closed, 503),
     (JournalRefused, 503),
@@ -95,8 +93,6 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
         status = 507
     detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
     faults: Sequence[Fault] = error.faults if isinstance(error, DeskError) else ()
-    if isinstance(error, WorkerRefused):
-        faults = [Fault(f"/{error.field}", detail)]
     return Problem(status, detail, errors=errors_of(faults), retry_after_s=RETRY_AFTER_S if status >= 500 else None)
 
 

@@ -9,7 +9,7 @@ from jqd.words.errors import NotFound
 async def register(desk: Desk, card: Card, *, style: StyleName = "native", peer: str | None) -> Worker:
     """Take a registration, or its repetition; it is on disk when this returns, where it is to outlive the daemon.
 
-    `peer`: the address it came from. Raises WorkerRefused.
+    `peer`: the address it came from. Raises Invalid.
     """
     await desk.workers.judge(card.url, peer)
     worker = desk.workers.register(card, style=style, peer=peer)

@@ -5,16 +5,16 @@ Worker    the same, and what the registry knows besides: also what `workers.json
 """
 
 import re
-from typing import Annotated, Any, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
 from jqd.runner.reach import Standing
-from jqd.words.errors import WorkerRefused
-from jqd.words.job import NAME_LENGTH_MAX, PRIORITY_MAX, PRIORITY_MIN
-from jqd.words.meant import suggestion
+from jqd.words import fields
+from jqd.words.errors import Fault, Invalid
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Name, Priority
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -22,18 +22,12 @@ JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 URL_LENGTH_MAX = 2_048
 
-Text = Annotated[
-    str, Meta(min_length=1, max_length=NAME_LENGTH_MAX, description=f"1 to {NAME_LENGTH_MAX} printable characters")
-]
 Jobtypes = Annotated[
-    tuple[Text, ...],
+    tuple[Name, ...],
     Meta(min_length=1, max_length=JOBTYPES_MAX, description=f"a list of 1 to {JOBTYPES_MAX} names"),
 ]
 Slots = Annotated[int, Meta(ge=1, le=JOBS_MAX, description=f"a whole number from 1 to {JOBS_MAX}")]
 Batch = Annotated[int, Meta(ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")]
-Priority = Annotated[
-    int, Meta(ge=PRIORITY_MIN, le=PRIORITY_MAX, description=f"a whole number from {PRIORITY_MIN} to {PRIORITY_MAX}")
-]
 Seconds = Annotated[float, Meta(gt=0, le=TTL_S_MAX, description=f"above 0 and at most {TTL_S_MAX:.0f} seconds")]
 Url = Annotated[str, Meta(description="a URL, http(s)://host[:port][/path]")]
 StyleName = Literal["native", "lightjq", "webhook", "lines"]
@@ -43,16 +37,13 @@ _HOST = re.compile(
 )
 _IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}")
 _PATH = re.compile(r"[!$%&'()*+,./0-9:;=@A-Z_a-z~-]*")
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")  # where in a value the decoder found what it does not take
-_NAMED = re.compile(r"(unknown|missing required) field `(.*)`", re.DOTALL)
-QUOTE_LENGTH_MAX = 150  # of a wrong value, when it is repeated to whoever sent it
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself. `read_card` makes one of what came over the wire."""
 
-    name: Text
-    id: Text | None = msgspec.field(default=None, name="worker_id")
+    name: Name
+    id: Name | None = msgspec.field(default=None, name="worker_id")
     """Of an earlier registration that this one repeats or changes; None: a new one."""
     url: Url | None = None
     """Where batches are posted; None for a worker that pulls."""
@@ -68,22 +59,22 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """How long the registration holds unless it is repeated; None: until the worker leaves."""
 
     def __post_init__(self) -> None:
-        """Check what a type cannot say. Raises WorkerRefused."""
+        """Check what a type cannot say. Raises Invalid."""
         for field, texts in (("name", (self.name,)), ("worker_id", (self.id,)), ("jobs", self.jobs or ())):
             for text in texts:
                 if text is not None and not text.isprintable():
-                    raise _refused(field, f"1 to {NAME_LENGTH_MAX} printable characters", text)
+                    raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
         if self.url is not None:
             check_url(self.url)
         if self.priority_max < self.priority_min:
             allowed = f"a whole number from {self.priority_min} to {PRIORITY_MAX}"
-            raise _refused("priority_max", allowed, self.priority_max)
+            raise refused("priority_max", f"priority_max must be {allowed}, not {self.priority_max}")
 
 
 class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One registration. Fields in its file that this version does not know are passed over."""
 
-    id: Text = msgspec.field(name="id")
+    id: Name = msgspec.field(name="id")
     style: StyleName = msgspec.field(default="native", name="protocol")
     """What is said to it, and how its answers are read: see `styles/`."""
     registered_at_ms: int
@@ -101,43 +92,20 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 
 def read_card(value: dict[Any, Any]) -> Card:
-    """What came over the wire, as a card. Raises WorkerRefused: it names the field, its value and what is allowed."""
-    try:
-        return msgspec.convert(value, Card)
-    except msgspec.ValidationError as error:
-        raise _explained(value, str(error)) from error
+    """What came over the wire, as a card. Raises Invalid: it names the field, its value and what is allowed."""
+    return fields.read(msgspec.msgpack.encode(value), Card)
 
 
-def _explained(value: dict[Any, Any], error: str) -> WorkerRefused:
-    if named := _NAMED.search(error):
-        kind, field = named[1], named[2][:QUOTE_LENGTH_MAX]
-        why = f"{field} is required" if kind != "unknown" else f"there is no field {field!r}"
-        fields = Card.__struct_encode_fields__
-        return WorkerRefused(why if kind != "unknown" else why + suggestion(field, fields), field=field)
-    place = _PLACE.search(error)
-    field, *index = (place and re.findall(r"\w+", place[1])) or [""]
-    if field not in value:
-        return WorkerRefused(f"a registration is a map of fields to values: {error}", field=field)
-    hint: Any = get_type_hints(Card, include_extras=True)[_ATTRIBUTES[field]]
-    wrong = value[field]
-    for each in index:
-        hint, wrong = Text, wrong[int(each)]
-    described = next(meta for kind in (hint, *get_args(hint)) for meta in getattr(kind, "__metadata__", ()))
-    return _refused("/".join((field, *index)), described.description, wrong)
-
-
-def _refused(field: str, allowed: str, value: object) -> WorkerRefused:
-    return WorkerRefused(f"{field} must be {allowed}, not {value!r:.{QUOTE_LENGTH_MAX}}", field=field)
-
-
-_ATTRIBUTES = dict(zip(Card.__struct_encode_fields__, Card.__struct_fields__, strict=True))
+def refused(field: str, why: str) -> Invalid:
+    """A registration is wrong in one field; nothing was registered."""
+    return Invalid(why, [Fault(f"/{field}", why)])
 
 
 def check_url(url: str) -> None:
-    """Raises WorkerRefused unless `url` is http(s)://host[:port][/path] in plain ASCII."""
+    """Raises Invalid unless `url` is http(s)://host[:port][/path] in plain ASCII."""
 
-    def refuse(why: str) -> WorkerRefused:
-        return WorkerRefused(f"the worker URL {url[:200]!r} {why}; give http(s)://host[:port][/path]", field="url")
+    def refuse(why: str) -> Invalid:
+        return refused("url", f"the worker URL {url[:200]!r} {why}; give http(s)://host[:port][/path]")
 
     if len(url) > URL_LENGTH_MAX:
         raise refuse(f"has more than {URL_LENGTH_MAX} characters")

@@ -12,9 +12,9 @@ import msgspec
 
 from jqd.runner.kept import Kept, write_whole
 from jqd.runner.reach import Reach, standing_of
-from jqd.runner.worker import Card, StyleName, Worker, host_of
+from jqd.runner.worker import Card, StyleName, Worker, host_of, refused
 from jqd.words.clock import Clock
-from jqd.words.errors import ConfigError, WorkerRefused
+from jqd.words.errors import ConfigError, Invalid
 from jqd.words.log import get_logger
 
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
@@ -64,7 +64,7 @@ class Workers:
         return self._kept.failing
 
     def register(self, card: Card, *, style: StyleName = "native", peer: str | None = None) -> Worker:
-        """Take a registration, or its repetition under the same id. Raises WorkerRefused, naming the field.
+        """Take a registration, or its repetition under the same id. Raises Invalid, naming the field.
 
         A worker that starts again and registers the same name and URL without its id gets the id it had: one server
         is one worker, however often it was restarted. `peer`: the address it came from; None: from this machine.
@@ -92,7 +92,7 @@ class Workers:
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
-        """Look a URL's name up. Raises WorkerRefused for one that must not be reached for somebody at `peer`."""
+        """Look a URL's name up. Raises Invalid for one that must not be reached for somebody at `peer`."""
         if url is not None:
             _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
 
@@ -126,16 +126,16 @@ class Workers:
                 self._remove(worker_id, "unreachable")
 
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None) -> None:
-        """Raises WorkerRefused where there would be too many workers, or jobtypes of all of them."""
+        """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
         if known is None and len(self._workers) >= WORKERS_MAX:
-            raise WorkerRefused(f"{WORKERS_MAX} workers are registered already; unregister some", field="worker_id")
+            raise refused("worker_id", f"{WORKERS_MAX} workers are registered already; unregister some")
         others = sum(len(w.jobs or ()) for w in self._workers.values() if w is not known)
         had = (
             len(known.jobs or ()) if known else 0
         )  # a worker that repeats its registration stays, however many names there are
         if others + len(jobs or ()) > NAMES_MAX and len(jobs or ()) > had:
             why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
-            raise WorkerRefused(f'{why}; unregister some, or say "*" for every one', field="jobs")
+            raise refused("jobs", f'{why}; unregister some, or say "*" for every one')
 
     def _same_server(self, card: Card, style: StyleName) -> Worker | None:
         if card.url is None:
@@ -175,7 +175,7 @@ class Workers:
                     f"{self._path} has format version {file.version}, this jqd reads {FORMAT_VERSION};"
                     " run the jqd that wrote it, or move the file away and register the workers again"
                 )
-        except (msgspec.MsgspecError, WorkerRefused, RecursionError) as error:
+        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
             aside = self._path.with_suffix(".damaged")
             self._path.replace(aside)
             self._log.error("workers.damaged", path=str(aside), error=str(error))
@@ -193,4 +193,4 @@ class Workers:
 
 def _refuse_unless(url: str, why_not: str | None) -> None:
     if why_not is not None:
-        raise WorkerRefused(f"the worker URL {url[:200]!r} must not be reached from here: {why_not}", field="url")
+        raise refused("url", f"the worker URL {url[:200]!r} must not be reached from here: {why_not}")

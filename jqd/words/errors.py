@@ -115,14 +115,6 @@ class RunnerError(JqdError):
     """Something about workers and what they answer."""
 
 
-class WorkerRefused(RunnerError):
-    """A registration is wrong. `field` names what to mend; nothing was registered."""
-
-    def __init__(self, message: str, *, field: str) -> None:
-        super().__init__(message)
-        self.field = field
-
-
 class AnswerGarbled(RunnerError):
     """A worker's answer cannot be read from here on. What was read before it stands."""
 
@@ -167,7 +159,7 @@ class Unreadable(DeskError):
 
 
 class Invalid(DeskError):
-    """A field, a filter or a cursor has a value that it cannot have. The client mends it."""
+    """A field, a filter, a cursor or a registration has a value that it cannot have. The client mends it."""
 
 
 class TooLarge(DeskError):

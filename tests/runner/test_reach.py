@@ -12,7 +12,7 @@ from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, standing_of
 from jqd.testing.worker import open_worker
 from jqd.words.address import ip_of
 from jqd.words.clock import ManualClock
-from jqd.words.errors import WorkerRefused
+from jqd.words.errors import Invalid
 from tests.runner.conftest import OpenHouse, hold, ids
 
 NEVER = [
@@ -109,9 +109,9 @@ async def test_a_registration_is_judged_by_where_it_comes_from(
         await register()
         assert workers.list()[0].standing is standing_of(peer)
     else:
-        with pytest.raises(WorkerRefused, match=why) as refused:
+        with pytest.raises(Invalid, match=why) as refused:
             await register()
-        assert refused.value.field == "url"
+        assert refused.value.faults[0].pointer == "/url"
     assert trio.current_time() - began_s <= LOOK_UP_S
 
 

@@ -32,7 +32,7 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
 
 
 def _card(value: Any) -> Card:
-    """The body of a registration. Raises Invalid, WorkerRefused."""
+    """The body of a registration. Raises Invalid."""
     if not isinstance(value, dict):
         raise Invalid("a registration is a map")
     jobs = value.get("jobs")
