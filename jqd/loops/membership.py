@@ -3,10 +3,12 @@
 and those who wait for the state to change.
 """
 
+from dataclasses import replace
+
 import trio
 
 from jqd.loops import standing
-from jqd.loops.standing import Left, Out, Past, Seated, State, Suspect, Through
+from jqd.loops.standing import Known, Left, Looked, Out, Past, Seated, State, Suspect, Through
 from jqd.store import Look, Owner, Renewed
 from jqd.words.clock import Clock
 from jqd.words.lease import LeaseConfig, Trust
@@ -80,18 +82,34 @@ class Membership:
 
     def looked(self, look: Look) -> None:
         """We know who answers, and that is where we take a seat. An answer from before a disturbance says nothing."""
-        if not self._disturbed.is_set():
-            self.state = standing.looked(self.state, look, self._clock.mono_s())
+        if self._disturbed.is_set():
+            return
+        known = Known(look.identity, self._clock.mono_s(), look.settled)
+        match self.state:
+            case Out(past) | Suspect(past):
+                self.state = Looked(Out(past), known)
+            case Looked() | Seated():
+                self.state = replace(self.state, known=known)
+            case Through():
+                raise AssertionError("whoever is through looks again only after a disturbance")
 
     def took_seat(self, owner: Owner) -> None:
-        """A new epoch is ours."""
+        """A new epoch is ours. Whoever was disturbed meanwhile looks again first."""
         self.owner = owner
-        self.state = standing.took_seat(self.state, owner)
+        match self.state:
+            case Looked(back, known) | Seated(back, known):
+                self.state = Seated(back, known, owner)
+            case Through():
+                raise AssertionError("whoever is through has a seat")
         self._tell(hurry=True)
 
     def came_through(self) -> None:
-        """All that the store forgot of ours is applied, and it knows what we hold."""
-        self.state = standing.came_through(self.state)
+        """The store knows all that it has to know from us, unless we were disturbed meanwhile."""
+        match self.state:
+            case Seated(_, known, owner):
+                self.state = Through(known, owner)
+            case Looked() | Through():
+                raise AssertionError("one comes through once, and in a seat")
         self._tell(hurry=True)
 
     def renewed(self, sent_at_s: float, answer: Renewed) -> None:
@@ -99,7 +117,9 @@ class Membership:
         self._trust.renewed(sent_at_s)
         others = ((sysid, m) for sysid, m in answer.members.items() if sysid != self.sysid and m.epoch)
         waits_for = tuple(sorted(sysid for sysid, member in others if not member.through))
-        self.state = standing.renewed(self.state, waits_for, settled=answer.settled)
+        if isinstance(self.state, Seated | Through):
+            known = self.state.known._replace(waits_for=waits_for, settled=answer.settled)
+            self.state = replace(self.state, known=known)
         self._tell(hurry=self.may_note_settled)  # until it is noted, the store gives nobody a name
 
     def disturbed(self) -> None:
@@ -107,20 +127,24 @@ class Membership:
 
         What is in hand stays trusted for its lease: whoever burnt our epoch waited longer than that.
         """
-        self.state = standing.disturbed(self.state)
+        self.state = standing.back(self.state)
         self._disturbed.set()
 
     def rolled_back(self) -> bool:
-        """A position went back. Whether that is news."""
-        if standing.expects_older(self.state):
-            return False
-        self.state = standing.rolled_back(self.state)
-        self._disturbed.set()
-        return True
+        """A position went back. Whether that is news: in another life than the one we knew it is not."""
+        match self.state:
+            case Looked(back, known) | Seated(back, known) if back.past not in (Past.START, known.life):
+                return False
+        self.disturbed()
+        match self.state:
+            case Out(str() as life):
+                self.state = Suspect(life)
+        return not self.has_left
 
     def resigned(self) -> None:
         """We give our seat up, and trust nothing that we held under it."""
-        self.state = standing.resigned(self.state)
+        if not self.has_left:
+            self.state = Out(Past.RESIGNED)
         self._trust.lost()
         self._tell()
 
@@ -138,22 +162,12 @@ class Membership:
     @property
     def past(self) -> Past | str:
         """The life of the store that we came through last, or why there is none."""
-        match self.state:
-            case Out(past):
-                return past
-            case Suspect(life):
-                return life
-            case Through(known):
-                return known.life
-            case Left():
-                return Past.START
-            case entering:
-                return entering.back.past
+        return standing.back(self.state).past
 
     @property
     def life_to_end(self) -> str | None:
         """The life of the store in which positions went back, until it is looked at anew."""
-        return self.state.life if isinstance(self.state, Suspect) else None
+        return self.state.past if isinstance(self.state, Suspect) else None
 
     @property
     def has_left(self) -> bool:

@@ -1,4 +1,4 @@
-"""Where this daemon stands with its store: may it claim jobs, and if not, why not? Pure: one state, and what moves it.
+"""Where this daemon stands with its store: may it claim jobs, and if not, why not? One state of six.
 
     Out ────looked───▶ Looked ──took_seat──▶ Seated ──came_through──▶ Through ──▶ claims, as soon as
     Suspect ─looked──▶   │  ▲                  │                         │         the lease is trusted,
@@ -17,14 +17,15 @@
     left          shutdown
 
 The lease that is waited for covers daemons that live and have not looked yet: what they hold they say again meanwhile.
-All of them went through this before a life was noted as settled, so whoever joins it waits for nobody.
+All of them went through this before a life was noted as settled, so whoever joins it waits for nobody. `Membership`
+has a method for each event; a test walks all events in all states.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
-from jqd.store import Look, Owner
+from jqd.store import Owner
 
 NAMED_MAX = 3  # of the daemons that are waited for: an operator looks at one after the other
 
@@ -57,9 +58,9 @@ class Out:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """As `Out`, and the life is to be ended, so that all daemons notice what the store forgot."""
+    """As `Out`, and that life is to be ended, so that all daemons notice what the store forgot."""
 
-    life: str
+    past: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,85 +91,22 @@ class Through:
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """This daemon stops."""
+    """This daemon stops, and takes no seat any more."""
+
+    past: Past = Past.START
 
 
 State = Out | Suspect | Looked | Seated | Through | Left
 
 
-def looked(state: State, look: Look, now_s: float) -> State:
-    """The store told who it is."""
-    known = Known(look.identity, now_s, look.settled)
-    match state:
-        case Out():
-            return Looked(state, known)
-        case Suspect(life):
-            return Looked(Out(life), known)
-        case Looked() | Seated():
-            return replace(state, known=known)
-        case Through():
-            raise AssertionError("whoever is through looks again only after a disturbance")
-    return state
-
-
-def took_seat(state: State, owner: Owner) -> State:
-    """The store gave us an epoch. Whoever was disturbed meanwhile looks again first."""
-    match state:
-        case Looked(back, known) | Seated(back, known, _):
-            return Seated(back, known, owner)
-        case Through():
-            raise AssertionError("whoever is through has a seat")
-    return state
-
-
-def came_through(state: State) -> State:
-    """The store knows what we know. Whoever was disturbed meanwhile begins again."""
-    match state:
-        case Seated(_, known, owner):
-            return Through(known, owner)
-        case Looked() | Through():
-            raise AssertionError("one comes through once, and in a seat")
-    return state
-
-
-def renewed(state: State, waits_for: tuple[str, ...], *, settled: bool) -> State:
-    """The store answered a renewal of this seat."""
-    match state:
-        case Seated() | Through():
-            return replace(state, known=state.known._replace(waits_for=waits_for, settled=settled))
-    return state
-
-
-def disturbed(state: State) -> State:
-    """What we know of the store holds no longer."""
+def back(state: State) -> Out | Suspect | Left:
+    """Where a disturbance takes us: what we know of the store holds no longer."""
     match state:
         case Looked() | Seated():
             return state.back
         case Through():
             return Out(state.known.life)
     return state
-
-
-def rolled_back(state: State) -> State:
-    """A position went back, where `expects_older` does not expect it."""
-    match disturbed(state):
-        case Out(str() as life):
-            return Suspect(life)
-        case other:
-            return other
-
-
-def expects_older(state: State) -> bool:
-    """Whether positions that went back are no news: this life is another one than that in which we knew them."""
-    match state:
-        case Looked() | Seated():
-            return state.back.past not in (Past.START, state.known.life)
-    return isinstance(state, Left)
-
-
-def resigned(state: State) -> State:
-    """We gave the seat up."""
-    return state if isinstance(state, Left) else Out(Past.RESIGNED)
 
 
 def is_settled(state: State, *, waited: bool) -> bool:
