@@ -75,6 +75,7 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One registration. Fields in its file that this version does not know are passed over."""
 
     id: Name = msgspec.field(name="id")
+    ttl_s: Seconds | None = msgspec.field(default=None, name="ttl_s")
     style: StyleName = msgspec.field(default="native", name="protocol")
     """What is said to it, and how its answers are read: see `styles/`."""
     registered_at_ms: int

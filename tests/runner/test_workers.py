@@ -217,6 +217,8 @@ async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
         await workers.wait_saved()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert Workers(path, clock=ManualClock()).list() == [kept]
+        (written,) = json.loads(path.read_bytes())["workers"]
+        assert set(written) == {*OLD, "standing"}, "an older version reads it, too"
         assert kept.jobs == ("mail", "bill")
         workers.unregister(kept.id)
         await workers.wait_saved()
@@ -224,12 +226,24 @@ async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["workers.json"]
 
 
+OLD = {
+    "id": "a",
+    "name": "w",
+    "url": "http://h/",
+    "jobs": ["mail"],
+    "max_jobs": 3,
+    "batch": 2,
+    "priority_min": -1,
+    "priority_max": 5,
+    "ttl_s": None,
+    "protocol": "lightjq",
+    "registered_at_ms": 7,
+}  # as the first version wrote a worker
+
+
 def test_the_file_of_an_older_version_is_read(tmp_path: Path) -> None:
     path = tmp_path / "workers.json"
-    path.write_bytes(
-        b'{"version": 1, "workers": [{"id":"a","name":"w","url":"http://h/","jobs":["mail"],"max_jobs":3,"batch":2,'
-        b'"priority_min":-1,"priority_max":5,"ttl_s":null,"protocol":"lightjq","registered_at_ms":7}]}'
-    )
+    path.write_text(json.dumps({"version": 1, "workers": [OLD]}))
     (worker,) = Workers(path, clock=ManualClock()).list()
     assert (worker.id, worker.style, worker.jobs, worker.standing) == ("a", "lightjq", ("mail",), Standing.LOOPBACK)
     assert (worker.max_jobs, worker.batch, worker.priority_min, worker.registered_at_ms) == (3, 2, -1, 7)

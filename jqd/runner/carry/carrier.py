@@ -61,7 +61,7 @@ class Ending(NamedTuple):
 
     @property
     def brief(self) -> str:
-        """How it ended, for logs: `message` may hold what the worker wrote, which is its jobs' business alone."""
+        """How it ended, for logs: `message` may hold what the worker wrote, which only its jobs may show."""
         what = f"the worker answered {self.status}" if self.end is End.STATUS else self.end.name.lower()
         return f"{what}: {self.broke}" if self.broke else what
 
