@@ -2,9 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import NamedTuple
 
 import trio
 
@@ -12,64 +10,21 @@ from jqd.api import lightjq
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.match import Table
 from jqd.api.message import Request, Response, problem_answer
-from jqd.api.native import acts, bulk, jobs, listing, status, workers
-from jqd.api.native.push import push
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
+from jqd.api.read import read_query
+from jqd.api.routes import ROUTES, NoQuery, Route
 from jqd.desk import polls
 from jqd.doors import Answer, Asked, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 
-Handler = Callable[..., Awaitable[Response]]
 HOT_PATH = "/v1/jobs"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
 
 
-class Route(NamedTuple):
-    """What is served, and the names its query may have; None: any, they are passed over."""
-
-    method: str
-    path: str
-    handler: Handler
-    query: tuple[str, ...] | None = ()
-    polls: bool = False
-    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
-
-
-ROUTES = [
-    Route("POST", HOT_PATH, push, ("ack", "replicas", "atomic")),
-    Route("GET", "/v1/jobs", listing.list_jobs, listing.FILTERS),
-    Route("POST", "/v1/jobs/cancel", bulk.cancel_many),
-    Route("POST", "/v1/jobs/retry", bulk.retry_many),
-    Route("POST", "/v1/jobs/clean", bulk.clean),
-    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, ("wait",), polls=True),
-    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, ("wait", "consume"), polls=True),
-    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, ("purge",)),
-    Route("PATCH", "/v1/jobs/<job_id>", acts.edit),
-    Route("POST", "/v1/jobs/<job_id>/retry", acts.retry),
-    Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now),
-    Route("GET", "/v1/types", listing.list_types),
-    Route("GET", "/v1/daemons", listing.list_daemons),
-    Route("POST", "/v1/workers", workers.register),
-    Route("GET", "/v1/workers", workers.list_workers),
-    Route("DELETE", "/v1/workers/<worker_id>", workers.unregister),
-    Route("GET", "/v1/stats", status.stats),
-    Route("GET", "/livez", status.livez),
-    Route("GET", "/readyz", status.readyz),
-    Route("GET", "/readyz/push", status.readyz_push),
-    Route("GET", "/readyz/run", status.readyz_run),
-    # LightJQ's own interface has no answer for a query that is wrong.
-    Route("POST", "/job", lightjq.push_job, None),
-    Route("GET", "/job/<job_id>", lightjq.get_job, None),
-    Route("DELETE", "/job/<job_id>", lightjq.delete_job, None),
-    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, None, polls=True),
-    Route("POST", "/worker", lightjq.register, None),
-    Route("DELETE", "/worker", lightjq.unregister, None),
-    Route("POST", "/done", lightjq.done, None),
-]
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
 TABLE = Table(ROUTES)
 PUSH, _ = TABLE.match(HOT_PATH)["POST"]
@@ -147,7 +102,8 @@ class Api:
     async def _answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""
         try:
-            request.check_query(route.query)
+            if route.query is NoQuery:
+                read_query(request, NoQuery)  # the others read their own
             return await route.handler(self._parts, request, **names)
         except JqdError as error:
             return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)

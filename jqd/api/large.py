@@ -5,11 +5,11 @@ Python up to two seconds, in which the loop would turn for nobody, and a few suc
 lease. Beside a thread the loop gets its turn every few milliseconds.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct, structs
 
 from jqd.api.message import Response, answer
 from jqd.api.parts import Parts
@@ -18,7 +18,7 @@ from jqd.words.media import Language
 AT_ONCE_BYTES = 32 * 1024  # some 50 ms at worst; most take less than a millisecond, a thread two thirds of one
 
 
-async def answer_with(parts: Parts, status: int, value: Mapping[str, Any], language: Language) -> Response:
+async def answer_with(parts: Parts, status: int, value: Struct, language: Language) -> Response:
     """As `answer`, of any size: a large one in JSON in a thread, one after another, for each takes much memory."""
     if language == "msgpack" or _packed_bytes(value) <= AT_ONCE_BYTES:
         return answer(status, value, language)
@@ -30,8 +30,8 @@ def _packed_bytes(value: Any) -> int:
     match value:
         case Raw():
             return memoryview(value).nbytes
-        case Mapping():
-            return sum(map(_packed_bytes, value.values()))
+        case Struct():
+            return sum(map(_packed_bytes, structs.astuple(value)))
         case str() | bytes():
             return 0
         case Sequence():

@@ -12,7 +12,7 @@ from jqd.api.large import answer_with
 from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
-from jqd.api.read import read_body
+from jqd.api.read import Seconds, read_body, read_query
 from jqd.desk import Coming, Desk, late, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
@@ -25,6 +25,7 @@ from jqd.words.errors import (
     Closed,
     Conflict,
     DeskError,
+    Invalid,
     JournalRefused,
     JqdError,
     NotFound,
@@ -70,6 +71,39 @@ class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[str] | None = None
 
 
+class AnyQuery(msgspec.Struct, frozen=True):
+    """What stands in a query is passed over."""
+
+
+class Polling(msgspec.Struct, frozen=True):
+    """The query of a poll; what else stands there is passed over."""
+
+    timeout: Seconds = POLLING_S
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """The answer of `POST /job`."""
+
+    job_id: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The answer of `GET /job/{job_id}` and its polling."""
+
+    status: Literal["queued", "running", "retrying", "error", "done"]
+    worker_id: str = ""
+    result: Raw = Raw(NIL)
+    error: Raw = Raw(NIL)
+    message: str = ""
+    retry_count: int = 0
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The answer of `POST /worker`."""
+
+    worker_id: str
+
+
 class Done(msgspec.Struct):
     """The body of `POST /done`: which of the two that follow it is."""
 
@@ -99,7 +133,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
     job = read_body(request, LightJob)
     # Our own limits of a job hold here too; only the defaults are LightJQ's.
     pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
-    return answer(201, {"job_id": pushed.job_ids[0]}, _language(request))
+    return answer(201, Taken(str(pushed.job_ids[0])), _language(request))
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -132,16 +166,16 @@ async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
 def _polling_s(request: Request, max_s: float) -> float:
     """Its interface has no answer for a time that is none: that is as if nothing was said."""
     try:
-        return request.seconds("timeout", POLLING_S, max_s)
-    except Problem:
-        return POLLING_S
+        return request.wait_s(read_query(request, Polling).timeout, max_s)
+    except (Invalid, Problem):
+        return request.wait_s(POLLING_S, max_s)
 
 
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
     card = read_card(msgspec.to_builtins(read_body(request, LightWorker)))
     worker = await workers.register(parts.desk, card, style="lightjq", peer=request.peer)
-    return answer(201, {"worker_id": worker.id}, _language(request))
+    return answer(201, Registered(worker.id), _language(request))
 
 
 async def unregister(parts: Parts, request: Request) -> Response:
@@ -195,31 +229,28 @@ def _worker_id(request: Request) -> str:
     return worker_id
 
 
-def _status(view: JobView | Coming) -> str:
+def _status(view: JobView | Coming) -> Literal["queued", "running", "retrying", "error", "done"]:
     match view.state:
         case State.SUCCEEDED:
             return "done"
         case State.FAILED | State.CANCELLED:
             return "error"
-        case State.RUNNING | State.RETRYING:
-            return view.state.value
+        case State.RUNNING:
+            return "running"
+        case State.RETRYING:
+            return "retrying"
     return "queued"
 
 
-def _body(desk: Desk, view: JobView | Coming) -> dict[str, Any]:
-    body: dict[str, Any] = {
-        "status": _status(view),
-        "worker_id": "",
-        "result": None,
-        "error": None,
-        "message": "",
-        "retry_count": 0,
-    }
-    if isinstance(view, JobView):
-        last, running = view.outcome, desk.runner.running(view.id)
-        body["worker_id"] = running.worker if running else last.worker if last else ""
-        body["result"] = Raw(view.result or NIL)
-        body["error"] = Raw(last.error) if last else None
-        body["message"] = "cancelled" if view.state is State.CANCELLED else last.message if last else ""
-        body["retry_count"] = max(0, view.attempts - 1)
-    return body
+def _body(desk: Desk, view: JobView | Coming) -> Status:
+    if isinstance(view, Coming):
+        return Status(_status(view))
+    last, running = view.outcome, desk.runner.running(view.id)
+    return Status(
+        _status(view),
+        worker_id=running.worker if running else last.worker if last else "",
+        result=Raw(view.result or NIL),
+        error=Raw(last.error if last else NIL),
+        message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
+        retry_count=max(0, view.attempts - 1),
+    )

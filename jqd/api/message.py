@@ -5,7 +5,6 @@ Integers are exact, whatever their size.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -21,8 +20,6 @@ from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
 LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 QUERY_FIELDS_MAX = 32
-QUOTE_LENGTH_MAX = 32  # of what a client sent, when it is repeated to him
-FLAGS = {"true": True, "false": False, "1": True, "0": False}
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
 _msgpack_encoder = msgspec.msgpack.Encoder()
@@ -56,28 +53,9 @@ class Request:
             raise Problem(400, f"the query string cannot be read: {error}") from error
         return dict(pairs)
 
-    def check_query(self, known: Sequence[str] | None) -> None:
-        """Refuse a query with names nobody reads; `known` None: any may stand there. Raises Problem 400, 422."""
-        if not self.query_string or known is None:
-            return
-        for name in self.query():
-            if name not in known:
-                there = f"there are {', '.join(known)}" if known else "this call has none"
-                raise Problem(422, f"{name[:QUOTE_LENGTH_MAX]!r} is no query parameter here; {there}")
-
-    def flag(self, name: str) -> bool:
-        """Whether a query parameter says yes; without it no. Raises Problem 422 for what is neither yes nor no."""
-        text = self.query().get(name)
-        if text is not None and text not in FLAGS:
-            raise Problem(422, f"{name} is one of {', '.join(FLAGS)}, not {text[:QUOTE_LENGTH_MAX]!r}")
-        return text is not None and FLAGS[text]
-
-    def seconds(self, name: str, default_s: float, max_s: float) -> float:
-        """A time to wait from the query, clamped to 0 … `max_s`. Raises Problem 422 for what is no number."""
-        text = self.query().get(name)
-        if text is not None and not _NUMBER.fullmatch(text):
-            raise Problem(422, f"{name} is a number of seconds, not {text[:QUOTE_LENGTH_MAX]!r}")
-        return 0.0 if self.hurried else min(max(default_s if text is None else float(text), 0.0), max_s)
+    def wait_s(self, asked_s: float, max_s: float) -> float:
+        """How long it may wait of what it asks for: at most `max_s`."""
+        return 0.0 if self.hurried else min(max(asked_s, 0.0), max_s)
 
     def media_type(self) -> str:
         """The Content-Type without its parameters, lower case; empty when there is none."""

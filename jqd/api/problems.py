@@ -1,7 +1,10 @@
 """Errors of the edge: RFC 9457 problem details, and the one table from an error to its status."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
+from typing import Annotated
+
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.words.errors import (
     Closed,
@@ -40,6 +43,27 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
 """The native interface's; the first that fits. Where a full disk is the reason it is 507."""
 
 
+class Error(Struct, kw_only=True, frozen=True):
+    """What is wrong with which part of a request."""
+
+    index: int | UnsetType = UNSET
+    """Of several jobs the place of the one that is meant; the pointer begins with it."""
+    pointer: Annotated[str, Meta(description="a JSON pointer into the body")]
+    detail: str
+
+
+class Details(Struct, frozen=True):
+    """RFC 9457 problem details."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    errors: Sequence[Error] | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    """Under which the daemon's log has more of a mistake of ours."""
+
+
 class Problem(JqdError):
     """A request that is answered with an error. Raised where it is found, rendered at the edge; nothing was done."""
 
@@ -48,7 +72,7 @@ class Problem(JqdError):
         status: int,
         detail: str,
         *,
-        errors: Sequence[Mapping[str, object]] = (),
+        errors: Sequence[Error] = (),
         retry_after_s: int | None = None,
         fault: str = "",
     ) -> None:
@@ -56,23 +80,14 @@ class Problem(JqdError):
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.errors = list(errors)
+        self.errors = errors
         self.retry_after_s = retry_after_s
         self.fault = fault
 
-    def body(self) -> dict[str, object]:
-        """The members of the problem document."""
-        body: dict[str, object] = {
-            "type": "about:blank",
-            "title": HTTPStatus(self.status).phrase,
-            "status": self.status,
-            "detail": self.detail,
-        }
-        if self.errors:
-            body["errors"] = self.errors
-        if self.fault:
-            body["id"] = self.fault
-        return body
+    def body(self) -> Details:
+        """The problem document."""
+        title = HTTPStatus(self.status).phrase
+        return Details("about:blank", title, self.status, self.detail, self.errors or UNSET, self.fault or UNSET)
 
 
 def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] = STATUSES) -> Problem:
@@ -96,11 +111,11 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
     return Problem(status, detail, errors=errors_of(faults), retry_after_s=RETRY_AFTER_S if status >= 500 else None)
 
 
-def errors_of(faults: Sequence[Fault]) -> list[dict[str, object]]:
+def errors_of(faults: Sequence[Fault]) -> list[Error]:
     """The member `errors`: of one job its pointers, of several their places before them."""
     return [
-        {"pointer": pointer, "detail": detail}
+        Error(pointer=pointer, detail=detail)
         if place is None
-        else {"index": place, "pointer": f"/{place}{pointer}", "detail": detail}
+        else Error(index=place, pointer=f"/{place}{pointer}", detail=detail)
         for pointer, detail, place in faults
     ]

@@ -1,8 +1,10 @@
-"""The body of a request as the type that the call takes."""
+"""The body and the query of a request as the types that the call takes."""
 
-from typing import TypeVar
+from functools import cache
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
+from msgspec import Meta
 
 from jqd.api.message import DECODE_ERRORS, Request, read_value
 from jqd.words import fields
@@ -10,6 +12,11 @@ from jqd.words.errors import Fault, Invalid, Unreadable
 from jqd.words.media import MSGPACK_TYPES
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+Flag = Literal["true", "false", "1", "0"]
+YES: tuple[Flag, ...] = ("true", "1")
+Seconds = Annotated[float, Meta(ge=-1e99, le=1e99, description="a number of seconds")]
+"""To wait: none below 0, and at most as many as the daemon allows."""
 
 
 def read_body(request: Request, kind: type[T]) -> T:
@@ -27,3 +34,19 @@ def read_body(request: Request, kind: type[T]) -> T:
         raise Invalid(detail, [Fault("", detail)]) from error
     except DECODE_ERRORS as error:
         raise Unreadable(f"the body is no MessagePack: {error}") from error
+
+
+def read_query(request: Request, kind: type[T]) -> T:
+    """Raises Invalid, naming the parameter; Problem 400 for a query that cannot be read."""
+    if not request.query_string:
+        empty: T = _empty(kind)
+        return empty
+    try:
+        return fields.read(msgspec.msgpack.encode(request.query()), kind, texts=True)
+    except Invalid as error:
+        raise Invalid(str(error)) from error  # a pointer leads into a body
+
+
+@cache
+def _empty(kind: type[T]) -> T:
+    return kind()

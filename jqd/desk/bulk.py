@@ -2,7 +2,6 @@
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated
 
 import msgspec
@@ -52,8 +51,7 @@ class Clean(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str = ""
 
 
-@dataclass(slots=True)
-class Tally:
+class Tally(msgspec.Struct):
     """What a request found and did."""
 
     matched: int = 0

@@ -7,22 +7,13 @@ from jqd.words.job import State
 
 
 async def list_jobs(
-    desk: Desk, state: str | None, name: str | None, tag: str | None, limit: int, cursor: str = ""
+    desk: Desk, state: State | None, name: str | None, tag: str | None, limit: int, cursor: str = ""
 ) -> Page:
     """At most `limit` jobs of that state, name and tag, from the cursor on. Raises Invalid, StoreAway, StoreRefused."""
-    wanted = None if state is None else state_named(state)
     try:
-        return await desk.store.list_jobs(wanted, name, tag, limit, cursor)
+        return await desk.store.list_jobs(state, name, tag, limit, cursor)
     except ValueError as error:
         raise bad_cursor(cursor) from error
-
-
-def state_named(text: str) -> State:
-    """The state of that name. Raises Invalid."""
-    try:
-        return State(text)
-    except ValueError:
-        raise Invalid(f"there is no state {text[:32]!r}; there are {', '.join(State)}") from None
 
 
 def bad_cursor(cursor: str) -> Invalid:

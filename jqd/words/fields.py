@@ -47,20 +47,23 @@ _encode = msgspec.msgpack.Encoder().encode
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
 
 
-def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING) -> T:
-    """MessagePack as `kind`. `instead`: what is said of some fields that there are not.
+def read(data: bytes, kind: type[T], instead: Mapping[str, str] = NOTHING, *, texts: bool = False) -> T:
+    """MessagePack as `kind`. `instead`: what is said of some fields that there are not. `texts`: it is a query, where
+    numbers stand as text.
 
     Raises Invalid with all that is wrong; msgspec.DecodeError and RecursionError for what is no MessagePack.
     """
     try:
-        value: T = _decoder(kind).decode(data)
+        value: T = _decoder(kind, texts).decode(data)
         return value
     except msgspec.ValidationError as error:
-        faults = faults_of(data, kind, instead)
+        faults = faults_of(data, kind, instead, texts=texts)
         raise Invalid(faults[0].detail, faults) from error
 
 
-def faults_of(data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING) -> list[Fault]:
+def faults_of(
+    data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
+) -> list[Fault]:
     """The first few things that are wrong with well-formed MessagePack which `kind` did not take; at least one."""
     try:
         fields = _fields_decoder.decode(data)
@@ -71,16 +74,20 @@ def faults_of(data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str
         return [Fault("", f"a map is wanted, not {WORDS.get(got[1], got[1]) if got else 'this'}")]
     except UnicodeDecodeError as error:
         return [Fault("", f"a key of the map is no text: {error.reason}")]
-    faults = list(islice(_each(fields, kind, instead), FAULTS_MAX))
+    faults = list(islice(_each(fields, kind, instead, texts), FAULTS_MAX))
     return faults or [Fault("", "a map of other fields is wanted")]
 
 
-def _each(given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping[str, str]) -> Iterator[Fault]:
+def _each(
+    given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping[str, str], texts: bool
+) -> Iterator[Fault]:
     known = kind.__struct_encode_fields__
     if kind.__struct_config__.forbid_unknown_fields:
         for name in (name for name in given if name not in known):
             short = name[:QUOTE_LENGTH_MAX]
-            yield Fault(_pointer(short), instead.get(name) or f"there is no field {short!r}{suggestion(short, known)}")
+            what = "query parameter" if texts else "field"
+            close = suggestion(short, known) if known else "; this call has none"
+            yield Fault(_pointer(short), instead.get(name) or f"there is no {what} {short!r}{close}")
     for field in msgspec.structs.fields(kind):
         name = field.encode_name
         if name not in given:
@@ -88,7 +95,7 @@ def _each(given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping
                 yield Fault(_pointer(name), f"{name} is required")
             continue
         try:
-            _alone(kind, name).decode(_encode({name: given[name]}))
+            _alone(kind, name, texts).decode(_encode({name: given[name]}))
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
@@ -98,15 +105,16 @@ def _each(given: Mapping[str, Raw], kind: type[msgspec.Struct], instead: Mapping
 
 
 @cache
-def _decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
-    return msgspec.msgpack.Decoder(kind)
+def _decoder(kind: type[T], texts: bool) -> msgspec.msgpack.Decoder[T]:
+    return msgspec.msgpack.Decoder(kind, strict=not texts)
 
 
 @cache
-def _alone(kind: type[msgspec.Struct], name: str) -> msgspec.msgpack.Decoder[Any]:
+def _alone(kind: type[msgspec.Struct], name: str, texts: bool) -> msgspec.msgpack.Decoder[Any]:
     """A decoder of one field of a type, so that none hides what is wrong with another."""
     hint = next(field.type for field in msgspec.structs.fields(kind) if field.encode_name == name)
-    return msgspec.msgpack.Decoder(msgspec.defstruct("Alone", [("value", hint)], rename={"value": name}))
+    alone = msgspec.defstruct("Alone", [("value", hint)], rename={"value": name})
+    return msgspec.msgpack.Decoder(alone, strict=not texts)
 
 
 def allowed(hint: Any, depth: int = 0) -> str:

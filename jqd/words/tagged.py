@@ -50,6 +50,10 @@ def show(value: Any) -> Any:
             return _show_map(value)
         case dict():
             return _show_map(value.items())
+        case msgspec.Struct():
+            names = zip(value.__struct_encode_fields__, value.__struct_fields__, strict=True)
+            given = ((name, getattr(value, field)) for name, field in names)
+            return {name: show(field) for name, field in given if field is not msgspec.UNSET}
         case bytes() | bytearray() | memoryview():
             return {"$bytes": _base64(bytes(value))}
         case msgpack.ExtType() | msgspec.msgpack.Ext():

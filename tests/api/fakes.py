@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, unquote
@@ -14,6 +14,8 @@ import msgspec
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
+from jqd.api.app import TABLE
+from jqd.api.problems import Details
 from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
@@ -425,7 +427,29 @@ class Edge:
                 answer.raw += message.get("body", b"")
 
         await to_asgi(self.api, DoorConfig(request_s=self.config.request_s))(scope, receive, send)
+        if answer.status:
+            expect_typed(method, quote(raw, safe="/%"), answer)
         return answer
+
+
+def expect_typed(method: str, raw_path: str, answer: Answer) -> None:
+    """The route table says which statuses a call has besides errors, and of which type its answer is."""
+    decode = msgspec.json.decode if "json" in answer.headers.get("content-type", "") else msgspec.msgpack.decode
+    route, _ = TABLE.match(raw_path).get(method, (None, {}))
+    kinds: Any = Details
+    if route is not None and (answer.status < 400 or answer.status in route.answers):
+        kinds = route.answers[answer.status]
+    if method == "HEAD" or kinds is None or not answer.raw:
+        assert method in ("HEAD", "OPTIONS") or not (kinds or answer.raw)
+        return
+    several = kinds if isinstance(kinds, tuple) else (kinds,)
+    body = decode(answer.raw, type=dict[str, msgspec.Raw])
+    for kind in several:
+        with suppress(msgspec.ValidationError):
+            decode(answer.raw, type=kind)
+            assert set(body) <= set(getattr(kind, "__struct_encode_fields__", body)), kind
+            return
+    raise AssertionError(f"{method} {raw_path} answered {answer.status} with what is no {several}: {body}")
 
 
 def _as_any(fake: Any) -> Any:

@@ -289,7 +289,7 @@ async def _later(seconds: float, call: Callable[[], object]) -> None:
 
 @pytest.mark.parametrize(
     ("wait", "waited_s"),
-    [("2.5", 2.5), ("1e9", 60), ("1e999", 60), ("-4", 0), ("", None), ("x", None), ("nan", None), ("inf", None)],
+    [("2.5", 2.5), ("1e9", 60), ("1e99", 60), ("-4", 0), ("", None), ("x", None), ("nan", None), ("inf", None)],
 )
 async def test_a_wait_is_bounded(edge, autojump_clock, wait, waited_s):
     job_id = edge.add(State.WAITING)

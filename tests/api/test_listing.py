@@ -60,15 +60,15 @@ async def test_a_job_of_a_list_is_told_in_brief(edge):
 @pytest.mark.parametrize(
     ("query", "says"),
     [
-        ("state=dead", "there is no state 'dead'; there are waiting, scheduled"),
-        ("limit=0", "limit is a whole number from 1 to"),
-        (f"limit={LIST_JOBS_MAX + 1}", "limit is a whole number"),
-        ("limit=-1", "limit is a whole number"),
+        ("state=dead", "state must be one of waiting, scheduled"),
+        ("limit=0", "limit must be a whole number from 1 to 1000, not '0'"),
+        (f"limit={LIST_JOBS_MAX + 1}", "limit must be a whole number"),
+        ("limit=-1", "limit must be a whole number"),
         ("limit=ten", "'ten'"),
-        ("limit=", "limit is a whole number"),
-        ("limit=" + "9" * 5_00, "limit is a whole number"),
+        ("limit=", "limit must be a whole number"),
+        ("limit=" + "9" * 5_00, "limit must be a whole number"),
         ("cursor=nonsense", "cursor 'nonsense' is none that an answer gave"),
-        ("sate=failed", "'sate' is no query parameter here; there are state, name"),
+        ("sate=failed", "there is no query parameter 'sate'; did you mean 'state'?"),
     ],
 )
 async def test_what_cannot_be_listed_is_named(edge, query, says):

@@ -1,10 +1,15 @@
 import json
+import re
 
 import msgspec
 import pytest
 
+from jqd.api.lightjq import AnyQuery
 from jqd.api.message import Request, answer
 from jqd.api.problems import Problem
+from jqd.api.read import YES, Flag, Seconds, read_query
+from jqd.api.routes import NoQuery
+from jqd.words.errors import Invalid
 
 
 def test_messagepack_is_passed_through_untouched():
@@ -56,19 +61,25 @@ def asked(query: bytes) -> Request:
     return Request("GET", "/", query, {}, b"")
 
 
+class Query(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Of no call."""
+
+    a: Flag = "0"
+    wait: Seconds = 0.0
+
+
 def test_flags_are_said_in_four_ways():
-    assert [asked(b"a=" + text).flag("a") for text in (b"1", b"true", b"0", b"false")] == [True, True, False, False]
-    assert asked(b"").flag("a") is False
+    told = [read_query(asked(b"a=" + text), Query).a in YES for text in (b"1", b"true", b"0", b"false")]
+    assert told == [True, True, False, False]
+    assert read_query(asked(b""), Query).a not in YES
     for text in (b"a", b"a=", b"a=no", b"a=yes", b"a=TRUE", b"a=2", b"a=%00"):
-        with pytest.raises(Problem, match="a is one of true, false, 1, 0, not") as caught:
-            asked(text).flag("a")
-        assert caught.value.status == 422
+        with pytest.raises(Invalid, match="a must be one of true, false, 1, 0, not '") as caught:
+            read_query(asked(text), Query)
+        assert caught.value.faults == (), "a pointer leads into a body"
 
 
 def test_names_nobody_reads_are_refused():
-    asked(b"wait=1").check_query(("wait",))
-    asked(b"wiat=1").check_query(None)
-    for known, text in ((("wait",), "there are wait"), ((), "this call has none")):
-        with pytest.raises(Problem, match=f"'wiat' is no query parameter here; {text}") as caught:
-            asked(b"wiat=1").check_query(known)
-        assert caught.value.status == 422
+    for kind, text in ((Query, "did you mean 'wait'?"), (NoQuery, "this call has none")):
+        with pytest.raises(Invalid, match=f"there is no query parameter 'wiat'; {re.escape(text)}"):
+            read_query(asked(b"wiat=1"), kind)
+    assert read_query(asked(b"wiat=1"), AnyQuery) == AnyQuery()

@@ -1,7 +1,5 @@
 """The same done to many jobs: cancel, retry, clean → 200 {matched, changed, cursor}."""
 
-from dataclasses import asdict
-
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.read import read_body
@@ -11,16 +9,16 @@ from jqd.desk import bulk
 async def cancel_many(parts: Parts, request: Request) -> Response:
     """`POST /v1/jobs/cancel`: jobs that have not ended. Changed: recorded."""
     tally = await bulk.cancel_many(parts.desk, read_body(request, bulk.Filter))
-    return answer(200, asdict(tally), request.answer_language())
+    return answer(200, tally, request.answer_language())
 
 
 async def retry_many(parts: Parts, request: Request) -> Response:
     """`POST /v1/jobs/retry`: jobs that failed, and cancelled ones if asked for."""
     tally = await bulk.retry_many(parts.desk, read_body(request, bulk.Filter))
-    return answer(200, asdict(tally), request.answer_language())
+    return answer(200, tally, request.answer_language())
 
 
 async def clean(parts: Parts, request: Request) -> Response:
     """`POST /v1/jobs/clean`: deletes what ended before a date, never the dead."""
     tally = await bulk.clean(parts.desk, read_body(request, bulk.Clean))
-    return answer(200, asdict(tally), request.answer_language())
+    return answer(200, tally, request.answer_language())

@@ -1,30 +1,52 @@
 """GET and DELETE of one job: what is known of it, its result, its cancellation."""
 
+import msgspec
 from msgspec import Raw
 
 from jqd.api.large import answer_with
 from jqd.api.message import Request, Response, answer
+from jqd.api.native.answers import Recorded, Result
 from jqd.api.native.show import job_body
 from jqd.api.parts import Parts
+from jqd.api.read import YES, Flag, Seconds, read_query
 from jqd.desk.cancel import cancel, purge
 from jqd.desk.polls import look, take_result
 from jqd.words.errors import Conflict
 from jqd.words.job import NIL, State
 
 
+class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a look at one job."""
+
+    wait: Seconds = 0.0
+
+
+class Fetching(Waiting, frozen=True, forbid_unknown_fields=True):
+    """The query of a look at its result."""
+
+    consume: Flag = "0"
+
+
+class Deleting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a cancel."""
+
+    purge: Flag = "0"
+
+
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
-    wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
+    wait_s = request.wait_s(read_query(request, Waiting).wait, parts.config.wait_s_max)
     view = await look(parts.desk, job_id, wait_s)
     return await answer_with(parts, 200, job_body(parts.desk, view, job_id), request.answer_language())
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     """`GET /v1/jobs/{id}/result?wait=S&consume=1`: nil when there is none, not yet or not any more."""
-    consume = request.flag("consume") and request.method == "GET"  # HEAD looks, and takes nothing
-    wait_s = request.seconds("wait", 0.0, parts.config.wait_s_max)
+    query = read_query(request, Fetching)
+    consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
+    wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
     result = await take_result(parts.desk, job_id, wait_s, consume=consume)
-    return await answer_with(parts, 200, {"result": Raw(result or NIL)}, request.answer_language())
+    return await answer_with(parts, 200, Result(Raw(result or NIL)), request.answer_language())
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -32,7 +54,7 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
 
     With `?purge=1` one that has ended is deleted for good: 204; 409 while it has not.
     """
-    if request.flag("purge"):
+    if read_query(request, Deleting).purge in YES:
         await purge(parts.desk, job_id)
         return Response(204)
     state = await cancel(parts.desk, job_id)
@@ -40,4 +62,4 @@ async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
         return Response(204)
     if state.is_final:
         raise Conflict(f"job {job_id} has already ended: {state.value}")
-    return answer(202, {"job_id": job_id, "state": state.value, "cancel": "recorded"}, request.answer_language())
+    return answer(202, Recorded(job_id, state), request.answer_language())

@@ -2,8 +2,9 @@
 
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 
+from jqd.api.native.answers import Attempt, Job, JobBrief
 from jqd.desk import Coming, Desk
 from jqd.store import JobView
 from jqd.words import dates
@@ -12,35 +13,28 @@ from jqd.words.job import NIL, Outcome, State
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 
 
-def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> dict[str, Any]:
-    """The members of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""
+def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> Job:
+    """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
-        return {
-            "job_id": named or view.id,
-            "name": "",
-            "state": view.state.value,
-            "attempts": 0,
-            "created_at": iso(view.created_at_ms),
-            **dict.fromkeys(("eligible_at", "started_at", "finished_at", "worker", "daemon", "error", "message")),
-            "history": [],
-        }
-    body = _common(desk, view)
+        created_at = iso(view.created_at_ms)
+        return Job(job_id=named or view.id, name="", state=view.state, attempts=0, created_at=created_at)
     last = view.outcome
-    body["error"] = Raw(last.error) if last else None
-    body["message"] = (last.message if last else "") or None
-    body["history"] = [_attempt(outcome) for outcome in view.history]
-    if view.keep_result:
-        body["result"] = Raw(view.result or NIL)
-    return body
+    return Job(
+        **_known(desk, view),
+        error=Raw(last.error if last else NIL),
+        message=(last.message if last else "") or None,
+        history=[_attempt(outcome) for outcome in view.history],
+        result=Raw(view.result or NIL) if view.keep_result else UNSET,
+    )
 
 
-def job_brief(desk: Desk, view: JobView) -> dict[str, Any]:
+def job_brief(desk: Desk, view: JobView) -> JobBrief:
     """One job of a list: as `job_body`, without what may be large."""
     message = view.outcome.message if view.outcome else ""
     if len(message) > BRIEF_MESSAGE_LENGTH_MAX:
         message = "… " + message[-BRIEF_MESSAGE_LENGTH_MAX:]
-    return {**_common(desk, view), "message": message or None}
+    return JobBrief(**_known(desk, view), message=message or None)
 
 
 def iso(at_ms: int) -> str | None:
@@ -49,16 +43,16 @@ def iso(at_ms: int) -> str | None:
     return dates.iso(at_ms) if at_ms else None
 
 
-def _common(desk: Desk, view: JobView) -> dict[str, Any]:
+def _known(desk: Desk, view: JobView) -> dict[str, Any]:
+    """The fields of `answers.Known`."""
     running = desk.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
     worker = running.worker if running else (last.worker if last else "")
-    body: dict[str, Any] = {"job_id": view.name or view.id}
-    if view.name:
-        body["id"] = view.id  # what the worker knows it by
-    return body | {
+    return {
+        "job_id": view.name or view.id,
+        "id": view.id if view.name else UNSET,
         "name": view.jobtype,
-        "state": view.state.value,
+        "state": view.state,
         "priority": view.priority,
         "attempts": view.attempts,
         "max_retry": view.max_retry,
@@ -68,18 +62,18 @@ def _common(desk: Desk, view: JobView) -> dict[str, Any]:
         "finished_at": iso(last.finished_at_ms if last and view.state.is_final else 0),
         "worker": worker or None,
         "daemon": view.daemon or None,
-        "tags": list(view.tags),
+        "tags": view.tags,
     }
 
 
-def _attempt(outcome: Outcome) -> dict[str, Any]:
-    return {
-        "attempt": outcome.attempt,
-        "status": outcome.status,
-        "started_at": iso(outcome.started_at_ms),
-        "finished_at": iso(outcome.finished_at_ms),
-        "worker": outcome.worker or None,
-        "reason": outcome.reason or None,
-        "error": Raw(outcome.error),
-        "message": outcome.message or None,
-    }
+def _attempt(outcome: Outcome) -> Attempt:
+    return Attempt(
+        attempt=outcome.attempt,
+        status=outcome.status,
+        started_at=iso(outcome.started_at_ms),
+        finished_at=iso(outcome.finished_at_ms),
+        worker=outcome.worker or None,
+        reason=outcome.reason or None,
+        error=Raw(outcome.error),
+        message=outcome.message or None,
+    )

@@ -1,9 +1,10 @@
 """Health and counters: /livez, /readyz and its halves, /v1/stats."""
 
 import dataclasses
-from typing import Any
+from typing import Any, Literal
 
 from jqd.api.message import Request, Response, answer
+from jqd.api.native.answers import Half, Live, Ready
 from jqd.api.parts import Parts
 from jqd.words.errors import StoreAway, StoreRefused
 
@@ -11,15 +12,16 @@ from jqd.words.errors import StoreAway, StoreRefused
 async def livez(parts: Parts, request: Request) -> Response:
     """The process turns its loop."""
     live = parts.desk.control.live()
-    return answer(200 if live else 503, {"live": live}, request.answer_language())
+    return answer(200 if live else 503, Live(live), request.answer_language())
 
 
 async def readyz(parts: Parts, request: Request) -> Response:
     """200 while pushes are taken, for that is what a balancer asks; the body says which half is ready and why not."""
     push, run = parts.desk.control.push_ready(), parts.desk.control.run_ready()
     warnings = list(parts.desk.control.warnings())
+    status: Literal["ready", "degraded", "not ready"]
     status = "ready" if push is None and run is None and not warnings else "degraded" if push is None else "not ready"
-    body = {"status": status, "push": _half(push), "run": _half(run), "warnings": warnings}
+    body = Ready(status, _half(push), _half(run), warnings)
     return answer(200 if push is None else 503, body, request.answer_language())
 
 
@@ -46,8 +48,8 @@ async def stats(parts: Parts, request: Request) -> Response:
     return answer(200, body, request.answer_language())
 
 
-def _half(reason: str | None) -> dict[str, object]:
-    return {"ready": reason is None, "reason": reason}
+def _half(reason: str | None) -> Half:
+    return Half(reason is None, reason)
 
 
 def _plain(value: Any) -> Any:

@@ -1,28 +1,30 @@
 """Who runs jobs here: POST, GET and DELETE of /v1/workers."""
 
-from typing import Any
+from typing import Any, Final
 
 from jqd.api.message import Request, Response, answer, read_value
+from jqd.api.native import answers
+from jqd.api.native.answers import Registered, Workers
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
 from jqd.desk import workers
 from jqd.runner import Card, Worker, read_card
 from jqd.words.errors import Fault, Invalid
 
-ANY = "*"  # for `jobs`: every jobtype there is and will be
+ANY: Final = "*"  # for `jobs`: every jobtype there is and will be
 
 
 async def register(parts: Parts, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
     card = _card(read_value(request))
     worker = await workers.register(parts.desk, card, peer=request.peer)
-    return answer(201, {"worker_id": worker.id}, request.answer_language())
+    return answer(201, Registered(worker.id), request.answer_language())
 
 
 async def list_workers(parts: Parts, request: Request) -> Response:
     """All workers registered at this daemon."""
     rows = [_row(worker) for worker in parts.desk.workers.list()]
-    return answer(200, {"workers": rows}, request.answer_language())
+    return answer(200, Workers(rows), request.answer_language())
 
 
 async def unregister(parts: Parts, request: Request, worker_id: str) -> Response:
@@ -45,17 +47,17 @@ def _card(value: Any) -> Card:
     return card
 
 
-def _row(worker: Worker) -> dict[str, Any]:
-    return {
-        "worker_id": worker.id,
-        "name": worker.name,
-        "url": worker.url,
-        "jobs": ANY if worker.jobs is None else list(worker.jobs),
-        "max_jobs": worker.max_jobs,
-        "batch": worker.batch,
-        "priority_min": worker.priority_min,
-        "priority_max": worker.priority_max,
-        "ttl": worker.ttl_s,
-        "protocol": worker.style,
-        "registered_at": iso(worker.registered_at_ms),
-    }
+def _row(worker: Worker) -> answers.Worker:
+    return answers.Worker(
+        worker_id=worker.id,
+        name=worker.name,
+        url=worker.url,
+        jobs=ANY if worker.jobs is None else worker.jobs,
+        max_jobs=worker.max_jobs,
+        batch=worker.batch,
+        priority_min=worker.priority_min,
+        priority_max=worker.priority_max,
+        ttl=worker.ttl_s,
+        protocol=worker.style,
+        registered_at=iso(worker.registered_at_ms),
+    )

@@ -1,0 +1,191 @@
+"""What the native interface answers, each as a type: they are rendered as they stand, and say what may be in them.
+
+Instants are ISO 8601 in UTC. What is any value stands there as `msgspec.Raw`, MessagePack.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+from jqd.api.problems import Error
+from jqd.desk.take import Level
+from jqd.words.job import NIL, State
+
+Value = Annotated[Raw, Meta(description="any value")]
+Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
+
+
+class Taken(Struct, frozen=True):
+    """One job was taken, or had been before."""
+
+    job_id: str
+    ack: Level | UnsetType = UNSET
+    """The level reached."""
+    replicas: int | UnsetType = UNSET
+    duplicate: bool | UnsetType = UNSET
+
+
+class TakenMany(Struct, frozen=True):
+    """What became of an array of jobs, in its order."""
+
+    job_ids: Sequence[str | None]
+    ack: Level | UnsetType = UNSET
+    replicas: int | UnsetType = UNSET
+    duplicates: Sequence[str] | UnsetType = UNSET
+    errors: Sequence[Error] | UnsetType = UNSET
+
+
+class Attempt(Struct, frozen=True):
+    """One that failed."""
+
+    attempt: int
+    status: int
+    started_at: Instant | None
+    finished_at: Instant | None
+    worker: str | None
+    reason: str | None
+    error: Value
+    message: str | None
+
+
+class Known(Struct, kw_only=True, frozen=True):
+    """What is told of every job."""
+
+    job_id: str
+    id: str | UnsetType = UNSET
+    """What the worker knows it by, where its pusher chose another."""
+    name: str
+    state: State
+    priority: int | UnsetType = UNSET
+    attempts: int
+    max_retry: int | UnsetType = UNSET
+    created_at: Instant | None
+    eligible_at: Instant | None = None
+    started_at: Instant | None = None
+    finished_at: Instant | None = None
+    worker: str | None = None
+    daemon: str | None = None
+    tags: Sequence[str] | UnsetType = UNSET
+
+
+class JobBrief(Known, kw_only=True, frozen=True):
+    """One of a list, without what may be large."""
+
+    message: str | None
+
+
+class Job(Known, kw_only=True, frozen=True):
+    """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
+
+    error: Value = Raw(NIL)
+    message: str | None = None
+    history: Sequence[Attempt] = ()
+    result: Value | UnsetType = UNSET
+    """Where it was pushed with `keep_result`."""
+
+
+class Result(Struct, frozen=True):
+    """What the worker answered."""
+
+    result: Value
+
+
+class Recorded(Struct, frozen=True):
+    """A cancel that may still be too late."""
+
+    job_id: str
+    state: State
+    cancel: Literal["recorded"] = "recorded"
+
+
+class Jobs(Struct, frozen=True):
+    """One page of a list."""
+
+    jobs: Sequence[JobBrief]
+    cursor: str
+
+
+class Jobtype(Struct, frozen=True):
+    """One that has jobs waiting or running."""
+
+    name: str
+    waiting: int
+    running: int
+    oldest_at: Instant | None
+    oldest_s: float | None
+    rate: float
+    handler: None = None
+
+
+class Jobtypes(Struct, frozen=True):
+    """All of them."""
+
+    types: Sequence[Jobtype]
+
+
+class Daemon(Struct, frozen=True):
+    """One that shares the store."""
+
+    daemon: str
+    this: bool
+    living: bool
+    through: bool
+    heard_s: float
+    in_hand: int | None
+
+
+class Daemons(Struct, frozen=True):
+    """All of them."""
+
+    daemons: Sequence[Daemon]
+
+
+class Registered(Struct, frozen=True):
+    """A worker that is known now."""
+
+    worker_id: str
+
+
+class Worker(Struct, frozen=True):
+    """A registration."""
+
+    worker_id: str
+    name: str
+    url: str | None
+    jobs: Sequence[str] | Literal["*"]
+    max_jobs: int
+    batch: int | None
+    priority_min: int
+    priority_max: int
+    ttl: float | None
+    protocol: str
+    registered_at: Instant | None
+
+
+class Workers(Struct, frozen=True):
+    """All of them."""
+
+    workers: Sequence[Worker]
+
+
+class Live(Struct, frozen=True):
+    """The process turns its loop."""
+
+    live: bool
+
+
+class Half(Struct, frozen=True):
+    """Whether one half is ready, and why not."""
+
+    ready: bool
+    reason: str | None
+
+
+class Ready(Struct, frozen=True):
+    """Both halves."""
+
+    status: Literal["ready", "degraded", "not ready"]
+    push: Half
+    run: Half
+    warnings: Sequence[str]

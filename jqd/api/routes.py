@@ -1,0 +1,77 @@
+"""The one table of what is served: who answers, and the types of what he takes and gives.
+
+An answer with an error is `problems.Details` on every route; which status an error has says `problems.STATUSES`, or the
+table of the surface.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from jqd.api import lightjq
+from jqd.api.message import Response
+from jqd.api.native import acts, bulk, jobs, listing, push, status, workers
+from jqd.api.native import answers as told
+from jqd.desk.bulk import Clean, Filter, Tally
+from jqd.desk.change import Edit
+from jqd.desk.job import NewJob
+from jqd.runner import Card
+
+Handler = Callable[..., Awaitable[Response]]
+
+
+class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a call that has none."""
+
+
+class Route(NamedTuple):
+    """One call."""
+
+    method: str
+    path: str
+    handler: Handler
+    answers: Mapping[int, Any]
+    """Status → the type of its body, or several of which it has one; None: it has none."""
+    body: Any = None
+    """The type of what it takes, or several; None: nothing."""
+    query: type[Struct] = NoQuery
+    polls: bool = False
+    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
+
+
+PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
+HALF = {200: told.Half, 503: told.Half}
+DONE = (lightjq.Success, lightjq.Failure)
+
+ROUTES = [
+    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.Pushing),
+    Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.Listing),
+    Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter),
+    Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter),
+    Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean),
+    Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.Waiting, polls=True),
+    Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.Fetching, polls=True),
+    Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.Recorded, 204: None}, None, jobs.Deleting),
+    Route("PATCH", "/v1/jobs/<job_id>", acts.edit, {200: told.Job}, Edit),
+    Route("POST", "/v1/jobs/<job_id>/retry", acts.retry, {200: told.Job}),
+    Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now, {200: told.Job}),
+    Route("GET", "/v1/types", listing.list_types, {200: told.Jobtypes}),
+    Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),
+    Route("POST", "/v1/workers", workers.register, {201: told.Registered}, Card),
+    Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}),
+    Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
+    Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
+    Route("GET", "/livez", status.livez, {200: told.Live, 503: told.Live}),
+    Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),
+    Route("GET", "/readyz/push", status.readyz_push, HALF),
+    Route("GET", "/readyz/run", status.readyz_run, HALF),
+    # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
+    Route("POST", "/job", lightjq.push_job, {201: lightjq.Taken}, lightjq.LightJob, lightjq.AnyQuery),
+    Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, None, lightjq.AnyQuery),
+    Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, None, lightjq.AnyQuery),
+    Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, None, lightjq.Polling, polls=True),
+    Route("POST", "/worker", lightjq.register, {201: lightjq.Registered}, lightjq.LightWorker, lightjq.AnyQuery),
+    Route("DELETE", "/worker", lightjq.unregister, {204: None}, None, lightjq.AnyQuery),
+    Route("POST", "/done", lightjq.done, {204: None}, DONE, lightjq.AnyQuery),
+]
