@@ -68,6 +68,8 @@ class HttpConfig:
     hosts: Hosts = ()
     """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
     loopback none named means any: which names a service has there, only its operator knows."""
+    door: Literal["lean", "hypercorn"] = "lean"
+    """`lean`: HTTP/1.1 and 1.0; `hypercorn`: HTTP/2, too."""
     tls_cert: Path | None = None
     """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
     tls_key: Path | None = None

@@ -10,8 +10,7 @@ import trio
 from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
 from jqd.doors.asked import Answer, Core
 from jqd.doors.config import DoorConfig
-from jqd.doors.connection import App
-from jqd.doors.exchange import Exchange
+from jqd.doors.exchange import App, Exchange
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]

@@ -10,17 +10,18 @@ from typing import Any
 import trio
 
 from jqd.doors.answer import TOO_SLOW, Dates, problem_answer, render_whole
-from jqd.doors.asked import Answer
 from jqd.doors.config import DoorConfig
 from jqd.doors.crowd import Crowd, address_of
-from jqd.doors.exchange import READ_BYTES, Address, Ends, Exchange, Wire
+from jqd.doors.exchange import READ_BYTES, Address, App, Ends, Exchange, Wire
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
 
-App = Callable[[Exchange], Awaitable[Answer | None]]
+Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
+"""Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
 
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
+PREFACE = b"PRI * HTTP/2.0\r\n\r\n"  # of HTTP/2, as HTTP/1 reads it: a head; an odd line follows
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
 
 
@@ -32,6 +33,7 @@ class House:
         self.config = config
         self.log = log
         self.server = server
+        self.streams: Streams | None = None
         self.dates = Dates()
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
 
@@ -95,7 +97,12 @@ class Connection:
         try:
             wire.read_due_s = trio.current_time() + self._house.config.handshake_s
             self._house.crowd.rest(self)  # who says nothing at all must not keep others out
-            await wire.pipe.begin()
+            protocol = await wire.pipe.begin()
+            if self._house.streams and (protocol == "h2" or await self._hears_preface()):
+                self._stir(busy=False)
+                self._linger = True
+                await self._house.streams(wire, self._stir)
+                return
             while (head := await self._read_head()) is not None:
                 if not await self._answer(head):
                     return
@@ -103,6 +110,25 @@ class Connection:
                     await trio.lowlevel.checkpoint()
         except Refused as refused:
             self._say(refused.status, refused.detail)
+
+    async def _hears_preface(self) -> bool:
+        """Whether the client begins with HTTP/2."""
+        wire = self._wire
+        if await self._wait_request():
+            self._within = True
+            wire.read_due_s = trio.current_time() + self._house.config.head_s
+        while wire.buffer and len(wire.buffer) < len(PREFACE) and PREFACE.startswith(wire.buffer):
+            more = await wire.pipe.receive_some(HEAD_READ_BYTES)
+            if not more:
+                return False  # what came is no request either
+            wire.buffer += more
+        self._within = not wire.buffer.startswith(PREFACE)
+        return not self._within
+
+    def _stir(self, *, busy: bool) -> None:
+        """Of HTTP/2: whether requests are under way."""
+        self._wire.read_due_s = math.inf if busy else trio.current_time() + self._house.config.idle_s
+        (self._house.crowd.stir if busy else self._house.crowd.rest)(self)
 
     async def _read_head(self) -> Head | None:
         """The next request; None when there is none. Raises Refused, trio.BrokenResourceError."""

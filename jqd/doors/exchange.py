@@ -1,7 +1,7 @@
 """One request and its answer, as they go over the wire."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 import trio
@@ -261,3 +261,7 @@ class Exchange:
             if self._owed < 0 or (self._owed and not more):
                 raise RuntimeError(f"the answer is {-self._owed} bytes longer than its Content-Length (less: shorter)")
         return body
+
+
+App = Callable[[Exchange], Awaitable[Answer | None]]
+"""What a door asks. None: it has answered by itself, or there is nobody to answer."""

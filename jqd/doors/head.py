@@ -76,8 +76,7 @@ def read_head(data: bytes) -> Head:
     method, target, minor = line.groups()
     if method not in METHODS:
         raise Refused(400, f"the method is none of {b', '.join(sorted(METHODS)).decode()}")
-    if _TARGET.fullmatch(target) is None:
-        raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
+    path = check_target(target)
     reader = _Reader()
     try:
         httptools.HttpRequestParser(reader).feed_data(data)
@@ -86,9 +85,16 @@ def read_head(data: bytes) -> Head:
     except httptools.HttpParserError as error:
         raise Refused(400, f"the head of the request is not understood: {error}") from None
     raw_path, _, query = target.partition(b"?")
-    head = Head(method.decode(), raw_path, _path(raw_path), query, minor == b"0", reader.headers, 0, False, True, False)
+    head = Head(method.decode(), raw_path, path, query, minor == b"0", reader.headers, 0, False, True, False)
     _interpret(head)
     return head
+
+
+def check_target(target: bytes) -> str:
+    """The path, decoded. Raises Refused."""
+    if _TARGET.fullmatch(target) is None:
+        raise Refused(400, "the target is no path: it begins with one slash, and a fragment is never sent")
+    return _path(target.partition(b"?")[0])
 
 
 def check_start(data: bytes | bytearray) -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import trio
 
 from jqd.doors.config import DoorConfig
-from jqd.doors.connection import App, Connection, House
+from jqd.doors.connection import Connection, House
+from jqd.doors.exchange import App
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
 from jqd.doors.tls import TlsPipe, tls_context
@@ -56,7 +57,12 @@ class Door:
     def __init__(self, app: App, listener: socket.socket, config: DoorConfig, log: Any) -> None:
         host, port = listener.getsockname()[:2]
         self._house = House(app, config, log, (host, port))
-        self._tls = tls_context(*config.certificate) if config.certificate else None
+        protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
+        self._tls = tls_context(*config.certificate, protocols) if config.certificate else None
+        if config.streams:
+            from jqd.doors.classic import Classic  # a second of imports that nobody else needs
+
+            self._house.streams = lambda wire, busy: Classic(app, wire, log, busy).serve()
         self._listener = listener
         self._config = config
         self._log = log

@@ -13,8 +13,11 @@ _RESET = struct.pack("ii", 1, 0)
 class Pipe(Protocol):
     """Both directions of one connection."""
 
-    async def begin(self) -> None:
-        """Agree on how to speak, before anything else. Raises Refused for who does not, trio.BrokenResourceError."""
+    async def begin(self) -> str:
+        """Agree on how to speak, before anything else: "h2" for HTTP/2, "" for what the first bytes will tell.
+
+        Raises Refused for who does not agree, trio.BrokenResourceError.
+        """
         ...
 
     async def receive_some(self, size: int) -> bytes:
@@ -47,8 +50,9 @@ class SocketPipe:
         self._sock = sock
         self._straight = 0
 
-    async def begin(self) -> None:
+    async def begin(self) -> str:
         """See Pipe. There is nothing to agree on."""
+        return ""
 
     async def receive_some(self, size: int) -> bytes:
         """See Pipe."""

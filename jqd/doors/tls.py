@@ -54,16 +54,17 @@ class TlsPipe:
         """Whether the peer does not speak TLS, and can only be told so."""
         self._ended = False
 
-    async def begin(self) -> None:
+    async def begin(self) -> str:
         """See Pipe."""
         first = await self._raw.receive_some(FIRST_BYTES)
         if not first.startswith(HELLO):
             self._plain = True
             if first:
                 raise Refused(400, PLAIN)
-            return
+            return ""
         self._under.ahead = first
         await self._stream.do_handshake()
+        return self._stream.selected_alpn_protocol() or ""
 
     async def receive_some(self, size: int) -> bytes:
         """See Pipe."""

@@ -60,8 +60,9 @@ class MemoryPipe:
 
     # ------------------------------------------------------------ Pipe
 
-    async def begin(self) -> None:
+    async def begin(self) -> str:
         self.before("begin")
+        return ""
 
     async def receive_some(self, size: int) -> bytes:
         self.before("receive_some")

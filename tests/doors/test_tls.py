@@ -4,7 +4,6 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import pytest
 import trio
@@ -18,29 +17,13 @@ from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, tls_context
 from jqd.doors.connection import Connection, House
 from jqd.doors.tls import PLAIN, TlsPipe
 from jqd.words.errors import ConfigError
+from tests.doors.conftest import Certificate
 from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
 
 ANSWER_S = 10.0  # far above what any answer here takes
 GET = b"GET /a HTTP/1.1\r\nHost: localhost\r\n\r\n"
 LAST = b"GET /z HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HELLO_CUTS = (1, 5, 6, 60, 200)
-
-Certificate = tuple[Path, Path]
-
-
-@pytest.fixture(scope="module")
-def ca() -> trustme.CA:
-    return trustme.CA()
-
-
-@pytest.fixture(scope="module")
-def certificate(ca: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Certificate:
-    place = tmp_path_factory.mktemp("tls")
-    made = ca.issue_cert("localhost")
-    cert, key = place / "cert.pem", place / "key.pem"
-    cert.write_bytes(b"".join(blob.bytes() for blob in made.cert_chain_pems))
-    made.private_key_pem.write_to_path(str(key))
-    return cert, key
 
 
 async def echo(asked: Asked) -> Answer | None:
