@@ -2,7 +2,7 @@
 -- Cancels jobs from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
--- Returns  number of jobs that ended by it
+-- Returns  number of jobs that this ended
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
 --@include fail keys now order heads pages position holder move early tries change
@@ -39,7 +39,7 @@ local function cancel(record)
   end
   local jobtype, priority = header(redis.call('HGET', K.jobs, id))
   end_cancelled(id, now_ms)
-  -- An unreadable one stays where it waits; whoever claims it finds out and takes it away.
+  -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
   if jobtype then
     drop_waiting(jobtype, priority, id)
   end

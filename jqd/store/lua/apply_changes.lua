@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them too: nobody may claim
--- while one is missing that was acknowledged (docs/adr/0018), so nothing would ever end and make room. It gives no new ones.
+-- Brings changes from a journal and moves the position of their lane, in one step. A full store takes them, too: no daemon may
+-- claim while an acknowledged change is missing (docs/adr/0018), so no job would end and make room. It gives no new revisions.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, history_max, then per change what include/incoming.lua says
 -- Returns  number of jobs that were new

@@ -54,7 +54,7 @@ if at ~= arguments + 1 then
 end
 
 local has_notes = redis.call('ZCARD', K.tomb) > 0
--- What was noted of a job before it came: returns true when that ended it, else the date of a retry or nil.
+-- The notes of a job that were left before it came: true when one of them ended it, else the date of a retry or nil.
 local function meet_notes(id)
   local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
   local ended, killed, cancelled, retried = notes[1], notes[2], notes[3], notes[4]
@@ -71,8 +71,8 @@ local function meet_notes(id)
   return (ended or killed or cancelled) and true, tonumber(retried or nil)
 end
 
--- Whether somebody said before it came that he holds it, and still does. The date of an earlier retry is moot then; a
--- cancel asked for meanwhile stays noted.
+-- Whether a daemon said before the job came that it holds it, and still does. The date of an earlier retry does not count
+-- then; a cancel that was asked for meanwhile stays noted.
 local function meet_hold(id)
   local sysid = early_holder(id)
   if not sysid then
@@ -94,7 +94,7 @@ local function place(group, id, ready, later)
   end
   local eligible_at_ms = math.max(group.eligible_at_ms, retry_at_ms or 0)
   if over then
-    return  -- it lies among the ended already, or in a hand
+    return  -- the job lies among the ended already, or in a hand
   elseif eligible_at_ms > now_ms then
     later[#later + 1], later[#later + 2] = eligible_at_ms, id
   else
@@ -102,9 +102,9 @@ local function place(group, id, ready, later)
   end
 end
 
--- Sets first, rows second, position last: were this ever cut short, applying it again would find the rows missing.
--- One call asks for all rows of a group: a call for each id costs more than all the rest. None is there, but for jobs
--- that were applied before.
+-- Sets first, rows second, position last: if the script were ever cut short, applying the jobs again would find the rows missing.
+-- One call asks for all rows of a group: a call for each id costs more than all the rest. Only jobs that were applied
+-- before have a row.
 local added = 0
 for _, group in ipairs(groups) do
   local ids, ready, later, rows, filled = {}, {}, {}, {}, 0

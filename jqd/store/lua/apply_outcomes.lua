@@ -64,8 +64,8 @@ local function write_endings()
   ended, dead, packed, cleared, left = {}, {}, {}, {}, {}
 end
 
--- Returns the job's place among the ended: one with a kept result stands as if it ended when that is dropped, so that
--- trimming the ended to their number takes others first.
+-- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
+-- that trimming the ended to their number takes others first.
 local function keep_result(one)
   if one.fate ~= SUCCEEDED or one.result == '' then
     return now_ms
@@ -105,7 +105,7 @@ local function retry(one, sysid)
   else
     local jobtype, priority, due_ms = one.jobtype, one.priority, now_ms + one.delay_ms
     if changed(one.id) > 0 then
-      -- It was edited while it ran: the outcome tells what it was before.
+      -- The job was edited while it ran: the outcome is of the content before the edit.
       local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
       jobtype, priority = now_jobtype or jobtype, now_priority or priority
       due_ms = math.max(due_ms, eligible_at_ms or 0)
@@ -120,7 +120,7 @@ local function retry(one, sysid)
   redis.call('ZREM', held_key(sysid), one.id)
 end
 
--- Of a job that has not come yet. Returns whether it says anything new: the first ending noted stays.
+-- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays.
 local function note(one)
   local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
   if ends[1] or ends[2] then
@@ -139,7 +139,7 @@ local function note(one)
   return true
 end
 
--- A success of an attempt that is no longer the present one, of a job that has not ended: it did run.
+-- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
 local function finish_late(one, sysid)
   local jobtype, priority = header(redis.call('HGET', K.jobs, one.id) or '')
   finish(one, sysid)
@@ -150,8 +150,8 @@ local function finish_late(one, sysid)
   end
 end
 
--- A success of a job that lies among the ended as cancelled: it did run, and beats the cancel in whatever order both
--- come. Returns whether it is one.
+-- A success of a job that lies among the ended as cancelled: the job did run, and the success beats the cancel in whatever
+-- order both come. Returns whether the job is such a one.
 local function succeed_after_all(one)
   local ended_so = one.fate == SUCCEEDED and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) == CANCELLED
   if not ended_so or began(one.id) > one.meant then
@@ -162,7 +162,7 @@ local function succeed_after_all(one)
   return true
 end
 
--- Of a job in somebody's hand that has not come yet: what is noted of it takes it out of that hand.
+-- Of a job that is in a hand and has not come yet: the note takes it out of that hand.
 local function note_early(one, sysid)
   local new = note(one)
   redis.call('ZREM', held_key(sysid), one.id)
@@ -170,7 +170,7 @@ local function note_early(one, sysid)
   return new
 end
 
--- Its content was exchanged while it ran: what the older one brought does not count, and the new one waits.
+-- The content was exchanged while the job ran: the outcome of the older one does not count, and the new one waits.
 local function run_again(one, sysid)
   local jobtype, priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
   if not jobtype then
@@ -187,8 +187,8 @@ local function run_again(one, sysid)
 end
 
 local is_forgotten = forgotten()
--- A success of an older attempt did run. Any outcome counts of a claim that the store has forgotten, unless it knows a
--- later one.
+-- A success of an older attempt counts: the job did run. Any outcome of a claim that the store has forgotten counts,
+-- unless the store knows a later claim.
 local function counts(one, hold)
   return one.fate == SUCCEEDED or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
 end

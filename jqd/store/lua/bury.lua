@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them. One that has not come yet has
--- no row to be read: it stays in hand.
+-- Puts held jobs whose rows cannot be read into the dead set, where somebody finds them. A job that has not come
+-- yet has no row at all: it stays in hand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, then ids
 -- Returns  number of jobs that left the hand

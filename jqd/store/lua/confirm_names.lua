@@ -4,7 +4,7 @@
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms of a reservation, then per job: name, id, digest, revision, 1 when it was to
 --          replace what stood there
 -- Returns  per job: 1 when it stands under its name, or did until it was replaced; 0 when another content has the name; 2 when the
---          reservation of what was to replace another content was over, and that one was changed meanwhile: it stays
+--          reservation of a replacement ran out and the content to be replaced was changed meanwhile: that content stays
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(names)
 --@include fail keys now life
@@ -18,10 +18,10 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
 
--- The greatest revision wins, as it does when both are applied; but where a later one is only reserved and is the same
--- content, this one is in a journal, and that may never be.
--- A revision tells in microseconds when it was given. Only what was given later stays, and of an older content that is
--- given only when the reservation is over.
+-- The greatest revision wins, as it does when both are applied. But a later revision of the same content that is only
+-- reserved does not win: this one is in a journal, and the later one may never be.
+-- A revision tells in microseconds when it was given. Only a revision that was given later stays; a change of the older
+-- content gets one only when the reservation is over.
 local function is_overtaken(id, revision)
   if now_ms - revision / 1000 <= ttl_ms then
     return false
@@ -40,7 +40,7 @@ local function stands(name, id, digest, revision, replaces)
   end
   local later, named, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if named == id and until_ms == '0' and tonumber(later) == revision then
-    return 1  -- it is applied already
+    return 1  -- the job is applied already
   elseif not later or tonumber(later) <= revision or (named == id and known == digest and until_ms ~= '0') then
     redis.call('HSET', K.names, name, string.format('%.0f', revision) .. ' ' .. id .. ' 0 ' .. digest)
     redis.call('ZADD', K.tomb, now_ms, 'n' .. name)

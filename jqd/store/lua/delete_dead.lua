@@ -13,7 +13,7 @@ expect('dead')
 local gone = {}
 for at = FIRST, #ARGV do
   local id = ARGV[at]
-  -- One whose next content is on its way has not ended.
+  -- A job whose next content is on its way has not ended.
   if has_ended(id) and not awaits_newer(id, has_changes and redis.call('HGET', K.jobs, id)) then
     table.insert(gone, id)
   end

@@ -1,5 +1,5 @@
 #!lua flags=no-writes
--- How jobs ended, those in the dead set too; which were cancelled or are deleted, and whose cancel waits for a hand.
+-- How jobs ended, those in the dead set too; which were cancelled or are deleted, and which have a cancel that waits for a hand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, then ids
 -- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,

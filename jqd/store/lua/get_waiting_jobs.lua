@@ -29,7 +29,7 @@ if #ids == 0 then
   mend_type(jobtype)
   return {'0'}
 end
--- A suspect is taken by itself; whoever may not take it takes those behind it meanwhile.
+-- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
 local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
 local alone = has_deaths and may and is_suspect(ids[1])
 if alone then

@@ -1,12 +1,12 @@
 #!lua flags=allow-oom
--- Which jobtypes have jobs ready that somebody wants, and the best of those of each.
+-- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, then per wish: jobtype or nothing for any, priority_min, priority_max, number of jobtypes that are
 --          not meant by "any", those
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
 --          in no order. Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
--- Cost     O(jobtypes named + limit + those not meant), whatever waits that is not wanted. A jobtype with jobs of many
+-- Cost     O(jobtypes named + limit + those not meant), however many unwanted jobs wait. A jobtype with jobs of many
 --          priorities costs up to HEADS rows
 --@include fail keys order heads pages deaths
 local limit = number(ARGV[2], 'limit')

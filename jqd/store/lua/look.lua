@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
--- Which life of the store this is. It gets a new id when it has none (it was never used, or was emptied), and when it was
--- last looked at on another run of a server, or this server was a copy of another one since: a run that comes back, with
--- data that came from elsewhere meanwhile, must not look as it did before.
+-- Which life of the store this is. The life gets a new id if it has none (the store was never used, or was emptied), and if
+-- the store was last looked at on another run of a server, or this server was a copy of another one since: a run that comes
+-- back with data from elsewhere must not look as it did before.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other, which partition of how many this is to be ("0/1")
@@ -14,7 +14,7 @@ local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 
 expect('life', 'members', 'fence')
 local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
--- One that was begun before this was noted is the whole store.
+-- A store that was begun before places were noted is the whole store.
 noted = noted or '0/1'
 if id and noted ~= place then
   fail('JQD_PARTITION', noted)
@@ -23,7 +23,7 @@ if not id or known_run ~= run_id or known_history ~= history then
   begin_life(new_id, now_us)
 end
 redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place)
--- The note of who is through names an identity: it is void by itself under another one.
+-- The note that all are through names an identity: under another identity it is void.
 if fresh and not id and redis.call('EXISTS', K.members) == 0 then
   redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)
 end

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Writes something of no meaning: a connection that asks whether its last write is safe needs one of its own.
+-- Writes something of no meaning: a connection that asks whether its last write is safe needs a write of its own.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms
 -- Returns  how often that was done

@@ -13,7 +13,7 @@ expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb')
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)
 for position, row in ipairs(rows) do
-  -- A retry may be due before the date that its content was given while it ran.
+  -- A retry may be due before the date of a content that came while the job ran.
   if not return_job(ids[position], row, now_ms) then
     redis.call('ZREM', K.later, ids[position])
   end

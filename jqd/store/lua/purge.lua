@@ -43,8 +43,8 @@ local function drop_notes()
   for _, note in ipairs(due(K.tomb, now_ms - tombstone_keep_ms)) do
     local letter, id = note:sub(1, 1), note:sub(2)
     if letter == 'n' then
-      -- A name whose job never came: whoever took it died before his journal had it, or with his journal. Where an older
-      -- content of it is here, that is what the name stands for again.
+      -- A name whose job never came: its daemon died before its journal had the job, or lost its journal. If an older
+      -- content of the job is here, the name stands for that content again.
       local job_id = (redis.call('HGET', K.names, id) or ''):match('^%d+ (%S+) ')
       local row = job_id and redis.call('HGET', K.jobs, job_id)
       if job_id and not row then
@@ -59,7 +59,7 @@ local function drop_notes()
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
     elseif redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
-      -- The cancel of a job still in somebody's hand: long work keeps its note.
+      -- The cancel of a job that is still in a hand: long work keeps its note.
       redis.call('ZADD', K.tomb, now_ms, note)
     else
       -- Each kind of note has rows of its own; another note of the same job may still need the others.

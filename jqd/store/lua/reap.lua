@@ -2,7 +2,7 @@
 -- Burns the epoch of a daemon whose heartbeat stands still, empties its hand in steps, then frees its seat.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, counter and epoch as last seen, limit, bytes_max, crash_limit
--- Returns  number of jobs that left the hand; 0 when none was left, or when it has moved since: it lives
+-- Returns  number of jobs that left the hand; 0 when none was left, or when the heartbeat has moved since: the daemon lives
 -- Errors   JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 --@include fail keys now order heads members move early deaths giveback

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Arbitrates what a daemon says it holds, after the store forgot: its again, or out of its hand.
+-- Decides after a loss of the store, for each job that a daemon says it holds: it has the job again, or no longer.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, then per job: id, fence
 -- Returns  ids that are out of its hand
@@ -26,7 +26,7 @@ end
 local in_hand = holders(ids)
 local lost = {}
 
--- Of a job that nobody holds: whether it may still be held. One whose row cannot be read may not: it cannot be run.
+-- Whether a job that no daemon holds may still be held. A job whose row cannot be read may not: it cannot be run.
 local function is_free(id)
   if redis.call('HEXISTS', K.jobs, id) == 1 then
     return not has_ended(id) and header(redis.call('HGET', K.jobs, id)) ~= nil
@@ -35,7 +35,7 @@ local function is_free(id)
   return not (notes[1] or notes[2])
 end
 
--- Of a job that was taken into the hand: out of where it waited. One that has not come yet is noted, and comes here.
+-- Removes a job that was taken into the hand from where it waited. A job that has not come yet is noted, and comes here.
 local function leave_places(id)
   local row = redis.call('HGET', K.jobs, id)
   if not row then

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Disposes of jobs in hand without an outcome: ready at once (unget), ready later (retry), ended (archive); cancelled in any
--- case when that was asked for. One that has not come yet just drops: it is ready when it comes.
+-- case when that was asked for. The hold of a job that has not come yet is dropped: the job is ready when it comes.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, how, delay_ms, then per job: id, fence
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone

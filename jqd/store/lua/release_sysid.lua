@@ -3,7 +3,7 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, limit, bytes_max
 -- Returns  number of jobs that left the hand; 0 when none was left and the seat is free
--- Errors   JQD_STALE_OWNER when a newer epoch sits there, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Errors   JQD_STALE_OWNER when a newer epoch has the seat, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
 --@include fail keys now order heads members move early deaths giveback
 local now_ms = clock(ARGV[1])

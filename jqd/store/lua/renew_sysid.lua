@@ -14,7 +14,7 @@ local identity, through, settle = ARGV[4], ARGV[5] == '1', ARGV[6] == '1'
 local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
 expect('members', 'life', 'asked')
--- First: an owner that an emptied store does not know was not burnt by anybody.
+-- Checked first: an owner that an emptied store does not know was not burnt.
 expect_life(identity)
 own(sysid, epoch)
 local counter = member(sysid)

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
--- Gives a number to a cancel that is about to be journaled: later than any fence and change so far. A full server gives it too: it
--- takes no room, and a cancel makes some.
+-- Gives a number to a cancel that is about to be journaled: later than any fence and change so far. A full server gives it, too:
+-- the number takes no room, and a cancel makes some.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it
 -- Returns  revision

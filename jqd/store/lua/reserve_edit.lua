@@ -1,6 +1,6 @@
 #!lua
--- Gives a number to a change that is the whole job as somebody saw it, with something else in it: only while the job still is as
--- he saw it, and nobody else is about to change it. Else what came meanwhile would be gone again.
+-- Gives a number to an edit or a retry, which holds the whole job as its editor saw it: only if the job still is as the editor
+-- saw it, and no other change of it is about to come. Else the edit would undo what came meanwhile.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms: for so long others wait for a change that does
 --          not come, id, revision of the content that was seen

@@ -1,7 +1,7 @@
 #!lua
--- Gives pushers' own ids to jobs that are about to be journaled. Unconfirmed (no such job came), a name is free again
--- after a while, and at once for whoever pushes the same content: under the same revision, for both may be in journals, and
--- are one job. None is given while the store lacks what a journal knows.
+-- Gives pushers' own ids to jobs that are about to be journaled. A name that is not confirmed (no such job came) is free
+-- again after a while, and at once for a push of the same content: under the same revision, for both may be in journals, and
+-- are one job. No name is given while the store lacks what a journal knows.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, ttl_ms, then per job: name, id, digest, 1 to replace
 -- Returns  flat per job: verdict (new, replace, duplicate, conflict), id it stands for, revision (0 for the last two)
@@ -19,19 +19,19 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'names')
 end
 
--- Whether what was given that revision was cancelled before it came: then that one never runs.
+-- Whether the content with that revision was cancelled before it came: then it never runs.
 local function is_cancelled(id, revision)
   return (tonumber(redis.call('HGET', K.generation, 'c' .. id) or nil) or 0) >= tonumber(revision)
 end
 
--- What is to be done, the id it stands for, and the revision that the same content was given before.
+-- The verdict, the id that the name stands for, and the revision that the same content was given before.
 local function verdict(row, digest, replace)
   local revision, id, until_ms, known = row:match('^(%d+) (%S+) (%d+) (%S*)$')
   if not id then
     return 'new', nil
   end
   local confirmed = until_ms == '0'
-  -- One that was cancelled stays so: the same push may be the repetition of one that came before the cancel.
+  -- A cancelled job stays cancelled: the same push may repeat one that came before the cancel.
   if replace then
     return 'replace', id
   elseif known == digest then
@@ -47,13 +47,13 @@ for at = FIRST, #ARGV, FIELDS do
   id = id or ARGV[at + 1]
   local revision = '0'
   if what == 'new' or what == 'replace' then
-    -- What is replaced stands until the new one comes: a journal that dies now takes nothing along.
+    -- The job to be replaced stands until the new one comes: a journal that dies now takes nothing along.
     revision = what == 'new' and given or digits(next_fence(now_us))
     if what == 'new' then
       redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
       redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
     else
-      -- Who edits what stands there would bring it back.
+      -- An edit of the content that stands there would bring it back.
       redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms))
     end
   end

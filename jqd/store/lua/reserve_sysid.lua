@@ -2,9 +2,9 @@
 -- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
---          the caller knows it, 1 when it is through the barrier of that life: else nobody is settled any more; seats_max, soon_ms
--- Returns  epoch, 1 when an earlier one was not burnt: whoever sat there died without leaving. Epoch 0: no seat is given
---          now to who sat there again and again without coming through; the others do not wait for it
+--          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms
+-- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
+--          given now to a daemon that had it again and again without coming through; the others do not wait for it
 -- Errors   JQD_STORE_CHANGED, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 --@include fail keys now members life deaths
@@ -18,8 +18,8 @@ local counter, present = member(sysid)
 if present and present ~= 0 and not previous_epoch_dead then
   fail('JQD_SYSID_TAKEN', digits(present))
 end
--- Field "sat:<sysid>" of `life`: how often it sat down in this life without being through, one soon after the other, and
--- when it last did.
+-- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after the
+-- other, and when it last did.
 local seats_max, soon_us = number(ARGV[6], 'seats_max'), number(ARGV[7], 'soon_ms') * 1000
 local function others_sit()
   local rows = redis.call('HGETALL', K.members)
@@ -37,7 +37,7 @@ if not through then
   times = life == identity and now_us - at <= soon_us and tonumber(times) or 0
   if times >= seats_max and others_sit() then
     if present then
-      set_member(sysid, counter, 0, '')  -- whoever is through puts back what is in that hand
+      set_member(sysid, counter, 0, '')  -- a daemon that is through puts back what is in that hand
     end
     return {'0', 0}
   end

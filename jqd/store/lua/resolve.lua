@@ -2,8 +2,8 @@
 -- The job a pusher's own id stands for.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, name
--- Returns  id, or nil: nobody gave that name to a job, or the job is deleted
--- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: it may have been given, JQD_WRONG_TYPE, JQD_BAD_VALUE
+-- Returns  id, or nil: no job has that name, or the job is deleted
+-- Errors   JQD_STORE_CHANGED, JQD_UNSETTLED: a job may have that name, JQD_WRONG_TYPE, JQD_BAD_VALUE
 -- Cost     O(members)
 --@include fail keys now members life settled
 

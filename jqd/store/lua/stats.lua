@@ -13,7 +13,7 @@ local running = 0
 for _, sysid in ipairs(sysids) do
   running = running + redis.call('ZCARD', held_key(sysid))
 end
-running = math.max(0, running - redis.call('HLEN', K.early))  -- those have not come yet, and count when they do
+running = math.max(0, running - redis.call('HLEN', K.early))  -- early jobs have not come yet, and count when they do
 return {
   redis.call('HLEN', K.jobs), redis.call('ZCARD', K.later), running, redis.call('ZCARD', K.ended),
   redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types),

@@ -2,7 +2,7 @@
 -- Tells since when a journal keeps the jobs that it may have applied again, and shows what all journals told.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, journal id, fence: all jobs it keeps were written after it
--- Returns  a new fence, the one at which this life of the store began, then flat: journal id, fence it told last (it only grows), fence at which it told that
+-- Returns  a new fence, the fence at which this life of the store began, then flat: journal id, fence it told last (which only grows), fence at which it told that
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(journals)
 --@include fail keys now members life kept

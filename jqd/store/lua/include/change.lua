@@ -2,7 +2,7 @@
 -- Needs keys, fail, pages, move, early, holder, tries. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
 -- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come.
--- Numbers of a store that is gone may be ahead of this one's: its clock was set back. The sequence goes on above all it hears of.
+-- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
@@ -46,8 +46,8 @@ local function note_cancel(id, to)
   end
 end
 
--- Whether a later content of this job was acknowledged under its name, and is on its way: what is known of it here is
--- not the last word.
+-- Whether a later content of this job was acknowledged under its name, and is on its way: the content that is here is not
+-- the last.
 local function awaits_newer(id, row)
   local name = has_changes and row and job_name(row) or ''
   if name == '' then
@@ -67,7 +67,7 @@ local function is_awaited(id, now_ms)
   return revision and tonumber(revision) > changed(id) and tonumber(until_ms) > now_ms
 end
 
--- Of jobs that are deleted: their names are free again.
+-- Frees the names of jobs that are deleted.
 local function drop_changes(ids)
   if not has_changes then
     return
@@ -86,8 +86,8 @@ local function meant_so(generation, packed)
   return MEANT .. generation .. ':' .. packed
 end
 
--- The latest generation that a kept outcome may be of. The first content has none: what ran under a fence is older than
--- any change that came later. Of a packed outcome only the second value is looked at, its fence.
+-- The latest generation that a kept outcome may be of. Outcomes of the first content name none: a content that ran under a
+-- fence is older than any change that came later. Of a packed outcome only the second value is read, its fence.
 local function meant_for(kept)
   local generation = kept:match('^' .. MEANT .. '(%d+):')
   if generation then
@@ -104,7 +104,7 @@ local function forget_end(id)
   redis.call('ZREM', K.results, id)
 end
 
--- Whether what ended the job was meant for this content, or for a later one.
+-- Whether the ending of the job was meant for this content, or for a later one.
 local function end_stands(one)
   local packed = redis.call('HGET', K.outcome, one.id) or ''
   if packed:sub(1, 1) == CANCELLED then
@@ -115,8 +115,8 @@ local function end_stands(one)
   return meant_for(packed) >= one.generation
 end
 
--- An ending that came while the job lay among the ended already, of a later content than the one that ended: some
--- change that begins it anew is still on its way. Note `z`, of the latest of them.
+-- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later
+-- content than the one that ended: a change that begins the job anew is still on its way.
 local function note_late_end(id, kept, dead, now_ms)
   local row, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
   row = row or ''
@@ -130,7 +130,7 @@ local function note_late_end(id, kept, dead, now_ms)
   end
 end
 
--- Whether such an ending is this content's: then it ends the job.
+-- Whether such an ending is of this content: then it ends the job.
 local function meet_late_end(one, now_ms)
   local row = redis.call('HGET', K.outcome, 'z' .. one.id)
   local ends = row and meant_for(row:sub(2)) >= one.generation
@@ -144,7 +144,7 @@ local function meet_late_end(one, now_ms)
   return ends
 end
 
--- Where it lies now; what it left is for the caller.
+-- Where the job lies now; the caller empties the place that it left.
 local function place_change(one, now_ms)
   local cancelled = cancelled_to(one.id)
   if cancelled > 0 and cancelled >= one.generation then
@@ -161,7 +161,7 @@ end
 
 local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
 
--- The end of a content that another one takes the place of: if it failed, that stays in the job's history.
+-- The end of a content that is replaced: if it failed, the failure stays in the job's history.
 local function begin_anew(id, history_max)
   local packed = redis.call('HGET', K.outcome, id) or ''
   packed = packed:sub(1, 1) == CANCELLED and packed:sub(2) or packed:sub((packed:match('^' .. MEANT .. '%d+:()') or 1))
@@ -180,7 +180,7 @@ local function tried(packed)
   return good and tonumber(fence) or 0, good and tonumber(attempt) or 0
 end
 
--- A content that begins anew has the attempts of its own, whatever was noted before it came; those before stay as history.
+-- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history.
 local function count_anew(one)
   local row = redis.call('HGET', K.tries, one.id)
   if not row or #row < 4 then
@@ -198,7 +198,7 @@ local function count_anew(one)
   redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. row:sub(5))
 end
 
--- A job that has not come yet: notes of it count when they were meant for this content.
+-- Of a job that has not come yet, notes count if they were meant for this content.
 local function place_unseen(one, now_ms, history_max)
   local id = one.id
   local sysid = early_holder(id)
@@ -226,8 +226,8 @@ local function place_unseen(one, now_ms, history_max)
   redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
 end
 
--- A job that is here. In a hand only its row is exchanged: what an older attempt brings does not count any more. Returns
--- whether it waits now.
+-- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not count
+-- any more. Returns whether the job waits now.
 local function place_again(one, row, now_ms, history_max)
   local id = one.id
   local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
@@ -276,7 +276,7 @@ local function supersede(id, now_ms)
   end
 end
 
--- Whether the name is this job's: it is whose the store gave it to last.
+-- Whether the name is this job's: it belongs to the job that the store gave it to last.
 local function take_name(one, now_ms)
   local revision, id, _, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
   if revision and tonumber(revision) > one.revision then
@@ -291,8 +291,8 @@ local function take_name(one, now_ms)
 end
 
 -- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing anew.
--- Of an edit or a retry the journal tells in which life it was given its number: to a job that was here. In a later life it
--- may come before its job is told again.
+-- The journal tells in which life an edit or a retry got its revision, when the job was there. In a later life the change
+-- may come before its job is replayed.
 local function is_over(one)
   return one.life ~= '' and one.life == redis.call('HGET', K.life, 'id')
 end

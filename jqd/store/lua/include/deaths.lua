@@ -3,7 +3,7 @@
 -- to be emptied, while some are left of them.
 -- Gives is_suspect(id); is_laid_to(sysid, id); count_death(id, alone) → deaths alone; alone_until(sysid, id, until_ms);
 -- runs_alone(sysid, now_ms); hand_noted(sysid) → that number or 0; note_hand(sysid, size, gone): after a step that emptied a
--- hand of `size` by `gone`; forget_hand(sysid): what is left in it is somebody's again.
+-- hand of `size` by `gone`; forget_hand(sysid): the rest of the hand has a daemon again.
 local SUSPECT = 2  -- deaths from which on a job runs alone: its neighbours must not suffer from it
 local has_deaths = redis.call('EXISTS', K.deaths) == 1
 
@@ -16,8 +16,8 @@ local function is_suspect(id)
   return has_deaths and (deaths_of(id)) >= SUSPECT
 end
 
--- Whether the death of a daemon with nothing else of ours in hand counts as a death alone. Of a suspect only where it was
--- run alone: in company the hand may have had jobs of other partitions, which nobody sees here.
+-- Whether the death of a daemon with nothing else of ours in hand counts as a death alone. Of a suspect only if it was
+-- run alone: a hand with company may have had jobs of other partitions, which this one does not see.
 local function is_laid_to(sysid, id)
   local noted = (has_deaths and redis.call('HGET', K.deaths, '@' .. sysid) or ''):match('^%d+ (%S+)$')
   return noted == id or not is_suspect(id)

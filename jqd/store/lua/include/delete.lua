@@ -4,8 +4,8 @@ local function expect_deletable()
   expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths')
 end
 
--- A kept result was promised for its time; its job stays with it, however many ended since. So does one whose next content
--- is on its way, with the cancels that are meant for that: as if it ended now, so that others are found before it.
+-- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
+-- its way stays, too, with the cancels that are meant for that content: as if it ended now, so that others are found first.
 local function deletable(ids, now_ms)
   local free = {}
   for _, id in ipairs(ids) do
@@ -19,7 +19,7 @@ local function deletable(ids, now_ms)
   return free
 end
 
--- The sets that list them last: were this cut short, the next call would find them again.
+-- The sets that list the jobs come last: if the script were cut short, the next call would find the jobs again.
 local function delete_jobs(ids)
   if #ids == 0 then
     return

@@ -1,6 +1,6 @@
 -- Holds of jobs that have not come yet: `early` says in whose hand such a job lies, `held:` under which fence.
--- Needs keys. Gives has_early; early_holder(id) → sysid or nil; drop_early(id), which leaves emptying the hand to the
--- caller. Nothing more is asked while there is no such hold.
+-- Needs keys. Gives has_early; early_holder(id) → sysid or nil; drop_early(id), after which the caller empties the
+-- hand. While there is no such hold, the server is asked once per script and no more.
 local has_early = redis.call('EXISTS', K.early) == 1
 
 local function early_holder(id)

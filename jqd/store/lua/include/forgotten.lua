@@ -1,5 +1,5 @@
--- Claims that the store has forgotten. What a store knew ends with its highest fence; what was claimed between that and
--- the beginning of its next life is in the journals only. Needs keys, fail, now.
+-- Claims that the store has forgotten. The store knew claims up to its highest fence; claims between that fence and the
+-- beginning of its next life are in the journals only. Needs keys, fail, now.
 -- Gives begin_life(id, now_us): the present fences end an era, and all later ones are higher than any before;
 -- forgotten(): a function fence → whether it was given in a time that the store does not remember.
 local function begin_life(id, now_us)
@@ -11,7 +11,7 @@ local function begin_life(id, now_us)
   if not low or settled == (run or '') .. '.' .. (before or '') then
     low = known
   end
-  -- A life that never settled may not have been told all: what it had forgotten stays forgotten.
+  -- A life that never settled may not have got back everything: what it had forgotten stays forgotten.
   local high = digits(math.max(tonumber(known), now_us))
   redis.call('SET', K.fence, high)
   redis.call('HSET', K.life, 'id', id, 'low', digits(math.min(tonumber(low) or 0, tonumber(known))), 'high', high)

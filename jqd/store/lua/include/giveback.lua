@@ -1,9 +1,9 @@
 -- Emptying a hand. Needs keys, move, early, deaths.
 -- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
--- is removed; one that has not come yet just drops. crash_limit 0: nobody died; else this counts as a death of each, and
--- one that was alone in hand at so many goes to the dead set. A hand is as large as it was when its emptying began: the
--- last job of many, left to a step of its own, was not alone.
+-- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
+-- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
+-- emptying began: the last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
   expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
   expect_kind(held_key(sysid), 'held')

@@ -2,9 +2,9 @@
 --
 --     heads    zset  "<id>:<jobtype>" → priority: one row for each priority that jobs of a type wait under, of the first of them
 --
--- So the best jobs of any range of priorities are found whatever waits outside it. Where jobs wait is told in pages.lua.
+-- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
 -- Gives first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
--- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after something came or left that was not followed, `known` being what the row said;
+-- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
 local has_pages = redis.call('EXISTS', K.paged) == 1
 if has_pages then
@@ -48,7 +48,7 @@ end
 
 local function head_row(id, jobtype) return id .. ':' .. jobtype end
 
--- Under its own priority only: the same job may wait under another one by now, and be the first there.
+-- Under its own priority only: the job may wait under another priority by now, and be the first there.
 local function drop_head(jobtype, priority, id)
   local row = head_row(id, jobtype)
   if tonumber(redis.call('ZSCORE', K.heads, row) or nil) == tonumber(priority) then
@@ -56,8 +56,8 @@ local function drop_head(jobtype, priority, id)
   end
 end
 
--- Whether that job, which is about to come, may be the first of its priority: asked cheaply, for nearly none is. Then which one
--- is now, and which one of those in `ready`.
+-- Whether that job, which is about to come, may be the first of its priority: a cheap question, for nearly no job is. Also
+-- which job is the first now, and which is the first of those in `ready`.
 local function may_lead(jobtype, priority, id)
   local here = redis.call('ZRANGE', ready_key(jobtype), priority, priority, 'BYSCORE', 'LIMIT', 0, 1)[1]
   if here and not before(id, here) then

@@ -1,7 +1,7 @@
 -- All keys of a partition by name. Needs KEYS in the order of NAMES in keys.py.
 -- Gives K (name → key), ready_key(jobtype), held_key(sysid), and
 -- expect(name …): fails with JQD_WRONG_TYPE unless each of those keys is absent or of its type. Call it before writing.
--- Spelled out, as this runs with every call.
+-- Spelled out, for this runs with every call.
 local KIND = {
   jobs = 'hash', ready = 'zset', types = 'zset', later = 'zset', held = 'zset', fence = 'string', tries = 'hash',
   ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',

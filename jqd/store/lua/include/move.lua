@@ -61,9 +61,9 @@ local function end_cancelled(id, now_ms, packed)
   redis.call('ZREM', K.tomb, 'c' .. id)
 end
 
--- A job that leaves a hand untried: ready again, or cancelled when that was asked for meanwhile; its content may have been
--- exchanged meanwhile for one that has a date. An unreadable one goes to the dead set, where somebody finds it; one that
--- is gone or has ended goes nowhere. Returns whether it waits for a date.
+-- Puts a job that leaves a hand untried where it belongs: ready again, or cancelled if that was asked for meanwhile; its
+-- content may have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set,
+-- where an operator finds it; a job that is gone or has ended goes nowhere. Returns whether the job waits for a date.
 local function return_job(id, row, now_ms)
   if not row or has_ended(id) then
     return false

@@ -1,7 +1,7 @@
 -- In which order jobs wait: by priority, then by id. Needs nothing.
 -- Gives precedes(priority, id, other priority, other id); before(id, other id); rank_of(key, score, id, too) → how many
 -- members of a set come before that one, itself counted or not. Cost of the latter: O((log members)²).
--- As the server sorts: by bytes. `<` follows the locale of the server, which may be none that knows of languages.
+-- As the server sorts: by bytes. `<` follows the locale of the server instead.
 local has_no_locale = 'B' < 'a'
 local function precedes(priority, id, other_priority, other_id)
   if priority ~= other_priority then
@@ -20,7 +20,7 @@ end
 
 local function before(id, other) return precedes(0, id, 0, other) end
 
--- Found by halving: that member may be gone.
+-- Found by halving, for that member may be gone.
 local function rank_of(key, score, id, too)
   local low, high = 0, redis.call('ZCARD', key)
   while low < high do

@@ -7,8 +7,8 @@
 --     page:<id>:<jobtype>   list  ids, ascending
 --     paged                 hash  jobtype → number of ids in its pages; no row when it has none
 --
--- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: what comes back, or
--- finds no good page, goes there.
+-- A job waits in `ready` or in one page; its row says under which priority. `ready` is always right: a job that comes
+-- back, or finds no good page, goes there.
 -- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; take(jobtype, ids, where, heads):
 -- removes some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
@@ -96,7 +96,7 @@ local function rewrite_page(jobtype, priority, page, ids, first, last)
   return #all - #known
 end
 
--- Adds ids[at] and those behind it that go with it. Returns the last of them, and how many more are in pages now.
+-- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in pages now.
 local function add_some(jobtype, priority, ids, at)
   local first, next_first = find_page(jobtype, priority, ids[at])
   local last = math.min(#ids, at + PAGE_MAX - 1)
@@ -118,7 +118,7 @@ local function add_some(jobtype, priority, ids, at)
       return last, last - at + 1
     end
   end
-  -- No page for each of some that come late.
+  -- Jobs that come late do not get a page each.
   if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
     add_here(jobtype, priority, ids, at, last)
     return last, 0
@@ -147,8 +147,8 @@ local function add_waiting(jobtype, priority, ids)
   redis.call('ZADD', K.types, 'LT', priority, jobtype)
 end
 
--- Those that lie in `ready` and those in pages, as one queue. `where` says of an id in which page it is; `heads` of each
--- priority met which of them is the first, flat.
+-- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is; `heads` says, flat, for
+-- each priority that was met which job is its first.
 local function first_of(jobtype, limit, priority_min, priority_max)
   local ready, backlog = ready_key(jobtype), backlog_key(jobtype)
   local here = redis.call('ZRANGE', ready, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
@@ -264,8 +264,8 @@ local function place_of(jobtype, priority, id)
   return score
 end
 
--- After jobs left: `types` says the best priority that still waits, or nothing. So does `heads`, where an older jqd left
--- jobs without telling it.
+-- After jobs left: sets in `types` the best priority that still waits, or drops the row. Mends `heads`, too, for an older jqd
+-- does not keep it.
 local function mend_type(jobtype)
   local id, priority = first_waiting(jobtype)
   if priority then
@@ -276,7 +276,7 @@ local function mend_type(jobtype)
   end
 end
 
--- Removes. Where something else wrote the key there is nothing to remove.
+-- Removes an id. If something else wrote the key there is nothing to remove.
 local function drop_waiting(jobtype, priority, id)
   local kind = redis.call('TYPE', ready_key(jobtype))['ok']
   if kind ~= 'zset' and kind ~= 'none' then
