@@ -22,7 +22,7 @@ from jqd.words.record import Lane
 
 
 class Control:
-    """Answers from what the parts say of themselves; holds nothing but the two switches of shutdown."""
+    """Answers from what the parts say of themselves. Holds nothing but whether the daemon shuts down."""
 
     def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: Pace) -> None:
         self.draining = False
@@ -81,9 +81,9 @@ class Control:
             self._shared.joblog.write("entered", rows)
 
     def settled(self, where: Collection[int]) -> bool:
-        """Whether these partitions of the store are known to hold all that the daemons' journals know of them.
+        """Whether all daemons have told these partitions of the store what their journals know.
 
-        What they say now will stay so.
+        What the partitions say of a job now stays so.
         """
         return all(self._partitions[number].membership.settled for number in where)
 
@@ -130,8 +130,8 @@ class Control:
     def stats(self) -> dict[str, object]:
         """Counters of this daemon's own parts, as `GET /v1/stats` shows them.
 
-        Where the store has several partitions it shows each of them, too; what stands beside is the first one's, and
-        the position that all have reached.
+        With several partitions each has a row. The fields beside the rows are those of the first partition, and `lanes`
+        has the positions that all partitions have reached.
         """
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
@@ -163,7 +163,7 @@ class Control:
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:
-        """Both are the same when nothing of the lane is on its way."""
+        """`applied` is `end` when nothing of the lane is on its way."""
         applied = None if position is None else self._journal.reached(lane, position)
         return {"applied": applied, "end": self._journal.end}
 

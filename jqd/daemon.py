@@ -203,7 +203,7 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
 
 
 async def _look_at_all(parts: Sequence[StoreConfig]) -> None:
-    """Before anything is begun: a server that hangs costs its time once. Raises ConfigError, StoreUnsafe."""
+    """Look at all servers side by side: those that hang cost their time once. Raises ConfigError, StoreUnsafe."""
     refused: dict[int, JqdError] = {}
 
     async def look(part: StoreConfig) -> None:
@@ -259,7 +259,7 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
     """A new id for this journal directory. What the old one had applied of it is marked as applied for the new one.
 
     Partitions that are away are waited for, and nothing is taken meanwhile: the next life could not tell what this one
-    took from what the other copy had applied. None when it was told to stop.
+    took apart from what the other copy had applied. None when it was told to stop.
     """
     journal, new = daemon.journal, os.urandom(16)
     for number, partition in enumerate(daemon.partitions):

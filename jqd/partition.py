@@ -42,7 +42,7 @@ from jqd.words.rates import Rates
 from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
-LEAVE_S = 2.0  # to hand jobs back and leave the store; whoever cannot is reaped after a lease instead
+LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease
 RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
@@ -106,7 +106,7 @@ class Partition:
         self.purge = Purge(store=store, source=source)
 
     def loops(self) -> list[Callable[..., Any]]:
-        """All that runs until the last outcome is settled, in the order it is started."""
+        """All loops that run until the last outcome is in the store, in the order of their start."""
         return [
             self.runner.run,
             self.renew.run,
@@ -150,7 +150,7 @@ class Partition:
 
     @property
     def keeper(self) -> Keeper:
-        """What decides of a segment whether its time has come."""
+        """What retention must know of this partition before it deletes a segment."""
         return Keeper(self.store, self.membership, self.lanes, lambda: self.watch.reason is not None)
 
     @property
@@ -275,7 +275,7 @@ class Partition:
     def _cancelled(self, records: Sequence[str]) -> None:
         job_ids = [split_cancel(record)[0] for record in records]
         if any(self.runner.at_work(job_id) for job_id in job_ids):
-            self.membership.hurry()  # the renewal brings word of those whose present life is meant
+            self.membership.hurry()  # the renewal says which of them are meant as they run now
         self._shared.endings.ring(job_ids)
         if self._shared.joblog.enabled:
             self._shared.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))

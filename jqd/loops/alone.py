@@ -1,32 +1,32 @@
-"""When a job that was in hand at two deaths is taken: by itself, when our hand is empty; or in company after a while.
+"""When a suspect is claimed: a job that was in the hands of two daemons when they died.
 
-Its neighbours must not die with it once more, so it runs alone. But whoever is never done with long work would never
-take it: then it is taken in company, and a death with it is not laid to it. And where there are many, the others
-get most of the time.
+It runs alone, so that no other job dies with it. A daemon that always has long work in hand would never claim it, so
+after a while it claims the suspect in company, and a death is not blamed on it then. Where there are many suspects,
+other jobs get most of the time.
 """
 
 from jqd.store import Suspects
 from jqd.words.clock import Clock
 
-EMPTYING_S = 10.0  # how long we take nothing new so that our hand may become empty: most work is done in that time
-AGAIN_S = 60.0  # after a wait in vain none for so long: waiting costs one part in seven of the time at most
-OTHERS = 3  # parts of the time that belong to other jobs after one that a suspect took
+EMPTYING_S = 10.0  # so long nothing new is claimed, so that our hand becomes empty: most work is done in that time
+AGAIN_S = 60.0  # so long none follows a wait in vain: waiting costs a seventh of the time at most
+OTHERS = 3  # times the time that a suspect took belong to other jobs afterwards
 
 
 class Alone:
-    """Remembers since when we wait, and what suspects cost. Pure but for the clock.
+    """Remembers since when our hand is being emptied, and what suspects cost. Pure but for the clock.
 
     One for all partitions of the store: jobs of all of them die with us.
     """
 
     def __init__(self, clock: Clock, alone_s: float = 60.0) -> None:
-        """`alone_s`: so long a suspect has our hand for itself."""
+        """`alone_s`: so long at most a suspect has our hand for itself."""
         self._clock = clock
         self._alone_s = alone_s
         self._since_s: float | None = None
-        """We take nothing new, so that our hand becomes empty."""
+        """Since when nothing new is claimed, so that our hand becomes empty."""
         self._taken_s: float | None = None
-        """A suspect has our hand for itself."""
+        """Since when a suspect has our hand for itself."""
         self._again_at_s = 0.0
         self._others_until_s = 0.0
 
@@ -43,7 +43,7 @@ class Alone:
             return None
         if not suspect:
             self._since_s = None  # what is better goes first, and the waiting begins anew
-            return Suspects.NONE  # one that has come first since the look is taken when that is known
+            return Suspects.NONE  # a suspect that came first since the look is claimed when the next look shows it
         if self._taken_s is not None or now_s < self._others_until_s:
             return Suspects.NONE
         if empty:

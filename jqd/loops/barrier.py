@@ -2,20 +2,20 @@
 
 Each life of the store is entered by one pass:
 
-    calm       the store is as everybody left it, only we are new: catch up with our endings, then with our changes
-               → take a seat
-    disturbed  it is another one, older, or empty, or our seat was taken from us: take a seat (claims of all daemons
-               stop) → apply again what it forgot → let it arbitrate what we hold → through; claims begin when all
-               members are (`membership`)
+    calm       the store is as all daemons left it, and this one just started: it applies its endings, then its
+               changes, and takes a seat
+    disturbed  the store is another one, older, or empty, or our seat was taken from us: take a seat (the claims of
+               all daemons stop) → apply again what the store forgot → let the store arbitrate what we hold → through;
+               claims begin when all members are through (`standing.py`)
 
     resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
                seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0015)
 
 Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, and that of changes, for
-an older content must not start when a newer one was acknowledged (docs/adr/0018). Jobs not ingested yet meet what was
-noted of them when they come, so nobody waits for them; but none of ours comes before our seat stops the claims of all,
-or, in the calm, before our endings and changes. Idea: the protocol model of the design; the variant
-without the wait for jobs, and with the note "settled" in the store, was walked in it first (docs/adr/0006).
+an older content must not start when a newer one was acknowledged (docs/adr/0018). Nobody waits for jobs that are not
+ingested yet: what the store noted of them is there when they come. But none of our jobs is applied before our seat has
+stopped the claims of all daemons, nor, in the calm, before our endings and changes. The protocol was walked in a model
+first (docs/adr/0006).
 """
 
 import random
@@ -48,10 +48,10 @@ from jqd.words.errors import (
 from jqd.words.log import get_logger
 from jqd.words.record import ENDINGS, Lane
 
-WORDS = (*ENDINGS, Lane.CHANGES)  # what must be in the store before anybody may claim a job they are about
-RESIGN_S = 60.0  # longer than a disk that still lives takes; so long may one bad disk stop the claims of all daemons
-LEAVE_S = 5.0  # to hand in the seat; where that fails we are taken for dead after a lease
-NOTICE_S = 1.0  # after which a catching up that has not ended asks whether it still is the same store
+WORDS = (*ENDINGS, Lane.CHANGES)  # what the store must know of a job before anybody may claim it
+RESIGN_S = 60.0  # a disk that still works takes less; so long one bad disk may stop the claims of all daemons
+LEAVE_S = 5.0  # to give the seat back; where that fails, the others take us for dead after a lease
+NOTICE_S = 1.0  # so often the store is asked whether it is still the same, while its lanes are waited for
 
 
 class Barrier:
@@ -69,7 +69,7 @@ class Barrier:
         claims: trio.Lock,
         source: random.Random,
     ) -> None:
-        """`claims` is held while a claim is under way: what it brings is in hand before we compare."""
+        """`claims`: held while a claim is under way, so that its jobs are in hand before we compare."""
         self.pace = Pace("barrier", source=source)
         self._journal = journal
         self._store = store
@@ -79,7 +79,7 @@ class Barrier:
         self._reap = reap
         self._claims = claims
         for lane in lanes.values():
-            lane.hold()  # nothing goes to a store that nobody looked at: it may not be ours
+            lane.hold()  # nothing goes to a store before it was looked at: it may not be ours
         self._answer_lost = False  # a seat was asked for and the store never answered: we may sit there
         self._log = get_logger("barrier")
 
@@ -94,7 +94,7 @@ class Barrier:
                 await trio.sleep_forever()
 
     def rolled_back(self) -> None:
-        """A position went back although the store seems the same: it gets a new life, so that everybody notices."""
+        """A position went back in a store that seems the same. It gets a new life, so that all daemons notice."""
         if self._membership.rolled_back():
             self._hold()
 
@@ -155,11 +155,11 @@ class Barrier:
         self._log.info("barrier.through", calm=calm, position=goal)
 
     async def _end_life(self, identity: str) -> None:
-        """Everybody is to notice that this life of the store forgot something."""
+        """Give the store a new life, so that all daemons notice that it forgot something."""
         try:
             await self._store.new_life(identity)
         except StoreChanged as error:
-            # It is another one already, or answers from another server: whoever looks sees that by itself.
+            # It is in another life already, or another server answers: every daemon that looks sees that.
             self._log.info("barrier.life_is_over", error=str(error))
 
     async def _take_seat(self, look: Look, *, through: bool) -> None:
@@ -178,7 +178,7 @@ class Barrier:
         self._log.info("barrier.joined", sysid=owner.sysid, epoch=owner.epoch)
 
     async def _still_good(self) -> Owner | None:
-        """The owner we were, if the store says so: then nobody took what we hold."""
+        """Our last owner, if the store still knows it: then nobody took what we hold."""
         owner = self._membership.owner
         if owner is None:
             return None
@@ -189,9 +189,9 @@ class Barrier:
         return owner
 
     async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:
-        """Return once these lanes have all up to the goal in the store, and it has said where the others stand.
+        """Return once the store has all records of these lanes up to `goal`, and has said where the other lanes stand.
 
-        Raises JournalStuck when other daemons wait for that and it gets nowhere.
+        Raises JournalStuck when other daemons wait for that and nothing moves.
         """
         left, since_s = self._left(goal, lanes), trio.current_time()
         for lane, ingest in self._lanes.items():
@@ -201,7 +201,7 @@ class Barrier:
                     await ingest.wait_caught_up(goal if lane in lanes else 0)
                     caught_up = True
                 if not caught_up:
-                    # Lanes only wait when another store answers, and without a seat nobody renews: so it is asked here.
+                    # A lane only waits when another store answers, and without a seat no renewal notices: ask here.
                     await self._store.applied(self._journal.journal_id)
                     if left != (now_left := self._left(goal, lanes)):
                         left, since_s = now_left, trio.current_time()
@@ -214,7 +214,7 @@ class Barrier:
                         )
 
     def _left(self, goal: int, lanes: Collection[Lane]) -> list[tuple[Lane, int | None, int]]:
-        """Where those stand that have not got to their goal; the others move with all that is written."""
+        """The lanes that are behind, and where they stand. Those that are not move with everything written."""
         stands = [
             (lane, each.position, self._journal.read_point(lane, each.reader)) for lane, each in self._lanes.items()
         ]
@@ -225,7 +225,7 @@ class Barrier:
         ]
 
     async def _resign(self, error: JournalStuck | SeatRefused) -> None:
-        """As after an orderly stop: work in hand is ended, what was held is made ready, nobody waits for us."""
+        """End the work in hand and give the seat back, as at an orderly stop: nobody waits for us any more."""
         owner = self._membership.owner
         self._runner.stop_work()
         self._membership.resigned()
@@ -238,7 +238,7 @@ class Barrier:
                     self._log.warning("barrier.not_left", error=str(error))
 
     async def _arbitrate(self) -> None:
-        """Ours again, or out of our hand; and what the store holds for us and we do not goes back."""
+        """Let the store say which jobs in our hand are still ours, and give back what we do not hold."""
         owner = self._membership.owner
         assert owner is not None, "the seat was taken above"
         async with self._claims:

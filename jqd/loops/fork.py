@@ -18,5 +18,6 @@ async def hand_down(journal: Journal, store: Store, lanes: Mapping[Lane, Ingest[
         if position is None:
             position = min(stored[lane], journal.opened_at)
         if position:
-            # What the store lacked of the old id it lacks of the new one. Said of all: a copy must not be lost by it.
+            # What the store lacks under the old id it lacks under the new one. `gone` says so of all: else a copied job
+            # would be lost.
             await store.skip(journal_id, lane, 0, position, gone=lane in CARRIED)

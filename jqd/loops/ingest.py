@@ -8,8 +8,8 @@ is somebody else's: another copy of this journal lives, or this directory is an 
     store position ──▶ ├── chunk ──┤── chunk ──┤        a chunk: ≤ 500 records, ≤ 1 MiB, one script call
     journal            ├─ frame ─┤─ frame ─┤─ frame ─┤  record k of a frame has position frame start + k
 
-Of a backlog a few chunks are sent without waiting for the answers to those before them: the store does them in order,
-and refuses each that begins where it does not stand. What comes meanwhile gathers until all is answered.
+Of a backlog a few chunks are sent before the first is answered: the store does them in order, and refuses a chunk that
+begins elsewhere than where the store stands. What is written meanwhile gathers until all are answered.
 """
 
 import random
@@ -40,8 +40,8 @@ from jqd.words.record import CARRIED, Lane
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
-IDLE_TURNS = 20  # a few without progress are ordinary, after a store that changed or answers that crossed; after
-IDLE_S = 0.5  # more of them each waits: whatever brings them about takes no whole core, and `progress` tells of it
+IDLE_TURNS = 20  # rounds without progress in a row: a few are ordinary when the store changed, or answers crossed
+IDLE_S = 0.5  # wait in each further one: whatever the cause, it takes no whole core, and `progress` reports it
 SKIP_BYTES = 16 << 20  # a quiet lane tells the store its position this often, so that a restart need not re-read more
 
 Record = TypeVar("Record")
@@ -75,9 +75,9 @@ class LaneRules(NamedTuple, Generic[Record]):
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
     applied: Callable[[Sequence[Record]], None]
-    """Told after the store said yes: who waits for these records."""
+    """Called after the store said yes, for those who wait for these records."""
     mine: Callable[[Record], bool] | None = None
-    """Which records are this lane's to apply; None: all. The others are read and passed over."""
+    """Which records belong to this partition; None: all. The others are read and passed over."""
 
 
 class Ingest(Generic[Record]):
@@ -94,7 +94,7 @@ class Ingest(Generic[Record]):
         rolled_back: Callable[[], None] = lambda: None,
         reader: int = 0,
     ) -> None:
-        """`rolled_back`: told when the store remembers less than it said it had applied. `reader`: of the journal."""
+        """`rolled_back`: called when the store knows less than it said it had applied. `reader`: of the journal."""
         self.lane = lane
         self.pace = Pace("ingest", source=source)
         self._rules = rules
@@ -107,8 +107,8 @@ class Ingest(Generic[Record]):
         self._recheck = True  # the store is to be asked before anything else
         self._rechecks = 0
         self._sent_end = journal.opened_at  # nothing beyond it can be applied, unless by another copy of this journal
-        # Not known to be applied, one behind the other. When answers were lost they are sent again as they are, first
-        # of all: only then does the store recognise a repeat, and are their waiters told.
+        # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, and before all
+        # else: only so does the store recognise the repeat, and are their waiters told.
         self._flights: deque[Flight[Record]] = deque()
         self._stretches: deque[Stretch] = deque()  # read and sent, not rsync'd yet
         self._pass_to = 0  # the store is to be told when all before that is done, also where nothing is ours
@@ -130,7 +130,7 @@ class Ingest(Generic[Record]):
                 await trio.sleep(IDLE_S)
             try:
                 while self._recheck:
-                    await self._find_position()  # told to ask again meanwhile: before it waits for anything
+                    await self._find_position()  # once more when `recheck` was called meanwhile
                 if not self._free.is_set():
                     with trio.CancelScope() as self._waiting:
                         await self._free.wait()
@@ -187,7 +187,7 @@ class Ingest(Generic[Record]):
             await self._moved.wait()
 
     async def pass_over(self, position: int) -> None:
-        """Return once the store knows that nothing before `position` is left, also of a lane that is quiet for long."""
+        """Return once the store knows that nothing before `position` is left, also of a lane that had none for long."""
         self._pass_to = max(self._pass_to, position)
         if not self._flights:
             self._waiting.cancel()
@@ -197,7 +197,7 @@ class Ingest(Generic[Record]):
         asked = self._rechecks
         applied = await self._store.applied(self._journal.journal_id)
         self.pace.went_well()
-        # Told to ask again meanwhile: this answer may be of the life before.
+        # When `recheck` was called meanwhile, this answer may be of the life before.
         self._recheck = asked != self._rechecks
         self._go_to(applied[self.lane])
 
@@ -213,7 +213,7 @@ class Ingest(Generic[Record]):
             self._rolled_back()
         self._note_applied(position)
         if self._flights and self._flights[0].start != position:
-            # They begin where the store does not stand: sent from there they would skip what is between.
+            # They begin elsewhere than the store stands: sent now they would skip what lies between.
             self._flights.clear()
         self._seek(position)
         self._advance(position)
@@ -269,7 +269,7 @@ class Ingest(Generic[Record]):
             done = self._journal.read_point(self.lane, self.reader)
             if self._end < self._pass_to <= done:
                 return await self._send_behind(nursery, Chunk(done, []))
-            if not self._stopped:  # said while the disk was waited for: nobody would wake us
+            if not self._stopped:  # else `recheck` or `hold` came while the disk was read, and nobody would wake us
                 await self._journal.wait_readable(self.lane, self.reader)
         return True
 
@@ -290,8 +290,8 @@ class Ingest(Generic[Record]):
         return self._flights[-1].end if self._flights else self._position
 
     async def _pass_what_is_gone(self, nursery: trio.Nursery) -> bool:
-        """A store that remembers a position before our oldest lacks what stood between, and is to know: of that there
-        are copies, which are new jobs to it. Whether all was sent."""
+        """Tell a store that stands before our oldest record that what lay between is gone: copies of those jobs follow,
+        and are new jobs to it. Whether that was sent."""
         oldest = self._journal.oldest(self.lane)
         if self.lane not in CARRIED or self._end >= oldest:
             return True
@@ -318,10 +318,10 @@ class Ingest(Generic[Record]):
             await self._apply(flight)
         except StoreError as error:
             if flight not in self._flights:
-                return  # one behind it was answered, so it was done
+                return  # a later one was answered, so this one was done
             flight.error = error
             if isinstance(error, PositionMismatch) and flight is not self._flights[0]:
-                self._recheck = True  # one before it may have been done after this answer
+                self._recheck = True  # an earlier one may have been done after this answer
             self._waiting.cancel()
         else:
             self.pace.went_well()

@@ -1,4 +1,4 @@
-"""How a loop survives what keeps it from its work: log the change once, wait a little longer each time, go on."""
+"""How a loop survives what keeps it from its work: log the change once, wait a little longer after each try, go on."""
 
 import random
 
@@ -13,7 +13,7 @@ STORE_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=3.0)
 
 
 class Pace:
-    """One loop's view of the store: reachable, or away since so many tries."""
+    """Whether one loop reaches the store, or how often it tried in vain."""
 
     def __init__(self, loop: str, *, source: random.Random) -> None:
         self.loop = loop
@@ -21,7 +21,7 @@ class Pace:
         self.reason: str | None = None
         """Why this loop cannot go on now, for `/readyz`; None while it can."""
         self.stuck = False
-        """It is not the store that keeps it."""
+        """The cause is the journal, not the store."""
         self._source = source
         self._log = get_logger(loop)
 

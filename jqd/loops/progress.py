@@ -1,8 +1,8 @@
-"""Sees that what waits in the journal gets on, and says so when it does not, whatever the cause.
+"""Says when what waits in the journal stands still, whatever the cause.
 
-Every cause that is known says so itself: a store that is away, a disk that cannot be read, others that are waited for.
-This is for those that nobody thought of: a lane has something to read, nothing is known to hold it up, and neither what
-it read nor what the store applied moves. Acknowledged jobs that wait for ever must not do so behind a green light.
+Known causes say so themselves: the store is away, the disk cannot be read, another daemon is waited for. This is for
+causes that nobody thought of: a lane has something to read, nothing known holds it up, and neither its read point nor
+its position in the store moves. Acknowledged jobs must not wait for ever behind a green light.
 """
 
 from collections.abc import Callable, Iterable
@@ -28,7 +28,7 @@ class Progress:
     def __init__(
         self, *, journal: Journal, lanes: Iterable[Ingest[Any]], clock: Clock, excused: Callable[[], bool]
     ) -> None:
-        """`excused`: something else is known to hold them up, and told."""
+        """`excused`: whether a known cause holds the lanes up, which is reported elsewhere."""
         self.reason: str | None = None
         """Which lane stands still, for how long, and what to do, for `/readyz`; None while all is well."""
         self._journal = journal

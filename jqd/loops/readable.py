@@ -1,8 +1,8 @@
 """Before a seat is taken: can we read what our journal holds for the store?
 
-A journal that a newer jqd wrote may hold kinds of frames or fields that this one does not know. Whoever met them only
-when it sat among the others already would end, be started again by its supervisor, take a seat as one that is not
-through, and so stop everybody's claims for ever. So it refuses first, and the store is as if it had not come.
+A journal that a newer jqd wrote may hold kinds of frames or fields that this one does not know. A daemon that met them
+only after it took a seat would end, be started again by its supervisor, take a seat again, and each seat that is not
+through stops the claims of all daemons. So the daemon reads first, and refuses before the store knows of it.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +15,7 @@ from jqd.journal import Journal, Slice
 from jqd.words.errors import JournalDamaged, JournalVersion
 from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes
 
-JOBS_S = 0.5  # of a backlog of jobs, some 50,000: none of them stops others, what is met later is told, and all wait
+JOBS_S = 0.5  # some 50,000 jobs of a backlog: an unreadable one stops no other daemon, and is reported when it is met
 DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.CANCELS: decode_cancels,
     Lane.OUTCOMES: decode_outcomes,

@@ -1,4 +1,4 @@
-"""Gives back what dead daemons held. Dead: its heartbeat counter stood still for a whole lease on *our* clock."""
+"""Gives back what dead daemons held. A daemon is dead when its heartbeat stood still for a lease on *our* clock."""
 
 import random
 
@@ -41,7 +41,7 @@ class Reap:
             self._found.set()
 
     def store_changed(self) -> None:
-        """The store was away or is another one: what was seen of it says nothing."""
+        """The store was away, or is another one: the heartbeats seen before say nothing."""
         self._heartbeats.forget()
         self._dead.clear()
 

@@ -1,4 +1,4 @@
-"""What the store thinks we hold against what we hold: a claim whose answer was lost is found here and given back."""
+"""Gives back what the store takes us to hold and we do not: the jobs of a claim whose answer was lost."""
 
 from jqd.runner import Runner
 from jqd.store import Owner, Store

@@ -1,7 +1,7 @@
 """Keeps the owner lease fresh, and stops the work in hand when trust in it ends.
 
-One small call renews everything held, whatever its number, and brings everybody's heartbeats and the cancels of jobs
-in our hand, whichever daemon took them. When the store does not answer in time the work is stopped but nothing is
+One small call renews all that is held, however much. Its answer has the heartbeats of all daemons, and the cancels of
+jobs in our hand, whichever daemon took them. When the store does not answer in time, work is stopped and nothing is
 dropped: what an owner holds stays its own until its epoch is burnt.
 """
 
@@ -18,8 +18,10 @@ from jqd.words.clock import Clock
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.words.log import get_logger
 
-DOUBT_S = 1.0  # timers stand still while the machine is suspended: what was in hand is stopped so soon after it woke
-MOTION_S = 0.25  # while others are awaited, so that claims begin again soon after the last of them is through
+DOUBT_S = 1.0  # timers stand still while the machine is suspended: work is stopped at most so long after it woke
+MOTION_S = (
+    0.25  # between renewals while other daemons are waited for, so that claims begin soon after the last is through
+)
 
 
 class Peer(NamedTuple):
@@ -30,11 +32,11 @@ class Peer(NamedTuple):
     """0: burnt."""
     is_this: bool
     living: bool
-    """Its heart beat within a lease on our clock."""
+    """Its heartbeat changed within a lease on our clock."""
     through: bool
     """It came through the recovery barrier of this life of the store."""
     heard_s: float
-    """Seconds since its heart was seen to beat."""
+    """Seconds since its heartbeat was seen to change."""
 
 
 class Renew:
@@ -105,7 +107,7 @@ class Renew:
         return sorted(rows, key=lambda peer: (not peer.is_this, peer.sysid))
 
     def _hear(self, members: Mapping[str, Member]) -> None:
-        """Note whose heart has beaten since the last answer; whoever is gone is forgotten."""
+        """Note whose heartbeat changed since the last answer, and forget who is gone."""
         now_s, known = self._clock.mono_s(), self._peers
         self._peers = {
             sysid: (member, known[sysid][1] if sysid in known and known[sysid][0].counter == member.counter else now_s)

@@ -27,7 +27,7 @@ REFUSED_WAIT_S = 0.5  # a full disk is weather: the same outcomes are offered ag
 
 
 class Settle:
-    """Takes each stopped job once and sees it through."""
+    """Takes each stopped job once, and keeps it until its end is written or it is handed back."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class Settle:
             try:
                 await self._store.release_jobs(owner, {held.job.id: held.fence for held in batch})
             except StaleOwner as error:
-                # Whoever burnt our epoch put these jobs back already.
+                # Our epoch was burnt, and these jobs were made ready with that.
                 self._log.warning("settle.stale_release", count=len(batch), error=str(error))
         self._runner.out_of_hand((held.job.id, held.fence) for held in batch)
         del self._returned[: len(batch)]

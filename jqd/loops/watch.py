@@ -1,7 +1,7 @@
-"""Looks at the store's settings again and again: whoever changes them while we run may lose jobs by it.
+"""Looks at the store's settings again and again: a change while we run may lose jobs.
 
-A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe; what the store
-has already goes on and is ended, and pushes are taken as ever. It is over as soon as the setting is mended.
+A setting that would lose jobs turns health red and keeps new jobs in the journal, where they are safe. Jobs that are in
+the store already run and end, and pushes are taken as ever. All goes on as soon as the setting is mended.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -31,7 +31,7 @@ class Watch:
     """What the last look at the store found."""
 
     def __init__(self, examine: Examine, *, accept_loss: bool) -> None:
-        """`accept_loss`: the operator said so. What would lose jobs is told, and stops nothing."""
+        """`accept_loss`: the operator accepts settings that lose jobs. They are reported, and stop nothing."""
         self._examine = examine
         self._accept_loss = accept_loss
         self._known = False  # whether the server that answers now was looked at
@@ -57,7 +57,7 @@ class Watch:
         except StoreAway as error:
             self._log.warning("watch.store_away", error=str(error))
         if self.reason is not None:
-            # Who is shut out, or looks for jobs where they are not, gets no further by accepting it.
+            # Accepting a loss opens no server that refuses us, and makes no wrong partition right.
             accept = "To run all the same: --i-accept-loss. " if _acceptable(self._findings) else ""
             raise StoreUnsafe(f"{self.reason}. {accept}`jqd doctor` tells more")
 
@@ -68,7 +68,7 @@ class Watch:
             try:
                 await self.look()
             except StoreAway as error:
-                # Who needs the store says so already. Another may answer when it is back, so it is looked at anew.
+                # The loops that need the store report it. Another server may answer afterwards: it is looked at first.
                 self._log.debug("watch.store_away", error=str(error))
             await trio.sleep(LOOK_S)
 
@@ -91,7 +91,7 @@ class Watch:
         """`apply`, but only into a store that keeps what it takes. Raises StoreUnsafe, or StoreAway, before it."""
 
         async def guarded(journal_id: str, start: int, end: int, records: Sequence[Record], /) -> object:
-            if not self._known or self.reason is not None:  # whoever waits for it to be mended looks more often
+            if not self._known or self.reason is not None:  # while it is bad, each try looks anew
                 await self.look()
             if self.reason is not None:
                 raise StoreUnsafe(self.reason)

@@ -67,7 +67,7 @@ class Scheduler:
             yield Selection(best, PRIORITY_MAX)
 
     def jobs_started(self, jobtype: str, count: int) -> None:
-        """`count` jobs of `jobtype` were claimed. Balanced by `jobs_stopped`, asserted."""
+        """`count` jobs of `jobtype` were claimed. `jobs_stopped` must be told of each."""
         self._counts.started(jobtype, count)
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
