@@ -11,8 +11,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
-from jqd.runner.styles.style import Judgement, Reader, Request, Sending, batch_headers, judge
-from jqd.runner.worker import Worker
+from jqd.runner.styles.style import Judgement, Reader, Request, Sending, Style, batch_headers
 from jqd.words import media
 from jqd.words.job import Held
 
@@ -27,10 +26,10 @@ class _Job(msgspec.Struct, gc=False):
     timeout: int
 
 
-class LightJQ:
+class LightJQ(Style):
     """See Style."""
 
-    jobs_max: int | None = 1
+    jobs_max = 1
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
@@ -42,15 +41,11 @@ class LightJQ:
         """See Style: 404 says that the worker does not know the jobtype."""
         if status == 404:
             return Judgement.NOT_TAKEN
-        return Judgement.LATER if 200 <= status < 300 else judge(status)
+        return Judgement.LATER if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style; no answer of such a worker is read."""
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=1)
-
-    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
-        """See Style."""
-        return None
 
 
 def encode_job(held: Held) -> bytes:

@@ -14,9 +14,8 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, batch_headers, judge
+from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
 from jqd.runner.verdict import INVALID_RESPONSE, Report
-from jqd.runner.worker import Worker
 from jqd.words import tagged
 from jqd.words.errors import AnswerGarbled
 
@@ -26,10 +25,8 @@ QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the j
 _STATUS = re.compile(rb"0*([0-9]+)")
 
 
-class Lines:
+class Lines(Style):
     """See Style."""
-
-    jobs_max: int | None = None
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
@@ -38,15 +35,11 @@ class Lines:
 
     def judge(self, status: int) -> Judgement:
         """See Style: a 202 is an answer like any other 2xx."""
-        return Judgement.READ if 200 <= status < 300 else judge(status)
+        return Judgement.READ if 200 <= status < 300 else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style; the type of the answer does not matter."""
         return _Lines([held.job.id for held in sending.held], value_bytes_max)
-
-    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
-        """See Style."""
-        return None
 
 
 def line_of(argument: bytes) -> bytes:

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
-from jqd.runner.styles.style import Judgement, Reader, Request, Sending, batch_headers, common_headers, judge
+from jqd.runner.styles.style import Reader, Request, Sending, Style, batch_headers, common_headers
 from jqd.runner.worker import Worker
 from jqd.words import media
 from jqd.words.dates import iso
@@ -43,19 +43,13 @@ class _Batch(msgspec.Struct, gc=False):
     jobs: list[_Job]
 
 
-class Native:
+class Native(Style):
     """See Style."""
-
-    jobs_max: int | None = None
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
         body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms)
         return Request("POST", sending.url, batch_headers(sending, media.MSGPACK), body)
-
-    def judge(self, status: int) -> Judgement:
-        """See Style."""
-        return judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style."""

@@ -7,6 +7,7 @@ A new kind of worker is a file beside this one, a line in `choice.py`, and its n
 """
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
@@ -120,43 +121,38 @@ class Reader(Protocol):
         ...
 
 
-class Style(Protocol):
-    """One kind of worker."""
+class Style(ABC):
+    """One kind of worker. Unless it says otherwise, a status means what HTTP says, and it takes no cancels."""
 
-    jobs_max: int | None
+    jobs_max: int | None = None
     """Jobs in one request; None: as many as the worker registered."""
 
+    @abstractmethod
     def request(self, sending: Sending) -> Request:
         """What gives the worker these jobs."""
-        ...
 
     def judge(self, status: int) -> Judgement:
         """What the status of its answer means."""
-        ...
+        if status == 202:
+            return Judgement.LATER
+        if 200 <= status < 300:
+            return Judgement.READ
+        if status in (408, 425, 429, 503):
+            return Judgement.BACK_OFF
+        if status == 410:
+            return Judgement.GONE
+        return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
 
+    @abstractmethod
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """For the body of an answer that is to be read; `content_type` is its header, or empty.
 
         `value_bytes_max`: of what is said of one job.
         """
-        ...
 
     def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
         """What tells the worker that a job in its hand was cancelled; None: it takes no such calls."""
-        ...
-
-
-def judge(status: int) -> Judgement:
-    """A status as HTTP means it: what a style says unless it has a rule of its own."""
-    if status == 202:
-        return Judgement.LATER
-    if 200 <= status < 300:
-        return Judgement.READ
-    if status in (408, 425, 429, 503):
-        return Judgement.BACK_OFF
-    if status == 410:
-        return Judgement.GONE
-    return Judgement.FAILED if 400 <= status < 500 else Judgement.ERROR
+        return None
 
 
 def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") -> Headers:

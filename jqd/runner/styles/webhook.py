@@ -12,9 +12,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, batch_headers, judge
+from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
 from jqd.runner.verdict import Report
-from jqd.runner.worker import Worker
 from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import NIL
@@ -25,10 +24,10 @@ _encoder = msgspec.msgpack.Encoder()
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
 
 
-class WebHook:
+class WebHook(Style):
     """See Style."""
 
-    jobs_max: int | None = 1
+    jobs_max = 1
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
@@ -47,16 +46,12 @@ class WebHook:
         """See Style."""
         if 200 <= status < 300:
             return Judgement.READ
-        return Judgement.ERROR if status in NOT_SET_UP else judge(status)
+        return Judgement.ERROR if status in NOT_SET_UP else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style."""
         (only,) = sending.held
         return _Body(only.job.keep_result, content_type, value_bytes_max)
-
-    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
-        """See Style."""
-        return None
 
 
 class _Body:
