@@ -1,8 +1,8 @@
 """Which endings in our journal nobody needs any more, as far as one partition of the store goes. Pure.
 
-An ending is needed as long as the job it ends may be applied again, from whichever journal. Whatever job a journal
-keeps was unfinished when that frame was written, original or copy. So an ending that the store had before all jobs were
-written that any other journal keeps, concerns none of them. What was before what, the store's growing sequence tells:
+An ending is needed as long as the job it ends may be applied again, from whichever journal. A frame of jobs is written,
+and copied, while they are unfinished. So an ending that the store had before another journal wrote its oldest job ends
+none of that journal's jobs. What was before what, the store's growing sequence tells:
 
     a mark     written ┐           ┌ applied        "jobs from `written` on come later than `now`, and
                        └── now ────┘                 endings up to `applied` came before it"
@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from jqd.store import Kept, Told
 
-MARKS_MAX = 4_000  # five hours of looks; of more every second one goes, which only keeps a little longer
-EDIT_US = 60_000_000  # an edit is agreed to by the store before it is written: no request takes a minute in between
+MARKS_MAX = 4_000  # five hours of looks; beyond that every second mark goes, which only keeps endings a little longer
+EDIT_US = 60_000_000  # the store agrees to an edit before it is written: no request takes a minute in between
 
 
 class Mark(NamedTuple):
@@ -35,12 +35,12 @@ class Horizon:
     """What one partition's journals told, and what we may conclude."""
 
     def __init__(self, journal_id: str, *, forgot: bool = False) -> None:
-        """`forgot`: we may have been told things before we were started, which a store that was emptied lacks."""
+        """`forgot`: before this start other journals may have told what an emptied store does not know any more."""
         self._journal_id = journal_id
         self._forgot = forgot
-        """And the store does not know a word of ours either."""
+        """Once it answered: whether it knows nothing of what we told, either, so that it was emptied."""
         self._began = 0
-        """When that life of the store began in which we first listened: nobody is given up for what he told before."""
+        """When the life of the store began in which we first asked. Nobody is given up for his silence before that."""
         self._marks: list[Mark] = []  # oldest first
         self._others: dict[str, Told] = {}  # also those that an emptied store does not know any more
 

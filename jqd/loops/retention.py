@@ -1,10 +1,10 @@
 """Gives the journal's space back: deletes segments that nobody can need any more.
 
 Two steps. First jobs are *retired*: those that are applied in a store that would survive a crash, and past the
-retention. Jobs that have not ended, and dead ones, are written to the journal's end again before that, so one job of
-next year pins nothing. Where more than half would have to be, they stay: copying would free little, again and again. A
-disk that is slow or refuses is asked for a little at once, and for nothing twice. Then a segment goes, when all its
-jobs are retired and its endings are needed by no other daemon's jobs (horizon.py).
+retention. Jobs that have not ended, and dead ones, are copied to the journal's end before that, so one job of next year
+pins nothing. A piece of which more than half would have to be copied stays: copying would free little, again and again.
+A slow or refusing disk is given little at once, and nothing twice. Then a segment goes, when all its jobs are retired
+and its endings are needed by no other daemon's jobs (horizon.py).
 
     journal   ├─ endings only ─┼─ past retention ─┼──── kept ────────┤
               start            retired     └── unfinished jobs, copied ──▶ end
@@ -60,7 +60,7 @@ class Keeper(NamedTuple):
     membership: Membership
     lanes: Mapping[Lane, Ingest[Any]]
     unsafe: Callable[[], bool] = lambda: False
-    """Whether it is set up so that it would lose jobs; its word is worth nothing then."""
+    """Whether its settings would lose jobs: what it says is not relied upon then."""
 
     def positions(self) -> dict[Lane, int] | None:
         """What it has applied; None while that may change, or cannot be relied upon."""
@@ -168,15 +168,15 @@ class Retention:
             return
         self._look_at_bytes = 0
         copied = await self._copy_forward(start, end, kept)
-        # Who was asked while it had forgotten may have it all again when they are retired.
+        # A store that was asked while it had forgotten may have all again by the time they are retired.
         await self._expect_remembered(positions)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
     async def _retire(self, copied: Copied, done_at: int, positions: Sequence[Mapping[Lane, int]]) -> None:
         """Retire what was copied, once all endings that were journaled before the copies are known.
 
-        One of those may be deleted before the copy that it ends. So it is said again, behind the copies: how a job
-        ended meanwhile, or is dead; and a cancel where that is not known any more, or waits for a job in hand.
+        An ending may be deleted before the copy of its job. So it is written again behind the copies: how the job
+        ended, or that it is dead; and a cancel where that is not known any more, or waits for a job in hand.
         """
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
@@ -191,7 +191,7 @@ class Retention:
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
     async def _say_ends(self, copied: Copied, positions: Sequence[Mapping[Lane, int]]) -> None:
-        """Once: a disk that then refuses what little there is to be noted would be filled with them."""
+        """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
         for number, its in self._by_partition(sorted(copied.ids)):
@@ -237,8 +237,8 @@ class Retention:
     async def _passed(self, position: int, positions: Sequence[Mapping[Lane, int]]) -> bool:
         """Whether the stores know that the lanes of jobs are done up to there, also one that was quiet for long.
 
-        A lane whose position lies before our oldest job is taken to lack what was there: then copies of jobs that ended
-        would begin anew.
+        A store whose position lies before our oldest job is taken to lack what stood there: it would begin copies of
+        ended jobs anew.
         """
         behind = [
             ingest
