@@ -4,9 +4,9 @@
                │        └─error─▶ void: waiters are refused ──▶ a new segment, tried until the disk gives one
                └── while it refuses, nothing is added
 
-While one commit is under way the next one gathers, so a sync serves all who wait, however many they are. All disk
-calls are made in a thread; the event loop only keeps the books. The cost of a frame does not depend on how many
-frames or segments there are.
+While one commit is under way, frames gather for the next one, so one sync serves all waiters, however many they are.
+All disk calls are made in a thread; the event loop only keeps the books. The cost of a frame does not depend on the
+number of frames or segments.
 """
 
 import errno
@@ -33,7 +33,7 @@ VOIDS_MAX = 1_000  # refusals remembered for late waiters; they ask within secon
 
 
 class Refusal(NamedTuple):
-    """Why nothing is accepted. Kept without its traceback, which would hold the frames in memory."""
+    """Why nothing is accepted. Kept without the error's traceback, which would hold the frames in memory."""
 
     why: str
     full: bool
@@ -89,11 +89,11 @@ class Commits:
         self._retry_s = retry_s
         self._clock = clock
         self.segments = found.segments
-        """Oldest first; those of earlier lives too."""
+        """Oldest first; with those of earlier lives."""
         self.end = self.written = found.end
-        """Position up to which everything is on disk; and up to which it was given out."""
+        """Positions up to which everything is on disk, and up to which positions were given out."""
         self.last_end = dict.fromkeys(Lane, found.end)
-        """End of each lane's last durable frame; of an earlier life's frames only a bound is known."""
+        """End of each lane's last durable frame; for frames of an earlier life only a bound is known."""
         self.pending_bytes = 0
         self.figures = Figures()
         self._accepted_end = found.accepted_end
@@ -121,7 +121,7 @@ class Commits:
         return self._refusal
 
     def add(self, lane: Lane, records: int, body: bytes, *, after_ms: int) -> int:
-        """Queue one frame; returns the position after it. Its date is now, not before `after_ms` nor any earlier."""
+        """Queue one frame; returns the position after it. Its date: now, `after_ms` or the last date, the latest."""
         self._last_at_ms = max(self._clock.wall_ms(), self._last_at_ms, after_ms)
         start = self.written
         self.written = end = start + FRAME_HEADER_BYTES + len(body)
@@ -147,7 +147,7 @@ class Commits:
         await self._moved.wait()
 
     def begin(self) -> None:
-        """Make the first segment of this life; a disk that refuses leaves us refusing. Blocks: for a thread."""
+        """Make the first segment of this life; while the disk refuses one, writes are refused. Blocks: for a thread."""
         try:
             self.segments.append(self._writer.begin(self._start()))
         except JournalRefused as error:
@@ -159,7 +159,7 @@ class Commits:
         self._work.set()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Commit until cancelled; then once more what is pending."""
+        """Commit until cancelled; then commit what is pending."""
         task_status.started()
         try:
             while True:
@@ -176,7 +176,7 @@ class Commits:
             self._refusal = self._refusal or Refusal("the journal is closed", full=False)
 
     async def _linger(self) -> None:
-        """Let more gather: no longer than was configured, and not beyond the bytes of one commit."""
+        """Wait for more frames: no longer than was configured, and not beyond the bytes of one commit."""
         with trio.move_on_after(self._linger_s):
             while self.pending_bytes < self._commit_bytes:
                 await self._work.wait()
@@ -196,7 +196,7 @@ class Commits:
             batch.append(self._pending.popleft())
         self._began_s = self._clock.mono_s()
         try:
-            # Once taken from the queue a batch is seen through: a stop in between would drop it unheard.
+            # A batch taken from the queue is committed to its end: a stop in between would drop it without a word.
             with trio.CancelScope(shield=True):
                 await trio.to_thread.run_sync(self._commit_in_thread, batch, limiter=self._limiter)
         except JournalRefused as error:
@@ -229,7 +229,7 @@ class Commits:
         figures.ms_total += ms
 
     def _refuse(self, refusal: Refusal, *, first_seq: int) -> None:
-        """All that is not on disk is refused: its positions become void and are never given out again."""
+        """Refuse all that is not on disk: its positions become void and are never given out again."""
         self._log.error("journal.refusing", why=refusal.why, full=refusal.full, bytes=self.pending_bytes)
         self.figures.refusals += 1
         self._refusal = refusal
@@ -244,10 +244,10 @@ class Commits:
         """Try for a new segment until the disk gives one."""
         segment = self._writer.segment
         if segment is not None and segment.size:
-            await self._try_segment()  # it took frames until now: perhaps only this file is bad
+            await self._try_segment()  # the disk took frames until now: perhaps only this file is bad
         while self._refusal is not None:
             await trio.sleep(self._retry_s)
-            await self._work_off()  # trimming may be what gives the room
+            await self._work_off()  # trimming may give the room that is needed
             await self._try_segment()
 
     async def _try_segment(self) -> None:
@@ -268,7 +268,7 @@ class Commits:
         return Start(self.written, self._accepted_end, self._next_seq, self._last_at_ms)
 
     def _enlist(self) -> None:
-        """The writer may have begun a segment; one before it that took nothing is not worth keeping."""
+        """Note a segment that the writer began; drop the one before it if it took no frame."""
         newest = self._writer.segment
         assert newest is not None
         if self.segments and self.segments[-1] is newest:
@@ -280,7 +280,7 @@ class Commits:
         self.segments.append(newest)
 
     def _delete_in_thread(self) -> None:
-        """Oldest first, each made durable: a crash must not leave a hole that looks like damage."""
+        """Delete the oldest first, each deletion made durable: a crash must not leave a hole that looks like damage."""
         while self._doomed:
             segment = self._doomed[0]
             try:
@@ -288,7 +288,7 @@ class Commits:
                 self._files.sync_directory()
             except OSError as error:
                 if error.errno != errno.ENOENT:
-                    # Tried again with the next; until then it only takes space.
+                    # Tried again with the next segment; until then this one only takes space.
                     self._log.error("journal.delete_failed", segment=segment.path.name, error=str(error))
                     return
             self._doomed.popleft()

@@ -4,8 +4,8 @@ read_point ──reserve──▶ reserved ──finish──▶ read_point move
     ▲                      │
     └──── cancel, seek, deadline: given back, whether or not it was read
 
-Who has read what it reserved may reserve what follows before it finishes: reading then goes on while the first part is
-brought into the store. They are finished in order, and given back together.
+A reader that has read its range may reserve the next one before it finishes the first: so it reads on while the first
+is brought into the store. Ranges are finished in order, and given back together.
 """
 
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class Reservation:
     lane: Lane
     start: int
     end: int
-    """What is durable now; `read` lowers it to what it gave."""
+    """The end of what is durable now; `read` lowers it to the end of what it gave."""
     records_max: int
     bytes_max: int
     deadline_s: float
@@ -50,10 +50,10 @@ class Cursor:
     read_point: int
     reader: int = 0
     reserved: list[Reservation] = field(default_factory=list)
-    """Oldest first, one after the other without a gap."""
+    """The reserved ranges, oldest first, one after the other without a gap."""
 
     def is_empty(self, last_end: int, durable: int) -> bool:
-        """Whether nothing of the lane is unread. Passes over what then belongs to other lanes, without a look.
+        """Whether nothing of the lane is unread. If so, moves the read point over frames of other lanes, unread.
 
         `last_end`: the end of the lane's last durable frame, or a bound for it. `durable`: the end of all.
         """
@@ -65,9 +65,9 @@ class Cursor:
     def reserve(
         self, last_end: int, durable: int, *, records_max: int, bytes_max: int, now_s: float, timeout_s: float
     ) -> Reservation | None:
-        """The next range, or None when nothing is left that is not reserved. Those past their deadline are given back.
+        """The next range, or None when all is reserved. Ranges past their deadline are given back first.
 
-        A range that was not read yet reaches to the end of what is durable, so nothing is left behind it.
+        A range that was not read yet reaches to the end of what is durable: there is nothing to reserve behind it.
         """
         if self.reserved and now_s >= self.reserved[0].deadline_s:
             self.reserved.clear()
@@ -81,7 +81,7 @@ class Cursor:
         return token
 
     def finish(self, token: Reservation) -> None:
-        """What was read is in the store."""
+        """The range that was read is in the store: the read point moves to its end."""
         if not self.reserved or self.reserved[0] is not token:
             raise RuntimeError(
                 f"the reservation of lane {self.lane.name} from {token.start} was given back before its rsync, "

@@ -1,6 +1,6 @@
-"""Looks at the disk that a journal lies on, and says what of it would lose jobs.
+"""Looks at the disk that a journal lies on, and says whether it would lose jobs.
 
-It writes and syncs a small file of its own, which is gone afterwards; a journal that is there is not touched.
+It writes and syncs a small file of its own and deletes it; a journal that is there is not touched.
 """
 
 import os
@@ -13,7 +13,7 @@ from jqd.words.finding import Finding, Severity
 FREE_BYTES = 256 << 20  # four segments: below that a burst of pushes may meet a full disk
 MOUNTS = Path("/proc/self/mountinfo")
 
-# What is kept there does not outlive what people expect it to outlive.
+# Files there go with a restart or with a container, which a journal has to outlive.
 PASSING = {
     "tmpfs": "it is memory: a restart of the machine forgets all jobs",
     "ramfs": "it is memory: a restart of the machine forgets all jobs",

@@ -18,10 +18,10 @@ OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class Files(Protocol):
-    """What the journal asks of the disk under its one directory. All but `open_directory` after it; any may raise."""
+    """What the journal asks of the disk under its one directory. `open_directory` comes first; any call may raise."""
 
     def open_directory(self, path: Path) -> None:
-        """Make the directory if need be, durably and for the owner only, and hold it."""
+        """Make the directory if it is missing, durably and for the owner only, and hold it open."""
         ...
 
     def release(self) -> None:
@@ -33,7 +33,7 @@ class Files(Protocol):
         ...
 
     def create(self, path: Path) -> int:
-        """A new, empty file to append to; what stood there is gone."""
+        """A new, empty file to append to; a file that had the name is gone."""
         ...
 
     def open(self, path: Path, *, write: bool = False) -> int:
@@ -77,7 +77,7 @@ class Files(Protocol):
         ...
 
     def rename(self, old: Path, new: Path) -> None:
-        """Give the file another name, in place of what had it."""
+        """Give the file another name; a file that had that name is gone."""
         ...
 
     def link(self, old: Path, new: Path) -> None:
@@ -144,7 +144,7 @@ class OsFiles:
         except BaseException:
             os.close(fd)
             raise
-        # The process id is for people. A full disk may refuse it, and the lock holds all the same.
+        # The process id is for people. A full disk may refuse to take it; the lock holds all the same.
         with contextlib.suppress(OSError):
             os.ftruncate(fd, 0)
             os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
@@ -162,7 +162,7 @@ class OsFiles:
         """See Files."""
         with self._opening:
             if self._spare is None and self._directory is not None:
-                # The spare is out: this one takes its place in one step, before any other thread can have it.
+                # The spare descriptor is in use: this one replaces it in one step, before any other thread can have it.
                 os.dup2(self._directory, fd, inheritable=False)
                 self._spare = fd
             else:

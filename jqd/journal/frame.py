@@ -32,7 +32,9 @@ FRAME_MAGIC = b"\xf6JQ\x01"  # 0xf6 is no UTF-8, and rare in MessagePack: a quic
 
 _HEADER = struct.Struct("<8sHHI16s16sQQQQ16s")
 _FRAME = struct.Struct("<4sIIIIIQQBBH")
-_PLAIN = struct.Struct("<4sIIIIIQQI")  # the same, its last three fields as one: the kind, when the others are 0
+_PLAIN = struct.Struct(
+    "<4sIIIIIQQI"
+)  # the same, with the last three fields as one number, which is the kind when the others are 0
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
@@ -51,15 +53,15 @@ class SegmentHeader(NamedTuple):
     first: int
     """Position of its first frame."""
     previous_end: int
-    """Where what was accepted before it ends. Positions between the two were given out but refused."""
+    """Where the accepted part before it ends. Positions between the two were given out but refused."""
     first_seq: int
     created_at_ms: int
     before: bytes = NO_JOURNAL
-    """The journal's id before it got its present one; zeros when it always had that."""
+    """The journal's id before its present one; zeros when it never had another."""
 
 
 class FrameHeader(NamedTuple):
-    """What a frame says of itself; its body's checksum was not looked at yet."""
+    """A frame's header; the checksum of its body was not looked at yet."""
 
     length: int
     body_crc: int
@@ -72,7 +74,7 @@ class FrameHeader(NamedTuple):
 
 
 class Plain(msgspec.Struct, gc=False):
-    """A frame whose header and body were found good: a `Frame` for those who read a million of them."""
+    """A frame whose header and body are good: as a `Frame`, but cheap enough to make a million of them."""
 
     start: int
     end: int
@@ -82,7 +84,7 @@ class Plain(msgspec.Struct, gc=False):
     at_ms: int
     kind: int
     body: bytes
-    """Empty when the caller does not want it."""
+    """The body; empty when the caller does not want it."""
 
 
 def pack_head(header: SegmentHeader) -> bytes:
@@ -94,7 +96,7 @@ def pack_head(header: SegmentHeader) -> bytes:
 
 
 def unpack_head(data: bytes, name: str) -> SegmentHeader | None:
-    """The header from whichever copy is good, or None. Raises JournalVersion when a newer format speaks instead."""
+    """The header from the copy that is good, or None. Raises JournalVersion when the format is a newer one."""
     newer = 0
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         copy = data[at : at + _HEADER.size]
@@ -156,9 +158,9 @@ def plain_frames(
 ) -> list[Plain]:
     """The frames in `data` from `offset` on that are wholly in it, end by `end`, and are good beyond doubt.
 
-    Stops before the first that is not: `unpack_frame_header` and `body_holds` are the judges of that one. They say the
-    same of these, at five times the cost. With `lane` only its bodies are verified and given, without it all are
-    verified and none is given.
+    Stops before the first frame that is not: `unpack_frame_header` and `body_holds` judge that one. They would say the
+    same of the frames before it, at five times the cost. With `lane` only bodies of that lane are verified and given;
+    without it all bodies are verified and none is given.
     """
     found: list[Plain] = []
     take, unpack, crc32, base = found.append, _PLAIN.unpack_from, zlib.crc32, zlib.crc32(segment_id)

@@ -1,12 +1,12 @@
-"""Looks at a journal directory without touching it, whoever lives there: what stands behind `jqd journal`.
+"""Looks at a journal directory without touching it, also while a daemon uses it: the base of `jqd journal`.
 
-It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. What is looked at is a
-snapshot: the names, heads and sizes that stand there when the look begins. A segment that is deleted before its turn
-was applied long ago and is left out; what is written after the snapshot is not looked at. Memory: a few hundred bytes
+It opens files to read and takes no lock, so a daemon may write, rotate and delete meanwhile. The look is at a
+snapshot: the names, heads and sizes at the time when it begins. A segment that is deleted before its turn was applied
+long ago and is left out; frames that are written after the snapshot are not looked at. Memory: a few hundred bytes
 for each segment, one window and one body.
 
-Damage is told from what is no damage by the rules of recovery (`recover.py`): a later frame, or the head of the next
-segment, says up to where all was on disk once.
+The rules of recovery (`recover.py`) tell damage from a torn tail: a later frame, or the head of the next segment, says
+up to where all was on disk once.
 """
 
 import enum
@@ -30,14 +30,14 @@ from jqd.words.errors import JournalRefused, JournalVersion
 
 
 class Kind(enum.StrEnum):
-    """What is wrong at a place, or at least not a frame."""
+    """What is wrong at a place, or why there is no frame."""
 
     BAD_HEAD = "bad head"
-    """A copy of a segment's head; both, when its frames cannot be checked."""
+    """A copy of a segment's head is bad; or both are, and its frames cannot be checked."""
     BAD_HEADER = "bad header"
-    """Bytes where a frame should begin."""
+    """No good frame header where a frame should begin."""
     BAD_BODY = "bad body"
-    """A frame whose header is good."""
+    """The body of a frame whose header is good."""
     MISSING = "missing bytes"
     """The next segment says that there were more."""
     UNREADABLE = "unreadable"
@@ -45,15 +45,15 @@ class Kind(enum.StrEnum):
     FOREIGN = "foreign segment"
     """Renamed, or of another journal."""
     VERSION = "unknown version"
-    """Written by a newer jqd: not damaged, but nobody here can tell."""
+    """Written by a newer jqd: this one cannot tell whether it is damaged."""
     TORN = "torn tail"
-    """What a crash left behind the last good frame, or what is being written now. Never acknowledged."""
+    """Bytes that a crash left behind the last good frame, or that are being written now. Never acknowledged."""
     TORN_INSIDE = "torn inside"
     """Between good frames of the last commit; never acknowledged either."""
     VOID = "void"
-    """Behind the accepted end of a closed segment: refused once, and read by nobody."""
+    """Bytes behind the accepted end of a closed segment: they were refused, and no reader reads them."""
     KEPT = "kept"
-    """A second name, left of a segment that was deleted since."""
+    """The second name of a segment that was deleted since."""
 
     @property
     def is_damage(self) -> bool:
@@ -94,15 +94,15 @@ class Seen:
     size: int
     """Bytes of the file."""
     head: bytes
-    """What stands where its head should."""
+    """The bytes where its head should stand."""
     header: SegmentHeader | None
     """None when its frames cannot be checked: `places` says why."""
     end: int = 0
     """Position up to which frames may lie."""
     following: SegmentHeader | None = None
-    """Of the next segment. None for the newest, and where the next one's is lost: then nobody says what counts."""
+    """The head of the next segment. None for the newest, and if that head is lost: then the accepted end is unknown."""
     places: list[Place] = field(default_factory=list)
-    """What its head and its size say already."""
+    """What is wrong with it by its head and its size."""
 
     @property
     def file_end(self) -> int:
@@ -169,7 +169,7 @@ def _see(files: Files, path: Path, first: int) -> Seen:
 
 
 def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place]:
-    """Each copy of a head that is not, to the last byte, what it should be."""
+    """The copies of a head that are not, to the last byte, as they should be."""
     good = pack_head(header)
     for at in range(0, HEAD_BYTES, HEADER_COPY_BYTES):
         stop = at + HEADER_COPY_BYTES
@@ -178,11 +178,11 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
 
 
 def _judge_heads(listed: list[Seen]) -> None:
-    """What heads and sizes say together: who belongs here, and what is missing between two segments."""
+    """Compare heads and sizes: which segments belong to this journal, and what is missing between two of them."""
     before: Seen | None = None
     journal_id: bytes | None = None
     for seen in listed:
-        # The directory of a copy went on under a new id, which names the one before.
+        # A copied directory goes on under a new id, and its heads name the id before.
         if seen.header is not None and journal_id not in (None, seen.header.journal_id, seen.header.before):
             note = f"it is of journal {seen.header.journal_id.hex()}, not of {(journal_id or b'').hex()}"
             seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
@@ -253,7 +253,7 @@ def _walk(walker: Walker, judge: "_Judge", kinds: Collection[int] | None) -> Ite
 
 
 class _Judge:
-    """Tells damage from what a crash tore, as soon as it can be told."""
+    """Tells damage from a torn tail, as soon as that can be told."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -263,7 +263,7 @@ class _Judge:
         self._doubtful: list[tuple[Gap, Kind]] = []  # nothing later proved them damage yet
 
     def gap(self, gap: Gap, kind: Kind) -> Iterator[Place]:
-        """Bytes that are no good frame."""
+        """Note bytes that are no good frame."""
         self.position = gap.end
         if self.seen.following is None:
             self._doubtful.append((gap, kind))
@@ -271,7 +271,7 @@ class _Judge:
             yield self.seen.place(kind, *gap)
 
     def good(self, frame: Frame) -> Iterator[Place]:
-        """A good frame: what it says was on disk before it, and is no frame, is damage."""
+        """Note a good frame: bytes that it says were on disk before it, and that are no frame, are damage."""
         self.position = self._good_end = frame.end
         if frame.header.kind != TORN_KIND and self._doubtful:
             synced = frame.start - frame.header.back
@@ -279,7 +279,7 @@ class _Judge:
             self._doubtful = [(gap, kind) for gap, kind in self._doubtful if gap.start >= synced]
 
     def rest(self) -> Iterator[Place]:
-        """What nothing good came after, or only what was of the same commit."""
+        """The gaps after which no good frame came, or only frames of the same commit."""
         doubtful, self._doubtful = self._doubtful, []
         tail = [gap.start for gap, _ in doubtful if gap.end > self._good_end]
         for gap, _ in doubtful:

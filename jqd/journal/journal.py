@@ -1,10 +1,10 @@
-"""The local durable log: what is acknowledged to anybody is written here first, and read back exactly.
+"""The local durable log: all that is acknowledged is written here first, and read back exactly.
 
     write ──▶ pending frames ──▶ one commit: write + sync ──▶ durable ──▶ read_reserve / read / rsync, per lane
 
 `write` is cheap and not durable; `wsync` returns once all that was written before it is on disk. One commit serves
-all who wait, and while it runs the next one gathers. Readers are numbered from 0, each with a read point of its own in
-every lane. Idea of the method names: seed miniq-queue.
+all waiters, and while it runs frames gather for the next. Readers are numbered from 0, each with a read point of its
+own in every lane. Idea of the method names: seed miniq-queue.
 """
 
 import errno
@@ -47,13 +47,13 @@ class JournalConfig:
     )
     frame_bytes_max: Bytes = 32 * MIB  # a request's whole batch, with room for its conversion from JSON
     commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
-    commit_linger_ms: float = 0.0  # waits this long for more to gather; 0: goes as soon as the disk is free
+    commit_linger_ms: float = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
     reserve_timeout_s: Seconds = 30.0  # a reader that is gone gives its range back after this
     retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
-    # Endings stay that much longer at most for other daemons' jobs; so long one is waited for that is not heard of.
+    # Endings stay at most so much longer for jobs of other daemons, also of one that is not heard of.
     others_s: float = 86_400.0
     others_bytes: int = 4 << 30
 
@@ -92,7 +92,7 @@ class Journal:
     ) -> None:
         assert found.journal_id is not None
         self.opened_at = found.end
-        """Where this life begins: what lies before was written by earlier ones."""
+        """Where this life begins: frames before it were written by earlier lives."""
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self._config = config
@@ -117,7 +117,7 @@ class Journal:
 
     @property
     def refusing_full(self) -> bool:
-        """Whether it refuses because the disk is full."""
+        """Whether writes are refused because the disk is full."""
         refusal = self._commits.refusal
         return refusal is not None and refusal.full
 
@@ -148,8 +148,8 @@ class Journal:
     async def wsync(self, position: int | None = None) -> None:
         """Return once everything up to `position` (all that was written so far) is on disk.
 
-        Raises JournalRefused when it did not get there: it must not be acknowledged. A cancelled waiter cancels
-        nothing but its waiting.
+        Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
+        waiting and nothing else.
         """
         await self._commits.wait(self._commits.written if position is None else position)
 
@@ -167,16 +167,16 @@ class Journal:
 
     @property
     def written(self) -> int:
-        """Position up to which it was given out."""
+        """Position up to which positions were given out."""
         return self._commits.written
 
     @property
     def others_s(self) -> float:
-        """How long a daemon is waited for that is not heard of."""
+        """How long endings are kept for a daemon that is not heard of."""
         return self._config.others_s
 
     def oldest(self, lane: Lane) -> int:
-        """From where on that lane is read."""
+        """The position from which that lane is read."""
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
     def _cursor(self, lane: Lane, reader: int) -> Cursor:
@@ -187,9 +187,9 @@ class Journal:
         return cursor
 
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Up to where the lane was read and rsync'd, or holds nothing."""
+        """Position up to which the lane was read and rsync'd, or holds nothing."""
         cursor = self._cursor(lane, reader)
-        cursor.is_empty(self._commits.last_end[lane], self.end)  # passes over what belongs to other lanes
+        cursor.is_empty(self._commits.last_end[lane], self.end)  # moves the read point over frames of other lanes
         return cursor.read_point
 
     def read_reserve(
@@ -209,9 +209,9 @@ class Journal:
         )
 
     async def read(self, token: Reservation) -> list[Slice]:
-        """The reserved records, every checksum verified; lowers token.end to what was given. May be empty.
+        """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
 
-        Damage is reported in `stats` and passed over; a disk that cannot be read is reported and waited for.
+        Damage is reported in `stats` and passed over. If the disk cannot be read, that is reported, and `read` waits.
         Raises JournalVersion for a frame that a newer jqd wrote, and JournalStuck when a read did not go on.
         """
         return await self._read(self._readers[token.lane, token.reader], token)
@@ -257,14 +257,14 @@ class Journal:
         self._cursor(token.lane, token.reader).cancel(token)
 
     def rsync(self, token: Reservation) -> None:
-        """What was read is in the store: the lane goes on behind it. In order of reservation.
+        """The range that was read is in the store: the lane goes on behind it. In order of reservation.
 
-        RuntimeError when it was given back before.
+        Raises RuntimeError when the range was given back before.
         """
         self._cursor(token.lane, token.reader).finish(token)
 
     def seek(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """The store remembers another position: read on from there, or from the oldest we have.
+        """The store has another position: read on from there, or from the oldest position that is here.
 
         Raises JournalDamaged when it lies past our end.
         """
@@ -290,7 +290,7 @@ class Journal:
         return self.end if position >= self._commits.last_end[lane] else position
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
-        """Whether something durable of the lane is not rsync'd yet."""
+        """Whether the lane has durable records that are not rsync'd yet."""
         return not self._cursor(lane, reader).is_empty(self._commits.last_end[lane], self.end)
 
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
@@ -302,9 +302,9 @@ class Journal:
     # ------------------------------------------------------------ space
 
     def retirable(self, position: int) -> int:
-        """Up to where jobs before `position` are past retention; no less than is retired already.
+        """The position up to which jobs before `position` are past retention; not below what is retired already.
 
-        Also in the open segment when nobody writes to it any more: it would keep others' endings for ever.
+        It may lie in the open segment if no frame comes any more: else that segment would keep endings for ever.
         """
         config, now_ms = self._config, self._clock.wall_ms()
         retirable, left = self.retired, sum(one.size for one in self._commits.segments if one.end > self.retired)
@@ -317,12 +317,12 @@ class Journal:
             retirable, left = segment.end, left - segment.size
         opened = self._commits.segments[-1:]
         age_s = (now_ms - opened[0].header.created_at_ms) / 1000 if opened else 0.0
-        # All of it: a frame must not be retired in part.
+        # The whole frame: it must not be retired in part.
         whole = position >= self.end and age_s > max(config.retention_s, config.segment_age_s)
         return self.end if whole else retirable
 
     def overdue(self, position: int) -> int:
-        """Up to where closed segments that end at or before `position` are kept for no other daemon any more."""
+        """The position up to which closed segments, if they end by `position`, need not be kept for other daemons."""
         config, overdue, left = self._config, self.start, self._bytes()
         for segment, following in itertools.pairwise(self._commits.segments):
             age_s = (self._clock.wall_ms() - following.header.created_at_ms) / 1000
@@ -333,11 +333,11 @@ class Journal:
         return overdue
 
     def closed(self, position: int) -> int:
-        """The end of the last closed segment that ends at or before `position`; our start when none does."""
+        """The end of the last closed segment that ends at or before `position`; the journal's start when none does."""
         return max((one.end for one in self._commits.segments[:-1] if one.end <= position), default=self.start)
 
     async def retire(self, position: int) -> None:
-        """Never read jobs before that again, durably. Raises JournalRefused."""
+        """Note durably that jobs before that position are never read again. Raises JournalRefused."""
         assert self.retired <= position <= self.end, f"{position} is retired already, or was never on disk"
         retired = Retired(position, self.end)
         try:
@@ -391,6 +391,6 @@ class Journal:
         )
 
     def close(self) -> None:
-        """Let go of what was open to read."""
+        """Close the files that are open to read."""
         for reader in self._readers.values():
             reader.close()

@@ -32,7 +32,8 @@ async def open_journal(
 
     `journal_id`: begin a new id from here on, for a directory that turned out to be a copy; positions go on growing.
 
-    A disk that gives no new segment now, a full one for example, starts a journal that refuses and resumes by itself.
+    If the disk gives no new segment now, because it is full for example, the journal starts, refuses writes, and
+    resumes by itself.
     Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
     """
     with _held(config, files or OsFiles()) as (disk, lock):
@@ -68,7 +69,7 @@ async def open_journal(
 
 @contextmanager
 def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int, Path]]]:
-    """The directory made and locked. A few short calls before anything is served: not worth a thread."""
+    """Make and lock the directory. These are a few short calls before anything is served: not worth a thread."""
     path = config.directory / LOCK
     try:
         disk.open_directory(config.directory)
@@ -82,7 +83,7 @@ def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int
     try:
         yield disk, (fd, path)
     finally:
-        # The lock ends with the descriptor, whatever the closing says.
+        # The lock ends with the descriptor, even if closing it fails.
         with suppress(OSError):
             disk.close(fd)
         disk.release()
@@ -90,7 +91,7 @@ def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int
 
 @asynccontextmanager
 async def _at_work(commits: Commits) -> AsyncIterator[None]:
-    """The commit task, for the time of the block. An error of the block leaves as it came, not wrapped in a group."""
+    """Run the commit task while the block runs. An error of the block is raised as it is, not wrapped in a group."""
     failed: BaseException | None = None
     async with trio.open_nursery() as nursery:
         await nursery.start(commits.run)
@@ -104,7 +105,7 @@ async def _at_work(commits: Commits) -> AsyncIterator[None]:
 
 
 def _name(found: Recovered, journal_id: bytes | None, random_bytes: Callable[[int], bytes]) -> None:
-    """Which id the journal has from here on."""
+    """The id that the journal has from here on."""
     if found.journal_id is None:
         found.journal_id = journal_id or random_bytes(16)
     elif journal_id not in (None, found.journal_id):

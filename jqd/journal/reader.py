@@ -12,20 +12,20 @@ from jqd.words.errors import JournalStuck, JournalVersion
 from jqd.words.record import Lane
 
 FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms, far below a reservation's timeout
-DAMAGED_MAX = 100  # places told of; a disk that is worse than that needs no longer list
-PLAIN_FRAMES = 1_000  # taken at once: what a window holds of single jobs
+DAMAGED_MAX = 100  # places that are listed; a disk with more of them needs no longer list
+PLAIN_FRAMES = 1_000  # taken at once: a window holds about so many single jobs
 
 
 @dataclass(slots=True)
 class Left:
-    """What one read may still give and look at."""
+    """How much one read may still give, and look at."""
 
     records: int
     bytes: int
     frames: int
 
     def out(self) -> bool:
-        """Whether it is enough."""
+        """Whether the read has reached a limit."""
         return self.records <= 0 or self.bytes <= 0 or self.frames <= 0
 
 
@@ -44,8 +44,8 @@ class Reader:
     def read(self, token: Reservation, segments: Sequence[Segment]) -> list[Slice]:
         """The lane's records from token.start on, up to its limits; lowers token.end to what was looked at.
 
-        Raises OSError, and JournalStuck when that is not behind token.start; nothing is skipped then, and the next call
-        begins anew.
+        Raises OSError, and JournalStuck when token.end would not lie behind token.start; nothing is skipped then, and
+        the next call begins anew.
         """
         try:
             slices = self._read(token, segments)
@@ -56,11 +56,11 @@ class Reader:
             raise
 
     def close(self) -> None:
-        """Let go of the open segment."""
+        """Close the open segment."""
         fd, self._fd = self._fd, None
         self._segment = self._walker = None
         if fd is not None:
-            # It was only read: nothing depends on its closing.
+            # The file was only read: nothing depends on closing it.
             with contextlib.suppress(OSError):
                 self._files.close(fd)
 
@@ -75,7 +75,7 @@ class Reader:
             position = max(position, segment.first)
             at, stop = self._begin(segment, position), min(segment.end, token.end)
             while at < stop:
-                # Most frames are whole and good: those are taken many at once. What is not is judged by itself.
+                # Most frames are whole and good: they are taken many at once. Any other is judged alone.
                 if at >= position:
                     at = position = self._take_plain(token.lane, at, stop, slices)
                 if at < stop and not self._left.out():
@@ -107,9 +107,9 @@ class Reader:
         return at
 
     def _piece_at(self, segment: Segment, at: int, stop: int, *, known: bool) -> Frame | Gap | None:
-        """What stands at `at`. For a frame that a newer jqd wrote: None when something `known` is to be given first.
+        """The frame or gap at `at`. For a frame that a newer jqd wrote: None when `known` frames are to be given first.
 
-        Else raises JournalVersion for it.
+        Else raises JournalVersion.
         """
         assert self._walker is not None
         try:
@@ -120,7 +120,7 @@ class Reader:
             raise JournalVersion(f"{segment.path.name}, byte {HEAD_BYTES + at - segment.first}: {error}") from error
 
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
-        """What `piece` holds for us from `position` on; returns where to go on. Damage is reported, and passed over."""
+        """Take what `piece` holds of this lane from `position` on; returns where to go on. Damage is only reported."""
         left = self._left
         left.frames -= 1
         behind = max(position, piece.end)
@@ -151,7 +151,7 @@ class Reader:
             self._segment = segment
             self._frame_start = segment.first
         assert self._fd is not None
-        # A fresh walker: the window of an older one may end in bytes that were not written yet.
+        # A new walker: the window of the last one may end in bytes that were not written yet.
         self._walker = Walker(self._files, self._fd, segment.header)
         return self._frame_start if self._frame_start <= position else segment.first
 
@@ -162,7 +162,7 @@ class Reader:
 
 
 def _expect_progress(token: Reservation, slices: Sequence[Slice]) -> None:
-    """Whoever reads on from a place that was read already reads for ever, and applies again what it has applied."""
+    """Raise JournalStuck unless the reader has moved on: else it would read the same for ever, and apply it again."""
     behind = token.start
     for piece in slices:
         if piece.end <= behind:

@@ -1,10 +1,10 @@
-"""Start-up: find the segments, believe what their sums prove, cut the torn tail, name the damage. Never guesses.
+"""Start-up: find the segments, believe only what checksums prove, cut the torn tail, name the damage.
 
     look    every head; every frame of the newest segment       changes nothing, so what is refused stays untouched
     mend    quarantine, cut or seal what is torn, drop what is   none of it is needed: a failing disk stops no start
             empty
 
-Older segments are not read through: each was synced before the next was begun, whose head says where it ends.
+Older segments are not read through: each was synced before the next was begun, and the next head says where it ends.
 Readers verify every frame again anyway and report damage where they meet it. Memory: one window, one body.
 """
 
@@ -50,13 +50,13 @@ class Recovered:
 
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
-    """The newest one: a copied directory goes on under a new id."""
+    """The newest id: a copied directory goes on under a new one."""
     before: bytes = NO_JOURNAL
     """The id before that."""
     end: int = 0
     """Where the next segment begins: after all positions that may have been given out."""
     accepted_end: int = 0
-    """Where what was accepted ends; the next segment's head repeats it."""
+    """Where the accepted part ends; the next segment's head repeats it."""
     next_seq: int = 1
     last_at_ms: int = 0
     damaged: list[str] = field(default_factory=list)
@@ -88,7 +88,7 @@ def recover(files: Files, directory: Path) -> Recovered:
         if name.endswith(DAMAGED):
             found.damaged.append(f"{name}: kept since damage was found; look at it, then move it away")
         elif name.endswith(NEW):
-            _try(files.unlink, directory / name)  # a segment that was being made: nothing was ever accepted in it
+            _try(files.unlink, directory / name)  # a segment that was being made: no frame was accepted in it
     if found.segments:
         _mend_newest(files, found, scan)
     for segment in [segment for segment in found.segments if not segment.size]:
@@ -115,12 +115,12 @@ def _look_at_heads(files: Files, directory: Path, names: list[str], found: Recov
         frames_bytes = max(0, files.size(path) - HEAD_BYTES)
         header = None if name.endswith(DAMAGED) else _read_head(files, path)
         if header is None:
-            # Positions it may hold were perhaps given to the store: they are never given out again.
+            # The store may know positions in it: they are never given out again.
             found.end = max(found.end, first + frames_bytes)
             if name.endswith(SUFFIX):
                 headless.append(path)
             continue
-        # An id other than the one so far belongs here only when it says which one it follows.
+        # A segment with another id belongs here only if its head names the id so far.
         if header.first != first or found.journal_id not in (None, header.journal_id, header.before):
             raise JournalDamaged(
                 f"{path} does not belong where it lies: it was renamed, or comes from another journal. "
@@ -143,7 +143,7 @@ def _read_head(files: Files, path: Path) -> SegmentHeader | None:
 
 
 def _bound_by_next(found: Recovered) -> None:
-    """A segment is valid up to where the next one says that the accepted part ends."""
+    """A segment counts up to the accepted end that the next one's head names."""
     for segment, following in zip(found.segments, found.segments[1:], strict=False):
         accepted = max(segment.first, following.header.previous_end)
         if segment.end < accepted:
@@ -157,13 +157,13 @@ class Scan(NamedTuple):
     """The gaps of the newest segment before its last good frame."""
 
     damage: list[Gap]
-    """What a later frame says was on disk once."""
+    """Gaps in the part that was on disk once, as a later frame says."""
     torn: list[Gap]
-    """What may have been lost with a commit that never ended: nothing in it was acknowledged."""
+    """Gaps in a commit that never ended: nothing in it was acknowledged."""
 
 
 def _scan_newest(files: Files, found: Recovered) -> Scan:
-    """Walk the newest segment: its end is that of its last good frame."""
+    """Walk the newest segment: it ends with its last good frame."""
     scan = Scan([], [])
     if not found.segments:
         return scan
@@ -221,7 +221,7 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
             try:
                 for gap in scan.torn:
                     _seal(files, fd, segment, gap)
-                # A killed daemon may leave good frames that were never synced; from here on they count as durable.
+                # A killed daemon may leave good frames that were never synced; from now on they count as durable.
                 files.sync(fd)
             finally:
                 files.close(fd)
@@ -231,11 +231,11 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
 
 
 def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
-    """Make a frame of what is torn between good frames, lest readers take it for damage. Its bytes stay but for 44."""
+    """Make a frame of torn bytes between good frames, lest readers take them for damage. All but 44 of them stay."""
     offset = HEAD_BYTES + gap.start - segment.first
     size = gap.end - gap.start - FRAME_HEADER_BYTES
     if size < 1:
-        return  # no frame of ours was ever that short: leave it to readers to complain
+        return  # no frame is that short: readers will complain
     body = b""
     while len(body) < size and (part := files.read(fd, size - len(body), offset + FRAME_HEADER_BYTES + len(body))):
         body += part
@@ -247,11 +247,11 @@ def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
 
 
 def _cut_tail(files: Files, segment: Segment) -> None:
-    """Nothing in it was acknowledged: its sync never came back. Kept aside all the same, for whoever wants to look."""
+    """Cut the torn tail. Nothing in it was acknowledged, for its sync never came back. A copy is kept for people."""
     size = HEAD_BYTES + segment.size
     aside = segment.path.with_name(f"{segment.path.stem}-{segment.end}{TORN}")
     if not segment.size:
-        files.rename(segment.path, aside)  # needs no space, and its place is wanted
+        files.rename(segment.path, aside)  # renaming needs no space, and the next segment needs the name
         files.sync_directory()
     else:
         _copy(files, segment.path, aside, size)
@@ -264,7 +264,7 @@ def _cut_tail(files: Files, segment: Segment) -> None:
 
 
 def _copy(files: Files, source: Path, target: Path, offset: int) -> None:
-    """What stands in `source` from byte `offset` on, durably to `target`."""
+    """Copy the bytes of `source` from `offset` on durably to `target`."""
     fd = files.open(source)
     try:
         out = files.create(target)
@@ -287,7 +287,7 @@ def _set_aside(files: Files, path: Path) -> None:
 
 
 def _try(call: Callable[..., None], *arguments: Path) -> None:
-    """Tidying that may fail: what it would tidy is harmless where it lies."""
+    """Tidy, and pass over a failure: what is left is harmless."""
     try:
         call(*arguments)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Mends a journal directory that nobody lives in: afterwards it is whole, and every good frame is still read.
+"""Mends a journal directory that no daemon uses: afterwards it is whole, and every good frame is still read.
 
     found                             done
     one bad copy of a head            written anew from the other
@@ -8,8 +8,8 @@
     a torn tail                       cut, as the next start would
     *.jqd.new, *.damaged              removed, renamed *.kept
 
-Whatever is overwritten or cut is first copied to a file beside, durably. It plans before it changes anything, so what
-is refused is left as it was. Interrupted anywhere, it can be run again; run twice, it finds nothing to do.
+Bytes that are overwritten or cut are first copied durably to another file. The repair plans before it changes anything,
+so a directory that it refuses stays as it was. After an interruption it can be run again; a second run changes nothing.
 """
 
 import os
@@ -44,11 +44,11 @@ def repair(
 ) -> list[str]:
     """Mend the directory; returns a sentence for each thing done, or with `dry_run` for each that would be.
 
-    Raises JournalLocked while a daemon lives there; JournalVersion for a newer format, JournalDamaged for strangers,
-    JournalRefused for a disk that fails. Before anything was changed, but for a disk that fails in the midst.
+    Raises JournalLocked while a daemon lives there; JournalVersion for a newer format, JournalDamaged for segments
+    of another journal, JournalRefused for a disk that fails. Nothing was changed then, unless the disk failed midway.
     """
     try:
-        files.names(directory)  # or the next line would make it
+        files.names(directory)  # raises if there is none, for the next line would make it
         with _held(files, directory):
             planned = _Mender(files, directory, random_bytes, dry_run=True).run()
             if dry_run or not planned:
@@ -84,12 +84,12 @@ class _Mender:
         self._random_bytes = random_bytes
         self._dry = dry_run
         self._done: list[str] = []
-        self._end: int | None = None  # where what is accepted of the segments so far ends
+        self._end: int | None = None  # where the accepted part of the segments so far ends
         self._names = set(files.names(directory))
         self._renamed = set[str]()  # from *.damaged to the name they had
 
     def run(self) -> list[str]:
-        """Do it; returns what was done."""
+        """Mend all; returns what was done."""
         segments = snapshot(self._files, self._directory)
         for seen in segments:
             for place in seen.places:
@@ -102,7 +102,7 @@ class _Mender:
         return self._done
 
     def _segment(self, seen: Seen, like: SegmentHeader | None, *, last: bool) -> SegmentHeader:
-        """Mend one; returns its head."""
+        """Mend one segment; returns its head."""
         lost = seen.header is None
         header = self._head(seen, like)
         seen.header = header
@@ -119,7 +119,7 @@ class _Mender:
             start = place.offset - HEAD_BYTES + seen.first
             short = place.size <= FRAME_HEADER_BYTES  # the rest of a frame at the end of the file: no seal fits
             if place.kind is Kind.TORN and (anything_good or short or not lost):
-                self._end = start  # nothing of it was acknowledged; of other segments the next head leaves it out
+                self._end = start  # nothing in it was acknowledged; in other segments the next head leaves it out
                 if last:
                     self._cut(seen, place, start)
             elif short:
@@ -131,7 +131,7 @@ class _Mender:
     # ------------------------------------------------------------ heads
 
     def _head(self, seen: Seen, like: SegmentHeader | None) -> SegmentHeader:
-        """The head it has, or should have; that is written when it is not what stands there."""
+        """The head that the segment has, or should have; the file is changed if it has another."""
         header, why = seen.header, "one copy of its head was bad: written anew from the other"
         if header is None:
             header, why = self._found(seen, like)
@@ -172,7 +172,7 @@ class _Mender:
     # ------------------------------------------------------------ frames
 
     def _seal(self, seen: Seen, header: SegmentHeader, place: Place, start: int, kept: str | None) -> None:
-        """Make frames that nobody reads of bytes that are none. But for their headers the bytes stay."""
+        """Seal bytes that are no frame: make frames of them that nobody reads. Only their headers are written over."""
         kept = kept or self._keep(seen.path, place.offset, place.size, str(start))
         self._say(seen.path, f"byte {place.offset}: {place.kind}, {place.size} bytes: kept as {kept}, sealed")
         if self._dry:
@@ -213,7 +213,7 @@ class _Mender:
             self._files.sync_directory()
 
     def _put_away(self, path: Path) -> None:
-        """What was kept because of damage and is dealt with: no start complains of it any more."""
+        """Rename what was kept because of damage: no start complains of it any more."""
         segment = path.with_suffix(SUFFIX)
         with reading(self._files, path) as fd:
             is_segment = self._files.in_place(fd, segment)
@@ -229,7 +229,7 @@ class _Mender:
                 self._files.rename(path, self._directory / kept)
 
     def _keep(self, path: Path, offset: int, size: int, label: str) -> str:
-        """Copy bytes of a file to one beside it, durably; returns its name, which nothing had before."""
+        """Copy bytes of a file durably to a new one beside it; returns the name of that file."""
         name = self._free(f"{path.stem}-{label}", TORN)
         if not self._dry:
             with reading(self._files, path) as fd:
@@ -248,7 +248,7 @@ class _Mender:
         return name
 
     def _free(self, stem: str, suffix: str) -> str:
-        """A name that nothing has: what was kept before is kept."""
+        """A name that no file has, so that earlier copies stay."""
         name, number = f"{stem}{suffix}", 1
         while name in self._names:
             number += 1
@@ -256,7 +256,7 @@ class _Mender:
         return name
 
     def _read(self, fd: int, offset: int, size: int) -> bytes:
-        """All of it. Raises OSError when the file ends before, which it did not a moment ago."""
+        """Read all the bytes. Raises OSError when the file is shorter by now."""
         data = b""
         while len(data) < size:
             part = self._files.read(fd, size - len(data), offset + len(data))
@@ -280,7 +280,7 @@ class _Mender:
 
 
 def _refuse(place: Place) -> None:
-    """What no repair here may touch."""
+    """Refuse directories that no repair may touch."""
     if place.kind is Kind.VERSION:
         raise JournalVersion(place.note)
     if place.kind is Kind.FOREIGN:

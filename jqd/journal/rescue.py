@@ -1,9 +1,9 @@
-"""Finds again what a segment's lost head said, from the frames behind it.
+"""Recovers the lost head of a segment from the frames behind it.
 
 Both checksums of a frame begin with CRC-32 of the segment's id, so without the id no frame can be checked. But a CRC
 can be run backwards: from the sum of one frame header, over its bytes and its position, to the CRC it began with. Any
 id with that CRC makes all frames of the segment good again, and no others. Every frame of the segment leads to the same
-one; a payload that holds frames of another segment leads elsewhere, and what it makes good is less than what holds it.
+CRC; a payload that holds frames of another segment leads to another one, which makes fewer frames good.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def found_head(
             if good > most:
                 best, most = header, good
             if 2 * most > seen.end - seen.first:
-                break  # no other can have more
+                break  # no other candidate can have more
     return best
 
 
@@ -63,7 +63,7 @@ def id_with(crc: int, random_bytes: Callable[[int], bytes]) -> bytes:
 
 
 def _candidates(files: Files, fd: int, seen: Seen) -> list[int]:
-    """The CRC each place that looks like a frame began with: most often found first."""
+    """The CRCs that the places began with which look like frames: the most frequent first."""
     votes: Counter[int] = Counter()
     position = seen.first
     while position < seen.end and votes.total() < VOTES_MAX:
@@ -74,7 +74,9 @@ def _candidates(files: Files, fd: int, seen: Seen) -> list[int]:
             at = data.find(FRAME_MAGIC, at + 1)
         if len(data) < FRAME_HEADER_BYTES:
             break
-        position += len(data) - FRAME_HEADER_BYTES + 1  # the next window begins with what may have been cut
+        position += (
+            len(data) - FRAME_HEADER_BYTES + 1
+        )  # the next window begins with bytes that this one may have cut off
     return [crc for crc, _ in votes.most_common(CANDIDATES_MAX)]
 
 

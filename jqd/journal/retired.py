@@ -1,11 +1,11 @@
-"""From where on jobs are read: those before that have ended, or were copied behind it, and are never applied again.
+"""The position from which jobs are read: those before it have ended, or were copied behind it, and never come again.
 
 Their segments may have to stay longer, for the endings in them that other daemons' jobs need (docs/adr/0019).
 
     retired    jqd-retired 1 <position> <end> <CRC-32 of what stands before it>
 
-`end` is where the journal ended when that was written: the copies lie before it. A directory that ends earlier is an
-older one, in which a newer file was put; it is not believed, and all jobs are read.
+`end` is where the journal ended when the file was written: the copies lie before it. If the directory ends earlier, it
+is older than the file; then the file is not believed, and all jobs are read.
 """
 
 import re
@@ -25,7 +25,7 @@ _BYTES_MAX = 128
 
 
 class Retired(NamedTuple):
-    """What the file says; 0 when there is none."""
+    """The position in the file; 0 when there is no file."""
 
     position: int = 0
     end: int = 0
@@ -35,7 +35,7 @@ NOTHING_RETIRED = Retired()
 
 
 def write_retired(files: Files, directory: Path, retired: Retired) -> None:
-    """Durably, in place of what was there. Raises OSError. Blocks: for a thread."""
+    """Write it durably in place of the old one. Raises OSError. Blocks: for a thread."""
     line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
     path = directory / RETIRED
     new = path.with_name(RETIRED + NEW)
@@ -52,7 +52,7 @@ def write_retired(files: Files, directory: Path, retired: Retired) -> None:
 
 
 def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str | None]:
-    """What it says, and a sentence when that cannot be believed. `end`: of the journal.
+    """The position in the file, and a sentence when it cannot be believed. `end`: of the journal.
 
     Raises JournalVersion; OSError when the disk does not let it be read.
     """

@@ -72,7 +72,7 @@ def name_of(first: int) -> str:
 
 
 def first_of(name: str) -> int | None:
-    """The position a segment's name (good or damaged) speaks of, None when it is no segment."""
+    """The position in the name of a segment, good or damaged; None when it is no segment."""
     match = _NAME.fullmatch(name)
     return int(match[1]) if match else None
 
@@ -135,7 +135,7 @@ class Walker:
         return self.frame_at(position, end) or Gap(position, self._next_good(position, end))
 
     def frame_at(self, position: int, end: int) -> Frame | None:
-        """The frame whose good header stands at `position`, None when there is none that could end by `end`."""
+        """The frame with a good header at `position`; None when there is none, or when it would end behind `end`."""
         data, offset = self._look(position, FRAME_HEADER_BYTES)
         header = unpack_frame_header(self._id, position, data, offset)
         if header is None or position + FRAME_HEADER_BYTES + header.length > end:

@@ -1,10 +1,10 @@
-"""The one writer: turns waiting frames into bytes on disk, and decides what an error means. Runs in its own thread.
+"""The one writer: brings waiting frames to disk, and decides what an error means. Runs in its own thread.
 
     <first>.jqd.new ──head, sync──▶ renamed to <first>.jqd ──directory sync──▶ takes frames ──error──▶ poisoned
                                                                                             └─full───▶ rotated
 
-An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would say yes
-and lie), whoever waits is refused, and writing goes on in a new segment whose head says where the accepted part
+An error of any write or sync poisons the segment: its descriptor is never synced again (the next sync would succeed
+and lie), all waiters are refused, and writing goes on in a new segment whose head says where the accepted part
 before it ends. Nothing ever turns the log off.
 """
 
@@ -68,7 +68,7 @@ class Writer:
         self._fd: int | None = None
         self._full = False
         self.segment: Segment | None = None
-        """The one that is written to; None before the first could be made."""
+        """The segment that is written to; None before the first could be made."""
 
     def begin(self, start: Start) -> Segment:
         """Make the next segment and its name durable, then write to it. Raises JournalRefused; try again later."""
@@ -116,11 +116,11 @@ class Writer:
         segment.end = frames[-1].end
 
     def close(self) -> None:
-        """End. What was committed is on disk already."""
+        """Close the segment. Committed frames are on disk already."""
         self._close()
 
     def _check_place(self, path: Path) -> None:
-        """Refuse to begin where it could do harm or would fail at once."""
+        """Raise JournalRefused where a new segment could do harm or would fail at once."""
         fd, lock = self._lock
         if not self._files.in_place(fd, lock):
             raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
@@ -149,10 +149,10 @@ class Writer:
                 rest[done] = memoryview(rest[done])[written:]
 
     def _poison(self) -> None:
-        """Give back the space of what was refused, if the disk lets us; then never touch this file again."""
+        """Give back the space of refused frames, if the disk lets us; then never touch this file again."""
         assert self.segment is not None
         assert self._fd is not None
-        # Nobody relies on the cut: the next segment's head says where this one ends.
+        # Nothing relies on the cut: the next segment's head says where this one ends.
         with contextlib.suppress(OSError):
             self._files.truncate(self._fd, HEAD_BYTES + self.segment.size)
         self._close()
@@ -160,7 +160,7 @@ class Writer:
     def _close(self) -> None:
         if self._fd is not None:
             fd, self._fd = self._fd, None
-            # What counts was synced before, what was not is refused: a failing close changes neither.
+            # All that counts was synced before, and the rest is refused: a failing close changes neither.
             with contextlib.suppress(OSError):
                 self._files.close(fd)
 
