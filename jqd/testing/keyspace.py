@@ -4,8 +4,9 @@ Keys, fields and values are bytes. A hash is a dict, a list a list, a string byt
 becomes empty is gone, as on the server. An argument may be a number: it is written as the server writes it.
 """
 
+import operator
 import random
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ Text = bytes | int | float
 Value = Any  # dict[bytes, bytes] | list[bytes] | bytes | SortedSet
 
 TYPES: dict[type, bytes] = {dict: b"hash", list: b"list", bytes: b"string"}
+_score = operator.itemgetter(0)
 NOTHING: dict[bytes, bytes] = {}
 
 
@@ -54,28 +56,14 @@ class SortedSet:
     def _edge(self, bound: Text, *, after: bool) -> int:
         if isinstance(bound, bytes) and bound[:1] == b"(":
             after, bound = not after, bound[1:]
-        # Of a member's bytes nothing comes before b"", and a longer row comes after all of its score.
-        score = float(bound)
-        return bisect_left(self.rows, (score, LAST) if after else (score, b""))
+        find = bisect_right if after else bisect_left
+        return find(self.rows, float(bound), key=_score)
 
     def copy(self) -> "SortedSet":
         """For an image."""
         one = SortedSet()
         one.scores, one.rows = self.scores.copy(), self.rows.copy()
         return one
-
-
-class _Last(bytes):
-    """Comes behind all bytes."""
-
-    def __lt__(self, other: object) -> bool:
-        return False
-
-    def __gt__(self, other: object) -> bool:
-        return True
-
-
-LAST = _Last()
 
 
 class Keyspace:
@@ -181,9 +169,9 @@ class Keyspace:
         """HSETNX."""
         return 0 if field in self._hash(key) else self.hset(key, field, value)
 
-    def hincrby(self, key: bytes, field: bytes, step: int) -> int:
+    def hincrby(self, key: bytes, field: bytes, step: Text) -> int:
         """HINCRBY."""
-        number = int(self._hash(key).get(field, b"0")) + step
+        number = int(self._hash(key).get(field, b"0")) + int(step)
         self.hset(key, field, number)
         return number
 
@@ -204,9 +192,9 @@ class Keyspace:
         """LLEN."""
         return len(self._list(key))
 
-    def lindex(self, key: bytes, at: int) -> bytes | bool:
+    def lindex(self, key: bytes, at: Text) -> bytes | bool:
         """LINDEX; False: nil."""
-        rows = self._list(key)
+        rows, at = self._list(key), int(at)
         return rows[at] if -len(rows) <= at < len(rows) else False
 
     def lpos(self, key: bytes, value: bytes) -> int | bool:
@@ -214,10 +202,10 @@ class Keyspace:
         rows = self._list(key)
         return rows.index(value) if value in rows else False
 
-    def lrange(self, key: bytes, first: int, last: int) -> tuple[bytes, ...]:
+    def lrange(self, key: bytes, first: Text, last: Text) -> tuple[bytes, ...]:
         """LRANGE."""
         rows = self._list(key)
-        return tuple(rows[_span(first, last, len(rows))])
+        return tuple(rows[_span(int(first), int(last), len(rows))])
 
     def rpush(self, key: bytes, *values: Text) -> int:
         """RPUSH."""
@@ -225,15 +213,15 @@ class Keyspace:
         rows += map(text, values)
         return len(rows)
 
-    def ltrim(self, key: bytes, first: int, last: int) -> None:
+    def ltrim(self, key: bytes, first: Text, last: Text) -> None:
         """LTRIM."""
         rows = self._list(key)
-        rows[:] = rows[_span(first, last, len(rows))]
+        rows[:] = rows[_span(int(first), int(last), len(rows))]
         self._drop_empty(key, rows)
 
-    def lrem(self, key: bytes, count: int, value: bytes) -> int:
+    def lrem(self, key: bytes, count: Text, value: bytes) -> int:
         """LREM of the first one."""
-        assert count == 1, "our scripts remove one"
+        assert int(count) == 1, "our scripts remove one"
         rows = self._list(key)
         if value not in rows:
             return 0
@@ -288,10 +276,10 @@ class Keyspace:
         self._drop_empty(key, rows.scores)
         return gone
 
-    def zrandmember(self, key: bytes, count: int) -> tuple[bytes, ...]:
+    def zrandmember(self, key: bytes, count: Text) -> tuple[bytes, ...]:
         """ZRANDMEMBER of some, each once."""
         rows = self._set(key).rows
-        return tuple([member for _, member in self._random.sample(rows, min(count, len(rows)))])
+        return tuple([member for _, member in self._random.sample(rows, min(int(count), len(rows)))])
 
     def zrange(self, key: bytes, low: Text, high: Text, *options: Text) -> tuple[bytes, ...]:
         """ZRANGE by rank, or BYSCORE; REV and LIMIT with the latter."""

@@ -12,7 +12,7 @@ from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, WrongType, tex
 
 try:
     from lupa.lua51 import LuaRuntime
-except ImportError as error:  # pragma: no cover - every development environment has it
+except ImportError as error:
     raise ImportError(
         "jqd.testing.store runs the store's Lua scripts, and lupa is not installed: pip install 'jqd[testing]'"
     ) from error

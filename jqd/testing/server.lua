@@ -23,7 +23,7 @@ local function handlers(may_write)
   end})
 end
 
--- MessagePack, as far as a row of ours goes: no extension types.
+-- MessagePack, as far as the server knows it: no binary and no extension types.
 local function at_end() error('Missing bytes in input.', 0) end
 
 local function whole(text, at, size)
@@ -38,9 +38,14 @@ local function whole(text, at, size)
 end
 
 local function signed(text, at, size)
-  local number, behind = whole(text, at, size)
-  local range = 2 ^ (8 * size)
-  return number >= range / 2 and number - range or number, behind
+  if (text:byte(at) or 0) < 0x80 then
+    return whole(text, at, size)
+  end
+  local number = 0  -- what is missing to -1: near to 2^64 nothing is exact
+  for place = at, at + size - 1 do
+    number = number * 256 + 255 - (text:byte(place) or at_end())
+  end
+  return -1 - number, at + size
 end
 
 local function taken(text, at, size)
@@ -90,7 +95,7 @@ local function map(text, at, count)
 end
 
 local SIZES = {  -- by first byte: what follows
-  [0xc4] = {taken, 1}, [0xc5] = {taken, 2}, [0xc6] = {taken, 4}, [0xd9] = {taken, 1}, [0xda] = {taken, 2}, [0xdb] = {taken, 4},
+  [0xd9] = {taken, 1}, [0xda] = {taken, 2}, [0xdb] = {taken, 4},
   [0xdc] = {array, 2}, [0xdd] = {array, 4}, [0xde] = {map, 2}, [0xdf] = {map, 4},
 }
 local NUMBERS = {

@@ -4,6 +4,8 @@ import pytest
 
 from jqd.testing.sim import simulate
 from jqd.testing.sim.bugs import MISTAKES, hunt, plan_of
+from jqd.testing.sim.mistake import in_scripts
+from jqd.testing.store import SCRIPTS
 
 OF_THE_MODEL = 11  # mistakes that the model of the protocol was checked with
 
@@ -18,3 +20,9 @@ def test_the_mistake_is_found_by_its_name_and_is_gone_after(name: str) -> None:
 
 def test_all_mistakes_of_the_model_are_planted() -> None:
     assert len(MISTAKES) > OF_THE_MODEL
+
+
+def test_a_mistake_in_lua_that_is_not_there_any_more_is_not_planted() -> None:
+    _, _, plant = in_scripts("return what_nobody_wrote", "return nil")
+    with pytest.raises(LookupError, match="what_nobody_wrote"):
+        plant(SCRIPTS)

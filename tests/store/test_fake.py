@@ -1,5 +1,8 @@
 """What the fake can do beyond the contract: be away, forget, start anew, and serve several daemons."""
 
+import importlib
+import sys
+
 import pytest
 
 from jqd.testing.store import FakeStore
@@ -89,3 +92,10 @@ async def test_it_is_as_durable_as_it_is_told() -> None:
     store.durable = False
     assert not await store.wait_durable()
     assert "durable" in store.durability_rule
+
+
+def test_without_lua_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lupa.lua51", None)
+    monkeypatch.delitem(sys.modules, "jqd.testing.lua")
+    with pytest.raises(ImportError, match=r"lupa is not installed: pip install 'jqd\[testing\]'"):
+        importlib.import_module("jqd.testing.lua")
