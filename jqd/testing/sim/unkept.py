@@ -88,8 +88,8 @@ UNKEPT: dict[str, Mistake] = {
         changes=True,
     ),
     "dates-dropped": mistake(
-        "pause",
-        198,
+        "kill,pause,away",
+        27,
         "date",
         "a job that leaves a hand is ready, whatever date its content was given meanwhile",
         in_scripts(
