@@ -24,6 +24,7 @@ PATIENCE_S = 30.0
 TIMEOUT_S = 5.0  # of an answer; the clock jumps where it is waited for
 CALLS_MAX = 3
 SHA = load_scripts()["apply_jobs"].sha.encode()
+LARGE = b"x" * 5_000_000  # more than a socket takes before it is read
 OK = b"+OK\r\n"
 NOSCRIPT = b"-NOSCRIPT No matching script.\r\n"
 
@@ -239,6 +240,14 @@ async def test_a_server_that_lost_its_scripts_gets_their_source_in_the_same_orde
     await calls.until({1: b"OK", 2: b"two", 3: "three is wrong", 4: b"OK", 5: words})
 
 
+async def test_calls_that_were_to_be_sent_again_break_with_the_connection(calls: Calls) -> None:
+    await sent_three(calls)
+    await calls.wire.say(NOSCRIPT, NOSCRIPT)
+    await calls.wire.far.aclose()
+    await wait_all_tasks_blocked()
+    assert [calls.ended[number] for number in (1, 2, 3)] == ["the server closed the connection"] * 3
+
+
 async def test_one_that_got_through_between_keeps_its_answer(calls: Calls) -> None:
     """Somebody else loaded the script just before it."""
     await calls.begin(1, 2)
@@ -329,9 +338,45 @@ async def test_calls_and_answers_may_be_larger_than_all_buffers(calls: Calls) ->
     assert ended == [[word] * 3 for word in words]
 
 
+async def test_a_call_that_is_half_sent_goes_on_when_its_caller_is_cancelled(calls: Calls) -> None:
+    answers: list[object] = []
+
+    async def call() -> None:
+        answers.append(await calls.link.call(("ECHO", LARGE)))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await wait_all_tasks_blocked()
+        nursery.cancel_scope.cancel()
+        with trio.CancelScope(shield=True):
+            await wait_all_tasks_blocked()
+            assert await calls.wire.next() == f"ECHO {LARGE.decode()}"
+            await calls.wire.say(OK)
+    assert answers == [b"OK"]
+    assert not calls.wire.cut
+
+
+async def test_a_call_that_is_half_sent_ends_when_the_connection_breaks(calls: Calls) -> None:
+    """At once, although nobody reads it at the other end."""
+    await calls.begin(1)
+    failed: list[redis.RedisError] = []
+
+    async def call() -> None:
+        with pytest.raises(redis.InvalidResponse) as raised:
+            await calls.link.call(("ECHO", LARGE))
+        failed.append(raised.value)
+
+    calls._nursery.start_soon(call)
+    await wait_all_tasks_blocked()
+    await calls.wire.say(b"noise\r\n")
+    await wait_all_tasks_blocked()
+    assert len(failed) == 1
+    assert calls.ended[1] == str(failed[0])
+
+
 async def test_a_server_that_takes_nothing_breaks_the_connection(calls: Calls, autojump_clock: MockClock) -> None:
     with pytest.raises(redis.TimeoutError, match="took no more"):
-        await calls.link.call(("ECHO", b"x" * 5_000_000))
+        await calls.link.call(("ECHO", LARGE))
     assert calls.wire.cut
 
 
