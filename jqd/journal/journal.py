@@ -4,12 +4,11 @@
 
 `write` is cheap and not durable; `wsync` returns once all that was written before it is on disk. One commit serves
 all waiters, and while it runs frames gather for the next. Readers are numbered from 0, each with a read point of its
-own in every lane. Idea of the method names: seed miniq-queue.
+own in every lane: what lies before it is in the store. Idea of the method names: seed miniq-queue.
 """
 
 import errno
 import itertools
-import math
 from collections.abc import AsyncGenerator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,10 +16,9 @@ from pathlib import Path
 import trio
 
 from jqd.journal.commit import Commits
-from jqd.journal.cursor import Cursor, Reservation, Slice
 from jqd.journal.files import Files
 from jqd.journal.frame import FRAME_HEADER_BYTES, HEAD_BYTES
-from jqd.journal.reader import Reader
+from jqd.journal.reader import Reader, Reservation, Slice
 from jqd.journal.recover import Recovered
 from jqd.journal.retired import Retired, write_retired
 from jqd.journal.segment import Segment
@@ -49,7 +47,6 @@ class JournalConfig:
     commit_bytes_max: Bytes = 8 * MIB  # one write and sync: a few ms on an ordinary disk
     commit_linger_ms: float = 0.0  # a commit waits so long for more frames; 0: it begins as soon as the disk is free
     pending_bytes_max: int = 64 * MIB  # what may wait for the disk before pushes are refused
-    reserve_timeout_s: Seconds = 30.0  # a reader that is gone gives its range back after this
     retry_s: Seconds = 0.5  # a disk that refused, or could not be read, is tried this often
     retention_s: float = 86_400.0  # how long a store may be behind and still be rebuilt from here
     retention_bytes: int = 4 << 30
@@ -102,7 +99,7 @@ class Journal:
         self._retired = found.retired
         self._damaged = found.damaged
         self._unreadable: dict[Lane, str] = {}
-        self._cursors: dict[tuple[Lane, int], Cursor] = {}
+        self._read_points: dict[tuple[Lane, int], int] = {}
         self._readers: dict[tuple[Lane, int], Reader] = {}
         self._read_limiter = trio.CapacityLimiter(1)  # for a range; every reader brings its own
         self._log = get_logger("journal")
@@ -179,34 +176,24 @@ class Journal:
         """The position from which that lane is read."""
         return max(self.start, self.retired) if lane in CARRIED else self.start
 
-    def _cursor(self, lane: Lane, reader: int) -> Cursor:
-        if (cursor := self._cursors.get((lane, reader))) is None:
-            cursor = self._cursors[lane, reader] = Cursor(lane, self.oldest(lane), reader)
-            self._readers[lane, reader] = Reader(self._files)
-            self._read_limiter.total_tokens += 1
-        return cursor
-
     def read_point(self, lane: Lane, reader: int = 0) -> int:
-        """Position up to which the lane was read and rsync'd, or holds nothing."""
-        cursor = self._cursor(lane, reader)
-        cursor.is_empty(self._commits.last_end[lane], self.end)  # moves the read point over frames of other lanes
-        return cursor.read_point
+        """Position up to which the store has the lane, or the lane holds nothing."""
+        point = self._read_points.get((lane, reader))
+        point = self.reached(lane, self.oldest(lane) if point is None else point)
+        self._read_points[lane, reader] = point
+        return point
 
     def read_reserve(
-        self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB, *, reader: int = 0
+        self, lane: Lane, records_max: int, bytes_max: int = 4 * MIB, *, start: int | None = None, reader: int = 0
     ) -> Reservation | None:
-        """Reserve what is durable and unread, or None. No I/O. `read` comes before the next `read_reserve`.
+        """What is durable from `start` on, or from the read point; None when that is nothing of the lane. No I/O.
 
         At most `records_max` records, and no further frame once `bytes_max` bytes are reached.
         """
-        return self._cursor(lane, reader).reserve(
-            self._commits.last_end[lane],
-            self.end,
-            records_max=records_max,
-            bytes_max=bytes_max,
-            now_s=self._clock.mono_s(),
-            timeout_s=self._config.reserve_timeout_s,
-        )
+        start = self.read_point(lane, reader) if start is None else start
+        if start >= self._commits.last_end[lane]:
+            return None
+        return Reservation(lane, start, self.end, records_max, bytes_max, reader)
 
     async def read(self, token: Reservation) -> list[Slice]:
         """The reserved records, with every checksum verified; lowers token.end to what was given. May be empty.
@@ -214,15 +201,18 @@ class Journal:
         Damage is reported in `stats` and passed over. If the disk cannot be read, that is reported, and `read` waits.
         Raises JournalVersion for a frame that a newer jqd wrote, and JournalStuck when a read did not go on.
         """
-        return await self._read(self._readers[token.lane, token.reader], token)
+        if (reader := self._readers.get((token.lane, token.reader))) is None:
+            reader = self._readers[token.lane, token.reader] = Reader(self._files)
+            self._read_limiter.total_tokens += 1
+        return await self._read(reader, token)
 
     async def read_range(self, lane: Lane, start: int, end: int) -> AsyncGenerator[list[Slice], None]:
-        """What is durable of a lane between two positions, some MiB at a time. No cursor moves; otherwise as `read`."""
+        """What is durable of a lane between two positions, some MiB at a time; otherwise as `read`."""
         reader = Reader(self._files)
         position, end = max(start, self.start), min(end, self.end)
         try:
             while position < end:
-                token = Reservation(lane, position, end, RANGE_RECORDS, 4 * MIB, math.inf)
+                token = Reservation(lane, position, end, RANGE_RECORDS, 4 * MIB)
                 if slices := await self._read(reader, token):
                     yield slices
                 position = token.end
@@ -252,19 +242,12 @@ class Journal:
             self._log.error("journal.unreadable", why=sentence)
         self._unreadable[lane] = sentence
 
-    def read_cancel(self, token: Reservation) -> None:
-        """Give the range back, whether or not it was read, and all that was reserved behind it."""
-        self._cursor(token.lane, token.reader).cancel(token)
+    def rsync(self, lane: Lane, position: int, reader: int = 0) -> None:
+        """The store has all records of the lane before that position."""
+        self._read_points[lane, reader] = max(position, self.read_point(lane, reader))
 
-    def rsync(self, token: Reservation) -> None:
-        """The range that was read is in the store: the lane goes on behind it. In order of reservation.
-
-        Raises RuntimeError when the range was given back before.
-        """
-        self._cursor(token.lane, token.reader).finish(token)
-
-    def seek(self, lane: Lane, position: int, reader: int = 0) -> None:
-        """The store has another position: read on from there, or from the oldest position that is here.
+    def read_cancel(self, lane: Lane, position: int, reader: int = 0) -> None:
+        """The store lacks what was read from that position on: read on there, or from the oldest position that is here.
 
         Raises JournalDamaged when it lies past our end.
         """
@@ -276,7 +259,7 @@ class Journal:
         oldest = self.oldest(lane)
         if position < oldest:
             self._log.warning("journal.seek_before_start", lane=lane.name, wanted=position, start=oldest)
-        self._cursor(lane, reader).seek(max(position, oldest))
+        self._read_points[lane, reader] = max(position, oldest)
 
     def place_of(self, position: int) -> str:
         """The segment and byte of a position, for people."""
@@ -291,12 +274,11 @@ class Journal:
 
     def is_behind(self, lane: Lane, reader: int = 0) -> bool:
         """Whether the lane has durable records that are not rsync'd yet."""
-        return not self._cursor(lane, reader).is_empty(self._commits.last_end[lane], self.end)
+        return self.read_point(lane, reader) < self._commits.last_end[lane]
 
     async def wait_readable(self, lane: Lane, reader: int = 0) -> None:
         """Return when `read_reserve` may give something."""
-        cursor = self._cursor(lane, reader)
-        while cursor.is_empty(self._commits.last_end[lane], self.end):
+        while not self.is_behind(lane, reader):
             await self._commits.wait_moved()
 
     # ------------------------------------------------------------ space

@@ -4,16 +4,43 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from jqd.journal.cursor import Reservation, Slice
+import msgspec
+
 from jqd.journal.files import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.segment import Frame, Gap, Segment, Walker, quarantine
 from jqd.words.errors import JournalStuck, JournalVersion
 from jqd.words.record import Lane
 
-FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms, far below a reservation's timeout
+FRAMES_MAX = 20_000  # looked at in one read, other lanes' included: some 50 ms
 DAMAGED_MAX = 100  # places that are listed; a disk with more of them needs no longer list
 PLAIN_FRAMES = 1_000  # taken at once: a window holds about so many single jobs
+
+
+@dataclass(slots=True)
+class Reservation:
+    """A range of positions that is to be read."""
+
+    lane: Lane
+    start: int
+    end: int
+    """What is durable now; `read` lowers it to what it gave."""
+    records_max: int
+    bytes_max: int
+    reader: int = 0
+
+
+class Slice(msgspec.Struct, gc=False):
+    """Part of a frame: records `first` … `stop` - 1 of `body` fall into the range that was read."""
+
+    lane: Lane
+    start: int
+    """Position of the frame; record k has position start + k."""
+    body: bytes
+    first: int
+    stop: int
+    end: int
+    """Position after the last record of this slice."""
 
 
 @dataclass(slots=True)

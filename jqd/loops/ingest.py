@@ -20,7 +20,7 @@ from typing import Generic, NamedTuple, TypeVar
 
 import trio
 
-from jqd.journal import Journal, Reservation, Slice
+from jqd.journal import Journal, Slice
 from jqd.loops.chunks import Chunk, chunks
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
@@ -58,14 +58,6 @@ class Flight(Generic[Record]):
     gone: bool = False
     """What stood there was deleted from the journal."""
     error: StoreError | None = None
-
-
-class Stretch(NamedTuple):
-    """What was read in one go."""
-
-    token: Reservation
-    end: int
-    """Of its last chunk; what lies behind that belongs to other lanes."""
 
 
 class LaneRules(NamedTuple, Generic[Record]):
@@ -110,7 +102,7 @@ class Ingest(Generic[Record]):
         # In order: sent, and not known to be applied. After a lost answer they are sent again unchanged, and before all
         # else: only so does the store recognise the repeat, and are their waiters told.
         self._flights: deque[Flight[Record]] = deque()
-        self._stretches: deque[Stretch] = deque()  # read and sent, not rsync'd yet
+        self._looked = 0  # all of the lane up to there was read and sent; behind `_end` that is nothing
         self._pass_to = 0  # the store is to be told when all before that is done, also where nothing is ours
         self._moved = trio.Event()
         self._waiting = trio.CancelScope()
@@ -242,12 +234,11 @@ class Ingest(Generic[Record]):
             raise stuck
 
     async def _read_on(self, nursery: trio.Nursery) -> bool:
-        """Send what is durable, or wait for something that is. Whether all that was reserved was sent."""
-        end: int | None = None
-        while (token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, reader=self.reader)) is not None:
-            if end is not None and token.start != end:
-                self._stretches.clear()  # it took longer than a reservation lasts, so all was given back: begin anew
-                return False
+        """Send what is durable, or wait for something that is. Whether all of it was sent."""
+        at: int | None = None
+        while (
+            token := self._journal.read_reserve(self.lane, RESERVE_RECORDS, start=at, reader=self.reader)
+        ) is not None:
             durable = token.end
             if not await self._pass_what_is_gone(nursery):
                 return False
@@ -259,12 +250,11 @@ class Ingest(Generic[Record]):
                     return False
             if token.end - self._end >= SKIP_BYTES and not await self._send_behind(nursery, Chunk(token.end, [])):
                 return False
-            self._stretches.append(Stretch(token, self._end))
-            self._finish_stretches()
-            if token.end == durable:
+            at = self._looked = token.end
+            self._rsync()
+            if at == durable:
                 return True
-            end = token.end
-        if end is None:
+        if at is None:
             self._tell()  # all that is durable was looked at
             done = self._journal.read_point(self.lane, self.reader)
             if self._end < self._pass_to <= done:
@@ -344,20 +334,20 @@ class Ingest(Generic[Record]):
                 self._log.info("ingest.batch", lane=self.lane.name.lower(), count=len(flight.records))
 
     def _seek(self, position: int) -> None:
-        """Read on from there; what was reserved is void."""
-        self._stretches.clear()
-        self._journal.seek(self.lane, position, self.reader)
+        """Read on from there."""
+        self._looked = position
+        self._journal.read_cancel(self.lane, position, self.reader)
 
     def _advance(self, position: int) -> None:
         self._position = position
-        self._finish_stretches()
+        self._rsync()
         self._tell()
 
-    def _finish_stretches(self) -> None:
-        """What was read is in the store: its range is done."""
+    def _rsync(self) -> None:
+        """The store has what it answered for; when that is all that was sent, nothing is left of what was read."""
         assert self._position is not None
-        while self._stretches and self._stretches[0].end <= self._position:
-            self._journal.rsync(self._stretches.popleft().token)
+        done = self._position if self._flights else max(self._position, self._looked)
+        self._journal.rsync(self.lane, done, self.reader)
 
     def _tell(self) -> None:
         self._moved.set()

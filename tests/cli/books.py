@@ -88,7 +88,7 @@ async def _read(directory: Path, lane: Lane) -> list[bytes]:
         bodies: list[bytes] = []
         while token := journal.read_reserve(lane, 1_000):
             bodies += [piece.body for piece in await journal.read(token) if piece.first == 0]
-            journal.rsync(token)
+            journal.rsync(token.lane, token.end)
         assert journal.stats().damaged == []
         return bodies
 

@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 import structlog
 
-from jqd.journal.cursor import Reservation
 from jqd.journal.frame import HEAD_BYTES
-from jqd.journal.reader import Reader
+from jqd.journal.reader import Reader, Reservation
 from jqd.journal.recover import recover
 from jqd.testing.files import MemoryFiles
 from jqd.words.record import Lane
@@ -83,7 +82,7 @@ def read_back(files: MemoryFiles) -> ReadBack:
     with quiet():
         found = recover(files, DIRECTORY)
         reader = Reader(files)
-        token = Reservation(Lane.JOBS, 0, found.end, 1 << 30, 1 << 40, 0.0)
+        token = Reservation(Lane.JOBS, 0, found.end, 1 << 30, 1 << 40)
         # Nothing is reserved where nothing is.
         bodies = [piece.body for piece in reader.read(token, found.segments)] if found.end else []
         reader.close()

@@ -201,7 +201,7 @@ async def read_jobs(directory: Path) -> list[tuple[str, int]]:
                 for piece in await journal.read(token):
                     for job in decode_jobs(piece.body)[piece.first : piece.stop]:
                         found.append((job.id, msgspec.msgpack.decode(job.argument)["n"]))
-                journal.rsync(token)
+                journal.rsync(token.lane, token.end)
             assert journal.stats().damaged == []
     return found
 

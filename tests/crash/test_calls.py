@@ -61,7 +61,7 @@ async def life(files: MemoryFiles, ledger: Ledger) -> None:
             while token := journal.read_reserve(Lane.JOBS, 4):
                 slices = await journal.read(token)
                 ledger.read += [piece.body for piece in slices]
-                journal.rsync(token)
+                journal.rsync(token.lane, token.end)
         for _ in range(2):
             await one_push()
         journal.trim(journal.read_point(Lane.JOBS))
@@ -86,7 +86,7 @@ async def sweep(fail: Fail) -> Ledger:
             found = []
             while token := journal.read_reserve(Lane.JOBS, 100):
                 found += [piece.body for piece in await journal.read(token)]
-                journal.rsync(token)
+                journal.rsync(token.lane, token.end)
             await journal.wsync(journal.write(Lane.JOBS, 1, b"after"))
         assert len(found) == len(set(found)), "a record twice"
         assert set(found) <= {*ledger.acknowledged, *ledger.refused}

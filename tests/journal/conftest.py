@@ -38,7 +38,7 @@ async def read_lane(journal: Journal, lane: Lane = Lane.JOBS, records_max: int =
     bodies: list[bytes] = []
     while token := journal.read_reserve(lane, records_max):
         bodies += [piece.body for piece in await journal.read(token) if piece.first == 0]
-        journal.rsync(token)
+        journal.rsync(token.lane, token.end)
     return bodies
 
 

@@ -239,7 +239,7 @@ async def main():
         for n in range(20):
             await push(journal, b"x" * 100)
             token = journal.read_reserve(Lane.JOBS, 100)
-            journal.read_cancel(token)
+            journal.read_cancel(token.lane, token.start)
         assert journal.stats().segments > 15
         assert journal.stats().refusals == 0
         try:

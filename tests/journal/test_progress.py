@@ -39,7 +39,7 @@ def read_all(files: MemoryFiles, segments: list[Segment], end: int, reserve: int
     """The positions of all records of the jobs lane, as reads of `reserve` records give them."""
     reader, position, given = Reader(files), 0, list[int]()
     while position < end:
-        token = Reservation(Lane.JOBS, position, end, reserve, 4 << 20, 0.0)
+        token = Reservation(Lane.JOBS, position, end, reserve, 4 << 20)
         for piece in reader.read(token, segments):
             given += range(piece.start + piece.first, piece.start + piece.stop)
         assert token.end > position, f"a read of {reserve} records from {position} on came back to {token.end}"
@@ -91,7 +91,7 @@ async def test_the_array_that_was_seen_to_stop_it() -> None:
         taken = 0
         while token := journal.read_reserve(Lane.JOBS, 4_000):
             taken += sum(piece.stop - piece.first for piece in await journal.read(token))
-            journal.rsync(token)
+            journal.rsync(token.lane, token.end)
         assert taken == 18_101
 
 
@@ -122,7 +122,7 @@ async def test_a_reader_that_does_not_go_on_is_refused_in_words(monkeypatch: pyt
         with pytest.raises(JournalStuck):
             await ranges(journal)
         monkeypatch.setattr(Reader, "_read", real)
-        journal.read_cancel(token)
+        journal.read_cancel(token.lane, token.start)
         token = journal.read_reserve(Lane.JOBS, 10)
         assert token is not None
         assert len(await journal.read(token)) == 2, "nothing was passed over"

@@ -1,4 +1,4 @@
-"""read_reserve, read, read_cancel, rsync, seek: each lane at its own pace, nothing twice in hand, nothing lost."""
+"""read_reserve, read, rsync, read_cancel: each lane at its own pace, and nothing is lost."""
 
 import errno
 import random
@@ -11,7 +11,6 @@ import trio.testing
 from jqd.journal import Journal, Slice, reader
 from jqd.journal.frame import HEAD_BYTES
 from jqd.testing.files import MemoryFiles
-from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalDamaged, JournalVersion
 from jqd.words.record import Lane
 from tests.journal.conftest import no_failure, of_kind, once, opened, push, read_lane, segments, until
@@ -21,7 +20,7 @@ async def take(journal: Journal, records_max: int, lane: Lane = Lane.JOBS) -> li
     token = journal.read_reserve(lane, records_max)
     assert token is not None
     slices = await journal.read(token)
-    journal.rsync(token)
+    journal.rsync(token.lane, token.end)
     return slices
 
 
@@ -58,9 +57,9 @@ async def test_a_frame_can_be_read_in_parts() -> None:
         while token := journal.read_reserve(Lane.JOBS, 2):
             (piece,) = await journal.read(token)
             seen.append((piece.start, piece.first, piece.stop, piece.end))
-            journal.rsync(token)
+            journal.rsync(token.lane, token.end)
         assert seen == [(start, 0, 2, start + 2), (start, 2, 4, start + 4), (start, 4, 5, end)]
-        journal.seek(Lane.JOBS, start + 3)
+        journal.read_cancel(Lane.JOBS, start + 3)
         (piece,) = await take(journal, 10)
         assert (piece.first, piece.stop, piece.end) == (3, 5, end)
 
@@ -69,9 +68,9 @@ async def test_a_store_that_went_back_a_little_reads_on_from_there() -> None:
     async with opened(MemoryFiles()) as journal:
         await push(journal, b"one", b"two", b"three")
         assert len(await read_lane(journal)) == 3
-        journal.seek(Lane.JOBS, 47)
+        journal.read_cancel(Lane.JOBS, 47)
         assert await read_lane(journal) == [b"two", b"three"]
-        journal.seek(Lane.JOBS, 0)
+        journal.read_cancel(Lane.JOBS, 0)
         assert await read_lane(journal, records_max=1) == [b"one", b"two", b"three"]
 
 
@@ -79,7 +78,7 @@ async def test_a_position_that_no_record_has_reads_on_behind_its_frame() -> None
     async with opened(MemoryFiles()) as journal:
         await push(journal, b"first", b"second")
         for position in range(1, 49):
-            journal.seek(Lane.JOBS, position)
+            journal.read_cancel(Lane.JOBS, position)
             assert [piece.body for piece in await take(journal, 10)] == [b"second"]
 
 
@@ -99,78 +98,41 @@ async def test_a_body_larger_than_the_window_is_read_whole() -> None:
         assert await read_lane(journal, records_max=2) == [b"small", *bodies, b"small"]
 
 
-async def test_a_cancelled_or_overdue_reservation_is_given_back_whether_or_not_it_was_read() -> None:
-    clock = ManualClock()
-    async with opened(MemoryFiles(), clock, reserve_timeout_s=5.0) as journal:
-        await push(journal, b"job")
-        token = journal.read_reserve(Lane.JOBS, 1)
-        assert token is not None
-        await journal.read(token)
-        journal.read_cancel(token)
-        token = journal.read_reserve(Lane.JOBS, 1)
-        assert token is not None
-        clock.advance(6)
-        again = journal.read_reserve(Lane.JOBS, 1)
-        assert again is not None
-        assert await journal.read(again) != []
-        with pytest.raises(RuntimeError, match="given back"):
-            journal.rsync(token)
-        journal.read_cancel(token)  # says nothing, does nothing
-        journal.rsync(again)
-        journal.read_cancel(again)
-        assert journal.read_reserve(Lane.JOBS, 1) is None
-
-
-async def test_what_follows_may_be_reserved_and_read_before_the_first_is_finished() -> None:
+async def test_what_follows_may_be_read_before_the_first_is_in_the_store() -> None:
     async with opened(MemoryFiles()) as journal:
         end = await push(journal, b"one", b"two", b"three")
         first = journal.read_reserve(Lane.JOBS, 1)
         assert first is not None
-        assert journal.read_reserve(Lane.JOBS, 1) is None, "unread, it reaches to the end"
         assert [piece.body for piece in await journal.read(first)] == [b"one"]
-        second = journal.read_reserve(Lane.JOBS, 1)
+        second = journal.read_reserve(Lane.JOBS, 1, start=first.end)
         assert second is not None
         assert [piece.body for piece in await journal.read(second)] == [b"two"]
-        with pytest.raises(RuntimeError, match="earlier"):
-            journal.rsync(second)
-        journal.rsync(first)
-        assert journal.read_point(Lane.JOBS) == second.start
-        third = journal.read_reserve(Lane.JOBS, 1)
-        assert third is not None
-        await journal.read(third)
-        journal.read_cancel(second)  # and what is behind it
-        with pytest.raises(RuntimeError, match="given back"):
-            journal.rsync(third)
+        assert journal.read_point(Lane.JOBS) == 0, "reading moves nothing"
+        journal.rsync(Lane.JOBS, first.end)
+        journal.rsync(Lane.JOBS, 0)
+        assert journal.read_point(Lane.JOBS) == second.start, "it only goes on"
+        assert journal.read_reserve(Lane.JOBS, 1, start=end) is None
         again = journal.read_reserve(Lane.JOBS, 9)
         assert again is not None
         assert [piece.body for piece in await journal.read(again)] == [b"two", b"three"]
-        journal.rsync(again)
+        journal.rsync(Lane.JOBS, again.end)
         assert journal.read_point(Lane.JOBS) == end
-
-
-async def test_what_is_reserved_is_not_passed_over_by_who_waits() -> None:
-    async with opened(MemoryFiles()) as journal:
-        end = await push(journal, b"job")
-        token = journal.read_reserve(Lane.JOBS, 1)
-        assert token is not None
-        journal.seek(Lane.JOBS, end)
-        assert journal.read_reserve(Lane.JOBS, 1) is None
-        with pytest.raises(RuntimeError, match="given back"):
-            journal.rsync(token)
+        journal.read_cancel(Lane.JOBS, second.start)  # and all that is behind it
+        assert await read_lane(journal) == [b"two", b"three"]
 
 
 async def test_the_store_may_be_behind_but_never_ahead() -> None:
     async with opened(MemoryFiles(), segment_bytes=50, retention_s=0, retention_bytes=0) as journal:
         await push(journal, *[b"x" * 56] * 5)
         assert await read_lane(journal) == [b"x" * 56] * 5
-        journal.seek(Lane.JOBS, 200)
+        journal.read_cancel(Lane.JOBS, 200)
         assert await read_lane(journal) == [b"x" * 56] * 3
         assert journal.trim(300) == 300
-        journal.seek(Lane.JOBS, 0)
+        journal.read_cancel(Lane.JOBS, 0)
         assert journal.read_point(Lane.JOBS) == journal.start == 300
         assert await read_lane(journal) == [b"x" * 56] * 2
         with pytest.raises(JournalDamaged, match="older copy"):
-            journal.seek(Lane.JOBS, journal.end + 1)
+            journal.read_cancel(Lane.JOBS, journal.end + 1)
 
 
 async def test_wait_readable_returns_for_its_own_lane_only() -> None:
@@ -200,7 +162,7 @@ async def test_one_read_looks_at_a_bounded_number_of_frames(monkeypatch: pytest.
         reads = []
         while token := journal.read_reserve(Lane.OUTCOMES, 5):
             reads.append(len(await journal.read(token)))
-            journal.rsync(token)
+            journal.rsync(token.lane, token.end)
         assert reads == [0, 0, 1]
 
 
@@ -258,9 +220,9 @@ async def test_damage_met_while_reading_is_reported_kept_and_passed_over(where: 
         assert path.name in sentence
         assert "from position 100 to 200" in sentence
         assert "byte 8192 on" in sentence
-        journal.seek(Lane.JOBS, 0)
+        journal.read_cancel(Lane.JOBS, 0)
         assert await read_lane(journal) == [b"a" * 56, b"c" * 56]
-        journal.seek(Lane.CANCELS, 0)
+        journal.read_cancel(Lane.CANCELS, 0)
         assert len(journal.stats().damaged) == 1  # told once
         journal.trim(journal.end)
     kept = path.with_suffix(".damaged")
@@ -321,7 +283,7 @@ async def test_what_is_written_into_a_window_that_was_read_before_is_seen() -> N
         await journal.wsync()
         expected = [b"%04d" % number for number in range(3_000) if number % 3]
         for records_max in (1_999, 7):
-            journal.seek(Lane.JOBS, 0)
+            journal.read_cancel(Lane.JOBS, 0)
             assert await read_lane(journal, records_max=records_max) == expected
         await push(journal, b"later")
         assert await read_lane(journal) == [b"later"]
@@ -335,7 +297,7 @@ async def test_before_a_frame_that_a_newer_jqd_wrote_all_is_given_and_then_it_is
         token = journal.read_reserve(Lane.JOBS, 100)
         assert token is not None
         assert [piece.body for piece in await journal.read(token)] == [b"one", b"two"]
-        journal.rsync(token)
+        journal.rsync(token.lane, token.end)
         token = journal.read_reserve(Lane.JOBS, 100)
         assert token is not None
         with pytest.raises(JournalVersion, match=r"0\.jqd, byte \d+: .* of kind 9"):

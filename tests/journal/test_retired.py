@@ -35,7 +35,7 @@ async def fill(journal: Journal) -> int:
 
 async def read(journal: Journal, lane: Lane) -> list[bytes]:
     """As a lane that begins anew reads it."""
-    journal.seek(lane, 0)
+    journal.read_cancel(lane, 0)
     token = journal.read_reserve(lane, 100)
     return [piece.body for piece in await journal.read(token)] if token else []
 

@@ -430,7 +430,7 @@ async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> Non
         await here.journal.wsync(here.journal.write(Lane.JOBS, 1, msgspec.msgpack.encode({"later": later})))
         await push(here, 20)
         for lane in here.lanes.values():
-            here.journal.seek(lane.lane, here.journal.end)
+            here.journal.read_cancel(lane.lane, here.journal.end)
             lane._position, lane._recheck = here.journal.end, False
         await nursery.start(retention.run)
         await until(lambda: retention.pace.reason is not None)
