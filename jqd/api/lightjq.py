@@ -17,35 +17,26 @@ from jqd.desk import Coming, Desk, late, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
 from jqd.desk.find import find
-from jqd.desk.job import Retries, Timeout
+from jqd.desk.job import Retries, Timeout, Value, nothing
 from jqd.desk.polls import wait_final
-from jqd.runner import Report, read_card
+from jqd.runner import Card, Report
+from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.store import JobView
-from jqd.words.errors import (
-    Closed,
-    Conflict,
-    DeskError,
-    Invalid,
-    JournalRefused,
-    JqdError,
-    NotFound,
-    NotYet,
-    StoreAway,
-    StoreRefused,
-)
+from jqd.words import errors as ours
+from jqd.words.errors import Conflict, Invalid, JqdError, StoreAway
 from jqd.words.job import NIL, Name, Priority, State
 
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
-    (NotFound, 404),
-    (Conflict, 409),
-    (NotYet, 503),
-    (Closed, 503),
-    (JournalRefused, 503),
-    (StoreAway, 503),
-    (StoreRefused, 503),
-    (DeskError, 400),
+    (ours.NotFound, 404),
+    (ours.Conflict, 409),
+    (ours.NotYet, 503),
+    (ours.Closed, 503),
+    (ours.JournalRefused, 503),
+    (ours.StoreAway, 503),
+    (ours.StoreRefused, 503),
+    (ours.DeskError, 400),
 )
 """The first that fits."""
 UNSAID = frozenset({413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
@@ -55,7 +46,7 @@ class LightJob(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /job`."""
 
     name: Name
-    argument: Raw
+    argument: Value
     priority: Priority = 0
     max_retry: Retries = 10
     keep_result: bool = False
@@ -65,10 +56,10 @@ class LightJob(msgspec.Struct, forbid_unknown_fields=True):
 class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
     """The body of `POST /worker`; `url` and `jobs` are ours."""
 
-    name: str
-    max_jobs: int
-    url: str | None = None
-    jobs: list[str] | None = None
+    name: Name
+    max_jobs: Slots
+    url: Url | None = None
+    jobs: Jobtypes | None = None
 
 
 class AnyQuery(msgspec.Struct, frozen=True):
@@ -92,8 +83,8 @@ class Status(msgspec.Struct, frozen=True):
 
     status: Literal["queued", "running", "retrying", "error", "done"]
     worker_id: str = ""
-    result: Raw = Raw(NIL)
-    error: Raw = Raw(NIL)
+    result: Value = msgspec.field(default_factory=nothing)
+    error: Value = msgspec.field(default_factory=nothing)
     message: str = ""
     retry_count: int = 0
 
@@ -114,7 +105,7 @@ class Success(msgspec.Struct):
     """The body of `POST /done` for a job that succeeded. Fields we do not know (finished_at) are passed over."""
 
     job_id: str
-    result: Raw = Raw(NIL)
+    result: Value = msgspec.field(default_factory=nothing)
 
 
 class Failure(msgspec.Struct):
@@ -124,7 +115,7 @@ class Failure(msgspec.Struct):
     reason: Literal["timeout", "other"]
     should_retry: bool
     message: str
-    error: Raw = Raw(NIL)
+    error: Value = msgspec.field(default_factory=nothing)
 
 
 async def push_job(parts: Parts, request: Request) -> Response:
@@ -173,7 +164,7 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
-    card = read_card(msgspec.to_builtins(read_body(request, LightWorker)))
+    card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)))
     worker = await workers.register(parts.desk, card, style="lightjq", peer=request.peer)
     return answer(201, Registered(worker.id), _language(request))
 
@@ -250,7 +241,7 @@ def _body(desk: Desk, view: JobView | Coming) -> Status:
         _status(view),
         worker_id=running.worker if running else last.worker if last else "",
         result=Raw(view.result or NIL),
-        error=Raw(last.error if last else NIL),
+        error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",
         retry_count=max(0, view.attempts - 1),
     )

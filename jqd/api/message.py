@@ -15,10 +15,10 @@ import msgspec
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
 from jqd.words import media, tagged
+from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
 
 LANGUAGES: tuple[Language, Language] = ("msgpack", "json")
-DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 QUERY_FIELDS_MAX = 32
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,20}(\.[0-9]{1,20})?([eE][+-]?[0-9]{1,3})?")
@@ -117,11 +117,9 @@ def problem_answer(problem: Problem, language: Language) -> Response:
     return rendered
 
 
-def read_value(request: Request, *, default: Language | None = None) -> Any:
+def read_value(request: Request) -> Any:
     """The body as Python values, whatever its language. Raises Problem 400 or 415."""
     kind = request.media_type()
-    if not kind and default:
-        kind = media.MSGPACK if default == "msgpack" else media.JSON
     try:
         if kind in MSGPACK_TYPES:
             return msgspec.msgpack.decode(request.body, strict=True)

@@ -6,39 +6,23 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from jqd.words.errors import (
-    Closed,
-    Conflict,
-    DeskError,
-    Fault,
-    Foreign,
-    Incomplete,
-    Interrupted,
-    Invalid,
-    JournalRefused,
-    JqdError,
-    NotFound,
-    NotYet,
-    StoreAway,
-    StoreRefused,
-    TooLarge,
-    Unreadable,
-)
+from jqd.words import errors as ours
+from jqd.words.errors import DeskError, Fault, Foreign, Interrupted, JqdError, StoreRefused
 
 RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment, or the next daemon
 
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
-    (Unreadable, 400),
-    (Incomplete, 400),
-    (NotFound, 404),
-    (Conflict, 409),
-    (TooLarge, 413),
-    (Invalid, 422),
-    (NotYet, 503),
-    (Closed, 503),
-    (JournalRefused, 503),
-    (StoreAway, 503),
-    (StoreRefused, 503),
+    (ours.Unreadable, 400),
+    (ours.Incomplete, 400),
+    (ours.NotFound, 404),
+    (ours.Conflict, 409),
+    (ours.TooLarge, 413),
+    (ours.Invalid, 422),
+    (ours.NotYet, 503),
+    (ours.Closed, 503),
+    (ours.JournalRefused, 503),
+    (ours.StoreAway, 503),
+    (ours.StoreRefused, 503),
 )
 """The native interface's; the first that fits. Where a full disk is the reason it is 507."""
 

@@ -6,9 +6,10 @@ from typing import Annotated, Literal, TypeVar
 import msgspec
 from msgspec import Meta
 
-from jqd.api.message import DECODE_ERRORS, Request, read_value
+from jqd.api.message import Request, read_value
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid, Unreadable
+from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import MSGPACK_TYPES
 
 T = TypeVar("T", bound=msgspec.Struct)

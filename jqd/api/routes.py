@@ -16,7 +16,6 @@ from jqd.api.native import answers as told
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
-from jqd.runner import Card
 
 Handler = Callable[..., Awaitable[Response]]
 
@@ -58,7 +57,7 @@ ROUTES = [
     Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now, {200: told.Job}),
     Route("GET", "/v1/types", listing.list_types, {200: told.Jobtypes}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),
-    Route("POST", "/v1/workers", workers.register, {201: told.Registered}, Card),
+    Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),

@@ -15,10 +15,9 @@ from jqd.desk.job import NOT_YET, NewJob
 from jqd.desk.limits import faults, longest_if_good
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.words.errors import Fault, TooLarge, Unreadable
-from jqd.words.fields import faults_of
+from jqd.words.fields import DECODE_ERRORS, faults_of
 
 DETAIL_LENGTH_MAX = 300  # of what a decoder said
-DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 LEVELS_MAX = NESTING_MAX + 2  # the array and the job's map stand around an argument
 TOO_DEEP = f"an argument nests deeper than {NESTING_MAX} levels; nothing was taken"
 

@@ -7,6 +7,7 @@ from msgspec import Meta, Raw
 
 from jqd.words.job import MAX_RETRY_MAX, NIL, TAGS_MAX, TIMEOUT_S_MAX, Name, Priority
 
+NOTHING = Raw(NIL)
 DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
 NOT_YET = {
     "then": "then is not supported yet; push the next job from the worker",
@@ -18,14 +19,20 @@ Timeout = Annotated[
     float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
 ]
 Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
+Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
 
 
-class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+def nothing() -> Raw:
+    """What stands for a value that is left out; a factory, for no page can draw a default of bytes."""
+    return NOTHING
+
+
+class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     """A job as its pusher wrote it (`interfaces.md` 2). Its bytes go to the journal as they came."""
 
     name: Name
-    argument: Annotated[Raw, Meta(description="any value")] = Raw(NIL)
+    argument: Value = msgspec.field(default_factory=nothing)
     priority: Priority = 0
     max_retry: Retries = 5
     keep_result: bool = False

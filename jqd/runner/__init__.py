@@ -8,7 +8,7 @@ from jqd.runner.reach import Reach
 from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report, says_again
-from jqd.runner.worker import Card, Worker, read_card
+from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
 
 __all__ = [
@@ -27,6 +27,5 @@ __all__ = [
     "Workers",
     "close_pool",
     "make_pool",
-    "read_card",
     "says_again",
 ]

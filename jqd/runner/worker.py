@@ -5,7 +5,7 @@ Worker    the same, and what the registry knows besides: also what `workers.json
 """
 
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -40,7 +40,7 @@ _PATH = re.compile(r"[!$%&'()*+,./0-9:;=@A-Z_a-z~-]*")
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker says of itself. `read_card` makes one of what came over the wire."""
+    """What a worker says of itself."""
 
     name: Name
     id: Name | None = msgspec.field(default=None, name="worker_id")
@@ -90,11 +90,6 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     def takes(self, jobtype: str, priority: int) -> bool:
         """Whether a job of this type and priority is for this worker."""
         return (self.jobs is None or jobtype in self.jobs) and self.priority_min <= priority <= self.priority_max
-
-
-def read_card(value: dict[Any, Any]) -> Card:
-    """What came over the wire, as a card. Raises Invalid: it names the field, its value and what is allowed."""
-    return fields.read(msgspec.msgpack.encode(value), Card)
 
 
 def refused(field: str, why: str) -> Invalid:

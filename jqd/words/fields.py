@@ -17,6 +17,7 @@ from msgspec import Raw
 from jqd.words.errors import Fault, Invalid
 from jqd.words.meant import suggestion
 
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 FAULTS_MAX = 4  # told of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
@@ -29,19 +30,11 @@ WORDS: dict[Any, str] = {
     list: "an array",
     tuple: "an array",
     dict: "a map",
-    "array": "an array",
-    "object": "a map",
-    "str": "text",
-    "int": "a number",
-    "float": "a number",
-    "bool": "true or false",
-    "null": "null",
 }
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-_GOT = re.compile(r"got `([^`]*)`")
 _PLACE = re.compile(r"\[(\d+)\]")
 _encode = msgspec.msgpack.Encoder().encode
 _fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
@@ -68,10 +61,9 @@ def faults_of(
     try:
         fields = _fields_decoder.decode(data)
     except msgspec.ValidationError as error:
-        got = _GOT.search(str(error))
         if "at `key`" in str(error):
             return [Fault("", "a map of fields is wanted: one of its keys is no text")]
-        return [Fault("", f"a map is wanted, not {WORDS.get(got[1], got[1]) if got else 'this'}")]
+        return [Fault("", f"a map is wanted, not {_said(Raw(data), [])}")]
     except UnicodeDecodeError as error:
         return [Fault("", f"a key of the map is no text: {error.reason}")]
     faults = list(islice(_each(fields, kind, instead, texts), FAULTS_MAX))
@@ -92,7 +84,7 @@ def _each(
         name = field.encode_name
         if name not in given:
             if field.required:
-                yield Fault(_pointer(name), f"{name} is required")
+                yield Fault(_pointer(name), f"{name} is required: {allowed(field.type)}")
             continue
         try:
             _alone(kind, name, texts).decode(_encode({name: given[name]}))

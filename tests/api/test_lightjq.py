@@ -90,7 +90,7 @@ async def test_what_cannot_be_read_is_400(edge, body, kind):
 
 async def test_a_missing_argument_is_named(edge):
     told = await edge.call("POST", "/job", {"name": "mail"})
-    assert told.body["errors"] == [{"pointer": "/argument", "detail": "argument is required"}]
+    assert told.body["errors"] == [{"pointer": "/argument", "detail": "argument is required: any value"}]
 
 
 async def test_it_says_when_nothing_can_be_taken(edge):

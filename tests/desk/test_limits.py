@@ -153,4 +153,8 @@ def test_what_is_taken_is_what_the_journal_reads(fields):
     told = pack({"name": "mail", "argument": [1], "job_id": "x", **fields})
     taken, journaled = msgspec.msgpack.decode(told, type=NewJob), msgspec.msgpack.decode(told, type=JobRecord)
     assert NewJob.__struct_fields__ == JobRecord.__struct_fields__
-    assert pack(taken) == pack(journaled)
+    one, other = (
+        [bytes(field) if isinstance(field, msgspec.Raw) else field for field in msgspec.structs.astuple(each)]
+        for each in (taken, journaled)
+    )
+    assert one == other

@@ -10,14 +10,16 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
 from jqd.runner import Workers
 from jqd.runner.kept import RETRY_S
 from jqd.runner.reach import Standing
-from jqd.runner.worker import StyleName, Worker, check_url, read_card
+from jqd.runner.worker import Card, StyleName, Worker, check_url
 from jqd.runner.workers import UNREACHABLE_S
+from jqd.words import fields
 from jqd.words.clock import ManualClock
 from jqd.words.errors import ConfigError, Invalid, JqdError
 
@@ -72,6 +74,10 @@ def test_bad_urls(url: str, why: str) -> None:
     assert why in str(caught.value)
     assert caught.value.faults[0].pointer == "/url"
     assert isinstance(caught.value, JqdError)
+
+
+def read_card(value: dict[Any, Any]) -> Card:
+    return fields.read(msgspec.msgpack.encode(value), Card)
 
 
 def register(workers: Workers, *, style: StyleName = "native", **said: Any) -> Worker:

@@ -6,13 +6,13 @@ Instants are ISO 8601 in UTC. What is any value stands there as `msgspec.Raw`, M
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.problems import Error
+from jqd.desk.job import Value
 from jqd.desk.take import Level
-from jqd.words.job import NIL, State
+from jqd.words.job import State
 
-Value = Annotated[Raw, Meta(description="any value")]
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
 
@@ -78,7 +78,7 @@ class JobBrief(Known, kw_only=True, frozen=True):
 class Job(Known, kw_only=True, frozen=True):
     """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
 
-    error: Value = Raw(NIL)
+    error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()
     result: Value | UnsetType = UNSET

@@ -6,11 +6,12 @@ import msgspec
 from msgspec import Raw
 
 from jqd.api.items import json_items, json_lines
-from jqd.api.message import DECODE_ERRORS, Request, unsupported
+from jqd.api.message import Request, unsupported
 from jqd.desk.batch import DETAIL_LENGTH_MAX, Batch, expect_bytes, expect_size, in_order, read_array
 from jqd.desk.config import DeskConfig
 from jqd.words import tagged
 from jqd.words.errors import Fault, Unreadable
+from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 
 _encoder = msgspec.msgpack.Encoder()

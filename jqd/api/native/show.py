@@ -6,6 +6,7 @@ from msgspec import UNSET, Raw
 
 from jqd.api.native.answers import Attempt, Job, JobBrief
 from jqd.desk import Coming, Desk
+from jqd.desk.job import NOTHING
 from jqd.store import JobView
 from jqd.words import dates
 from jqd.words.job import NIL, Outcome, State
@@ -18,11 +19,12 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> Job:
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
         created_at = iso(view.created_at_ms)
-        return Job(job_id=named or view.id, name="", state=view.state, attempts=0, created_at=created_at)
+        named = named or view.id
+        return Job(job_id=named, name="", state=view.state, attempts=0, created_at=created_at, error=NOTHING)
     last = view.outcome
     return Job(
         **_known(desk, view),
-        error=Raw(last.error if last else NIL),
+        error=Raw(last.error) if last else NOTHING,
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
         result=Raw(view.result or NIL) if view.keep_result else UNSET,

@@ -1,22 +1,33 @@
 """Who runs jobs here: POST, GET and DELETE of /v1/workers."""
 
-from typing import Any, Final
+from typing import Annotated, Final, Literal
 
-from jqd.api.message import Request, Response, answer, read_value
+from msgspec import Meta, structs
+
+from jqd.api.message import Request, Response, answer
 from jqd.api.native import answers
 from jqd.api.native.answers import Registered, Workers
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
+from jqd.api.read import read_body
 from jqd.desk import workers
-from jqd.runner import Card, Worker, read_card
-from jqd.words.errors import Fault, Invalid
+from jqd.runner import Card, Worker
+from jqd.runner.worker import Jobtypes
 
 ANY: Final = "*"  # for `jobs`: every jobtype there is and will be
+JOBS = f'a list of the jobtypes that this worker can run, like ["mail"], or "{ANY}" for every one'
+
+
+class Registration(Card, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/workers`. `jobs` is required: a worker that takes everything takes others' jobs, too."""
+
+    jobs: Annotated[Jobtypes | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
 
 
 async def register(parts: Parts, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
-    card = _card(read_value(request))
+    told = structs.asdict(read_body(request, Registration))
+    card = Card(**{**told, "jobs": None if told["jobs"] == ANY else told["jobs"]})
     worker = await workers.register(parts.desk, card, peer=request.peer)
     return answer(201, Registered(worker.id), request.answer_language())
 
@@ -31,20 +42,6 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
     """204; what the worker has in hand is still waited for."""
     await workers.unregister(parts.desk, worker_id)
     return Response(204)
-
-
-def _card(value: Any) -> Card:
-    """The body of a registration. Raises Invalid."""
-    if not isinstance(value, dict):
-        raise Invalid("a registration is a map")
-    jobs = value.get("jobs")
-    said = None if isinstance(jobs, str) else jobs
-    card = read_card({**value, "jobs": said})
-    if said is None and jobs != ANY:
-        what = "jobs is required" if jobs is None else f"jobs is a list, not {jobs[:64]!r}"
-        detail = f'{what}: name the jobtypes that this worker can run, like ["mail"], or say "{ANY}" for every one'
-        raise Invalid(detail, [Fault("/jobs", detail)])
-    return card
 
 
 def _row(worker: Worker) -> answers.Worker:
