@@ -33,13 +33,13 @@ PREFIX = "JQD_"
 OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
 OTHERS_PREFIX = "JQD_TEST_"
 # What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The
-# values are looked at too: JQD_PORT=7420 is somebody's wish for a port, and must not be passed over in silence.
+# values are looked at, too: JQD_PORT=7420 is an operator's wish for a port, and must not be passed over in silence.
 _SERVICE = re.compile(
     r"JQD_(?:[A-Z0-9]+_)*?(?:SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9]+)*=\d+"
     r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
     r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
 )
-# Two ways to say one thing: what says the one takes back what said the other before it.
+# Two ways to say one thing: a source that says the one takes back the other, which an earlier source said.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
     ("store", "url"): ("store", "urls"),
     ("store", "urls"): ("store", "url"),
@@ -66,17 +66,17 @@ class HttpConfig:
 
     bind: str = "127.0.0.1:7420"
     hosts: Hosts = ()
-    """Names by which it is asked for besides those of loopback, as a proxy passes on in `Host`. On other addresses than
-    loopback none named means any: which names a service has there, only its operator knows."""
+    """Names that `Host` may have besides those of loopback, as a proxy passes them on. If none is given, any name is
+    taken on other addresses than loopback: only the operator knows what the service is called there."""
     door: Literal["lean", "hypercorn"] = "lean"
     """`lean`: HTTP/1.1 and 1.0; `hypercorn`: HTTP/2, too."""
     tls_cert: Path | None = None
     """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
     tls_key: Path | None = None
     connections_max: Count | None = None
-    """At once; at most, and if None, what `descriptors.py` leaves for them."""
+    """Connections at once. None: as many as `descriptors.py` leaves for them, which is also the most."""
     address_connections_max: Count | None = None
-    """At once, from one address (of IPv6, one /64); None: three quarters of all."""
+    """Connections at once from one address (of IPv6, one /64). None: three quarters of all."""
 
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -95,7 +95,7 @@ class HttpConfig:
 
     @property
     def guard(self) -> Guard:
-        """What is let through to this address."""
+        """The guard that decides which requests are let through."""
         return Guard(self.is_loopback, tuple(name.lower() for name in self.hosts))
 
 
@@ -118,7 +118,7 @@ class Config:
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
     """Seconds a stop may take: below the 30 s after which common service managers kill."""
     insecure: bool = False
-    """Listen on other addresses than loopback although nobody is asked who they are."""
+    """Listen on other addresses than loopback, although clients are not asked who they are."""
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))
     store: StoreConfig = field(default_factory=lambda: StoreConfig(url=""))
@@ -163,15 +163,17 @@ def load(
     for source in (_from_code(defaults or {}), _from_file(path), _from_environment(env), _from_flags(flags or {})):
         said = list(source)
         for setting in said:
-            if setting.value:  # a variable that is set to nothing says nothing of the other
+            if setting.value:  # an empty variable takes nothing back
                 _take_back(merged, EITHER.get(setting.path, ()), origins)
         for setting in said:
             _put(merged, setting, origins)
-    # Absolute from here on: what we start (the store's server) stands elsewhere.
+    # Absolute from here on: the store's server, which we start, has another working directory.
     data_dir = Path(merged.get("data_dir", Config.__dataclass_fields__["data_dir"].default)).expanduser().absolute()
     merged["data_dir"] = str(data_dir)
     merged.setdefault("journal", {}).setdefault("directory", str(data_dir / "journal"))
-    merged.setdefault("store", {}).setdefault("url", "")  # none named: one of our own in the data directory
+    merged.setdefault("store", {}).setdefault(
+        "url", ""
+    )  # no store is named: the daemon keeps its own in the data directory
     config = _build(Config, merged, (), origins)
     assert isinstance(config, Config)
     return config
@@ -259,7 +261,7 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 
 
 def _unknown(setting: Setting) -> str:
-    """What is wrong, where it stands, and what was probably meant, spelled as that place spells it."""
+    """The message: what is wrong, where it was said, and what was probably meant, spelled as it is spelled there."""
     given, known = ".".join(setting.path), list(_paths(Config))
     elsewhere = meant.settings(given)
     section = any(path.startswith(f"{given}.") for path in known)
@@ -281,7 +283,7 @@ def _unknown(setting: Setting) -> str:
 
 
 def _fields(kind: Any) -> dict[str, Any]:
-    """Name → type of what can be said in a section; what its component says to itself is left out."""
+    """Name → type of the settings in a section, without those that only code may set."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: hints[one.name] for one in dataclasses.fields(kind) if INTERNAL not in one.metadata}
 
@@ -321,7 +323,7 @@ def _build(kind: Any, values: Mapping[str, Any], path: tuple[str, ...], origins:
 
 
 def _said_by(path: tuple[str, ...], message: str, origins: Mapping[tuple[str, ...], str]) -> str:
-    """Where the values come from that a component refuses: those its message names."""
+    """Where the values come from that a component refuses and that its message names."""
     named = [
         f"{'.'.join(place)} from {origin}"
         for place, origin in origins.items()

@@ -22,7 +22,7 @@ app = cyclopts.App(
     backend="trio",
     suppress_keyboard_interrupt=False,  # `run` says what it means
 )
-# By name: what a daemon imports costs a push more time than the push.
+# By name: importing all that a daemon needs takes longer than a push.
 app.command(
     "jqd.cli.server:serve",
     help="Run one daemon. Without --store it keeps its own Valkey.\n\n"
@@ -51,9 +51,9 @@ app.command(journal)
 def run(argv: Sequence[str]) -> int:
     """Run one command; returns its exit code."""
     try:
-        # Commands return their code; our own errors say themselves what they mean.
+        # Commands return their code; errors of ours have their own.
         code = app(_ordered(argv), exit_on_error=False, result_action="return_value")
-        sys.stdout.flush()  # whoever reads it may be gone, and that is said here, not at exit
+        sys.stdout.flush()  # if the reader is gone, that shows here and not at exit
     except cyclopts.CycloptsError:
         return Exit.USAGE  # cyclopts has said on stderr what is wrong with the words
     except BaseExceptionGroup as group:
@@ -68,7 +68,7 @@ def run(argv: Sequence[str]) -> int:
 
 
 def _ordered(argv: Sequence[str]) -> list[str]:
-    """Global options that stand before the command put behind it. Raises Usage for words that are no text."""
+    """Move global options from before the command to behind it. Raises Usage for words that are not text."""
     for word in argv:
         try:
             word.encode()
@@ -82,7 +82,7 @@ def _ordered(argv: Sequence[str]) -> list[str]:
 
 
 def _end_of_group(group: BaseExceptionGroup[BaseException]) -> int:
-    """Nurseries wrap what they end with; one weather in there is the message, a bug is raised as it is."""
+    """The code for errors that a nursery wrapped: an error of ours is told, a bug is raised as it is."""
     ours, others = group.split((JqdError, KeyboardInterrupt))
     if others is not None or ours is None:
         raise group
@@ -98,7 +98,7 @@ def _end(error: JqdError) -> int:
 
 
 def _end_of_output() -> int:
-    """The reader of stdout is gone (`| head`). What was asked for is done or not; there is nobody left to tell."""
+    """End when the reader of stdout is gone (`| head`): nobody is left to tell how the command went."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())  # or Python would complain when it flushes at exit
     os.close(nowhere)

@@ -1,6 +1,6 @@
-"""What a job is given, from the command line, stdin or a file: JSON when it is JSON, else the text itself.
+"""The argument of a job, from the command line, stdin or a file: JSON when it is JSON, else the text itself.
 
-Text that begins like JSON and is none is a slip of the keyboard, not a string: it is refused.
+Text that begins like JSON and is not JSON is a slip of the keyboard, not a string: it is refused.
 """
 
 import io
@@ -22,7 +22,7 @@ JSON_BEGINS = ("{", "[", '"')
 
 
 def argument(given: str | None, *, as_text: bool = False) -> Any:
-    """ARG as `jqd push` takes it: a value, `-` for stdin, `@FILE`. Raises Usage for what no job can be given."""
+    """ARG as `jqd push` takes it: a value, `-` for stdin, `@FILE`. Raises Usage for a value that no job can have."""
     if given is None:
         return None
     if given == STDIN or given.startswith("@"):
@@ -35,7 +35,7 @@ def argument(given: str | None, *, as_text: bool = False) -> Any:
 def value(text: str, where: str, *, as_text: bool = False) -> Any:
     """JSON as what it means (unless `as_text`), any other text as itself.
 
-    Raises Usage for what begins like JSON and is none, and when MessagePack cannot carry it.
+    Raises Usage for text that begins like JSON and is not, and when MessagePack cannot carry the value.
     """
     try:
         meant: Any = text if as_text else tagged.read(text.encode())
@@ -69,7 +69,7 @@ def arguments(path: Path, *, as_text: bool = False) -> Iterator[tuple[int, Any, 
 
 @contextmanager
 def _reading(path: Path) -> Iterator[TextIO]:
-    """A file, or stdin, as UTF-8 text; what cannot be read is said with its name."""
+    """A file, or stdin, as UTF-8 text. Raises Usage naming the file when it cannot be read."""
     try:
         if str(path) != STDIN:
             with path.open(encoding="utf-8", newline="\n") as file:

@@ -25,7 +25,7 @@ class Common:
     """Bearer token."""
 
     def client(self) -> Client:
-        """A client for that daemon. Raises Usage for a URL that is none."""
+        """A client for that daemon. Raises Usage for a wrong URL."""
         try:
             return Client(self.url or daemon_url(), token=self.token or None)
         except ConfigError as error:
@@ -41,7 +41,7 @@ def duration(text: str, flag: str) -> float:
 
 
 def age(text: str, flag: str) -> float:
-    """A duration with its unit. Raises Usage: what deletes jobs does not guess whether 7 was meant as days."""
+    """A duration with its unit. Raises Usage: a command that deletes jobs does not guess whether 7 means days."""
     found = duration(text, flag)
     if not has_unit(text):
         raise Usage(f"{flag} {text} has no unit: {text}d is days, {text}h hours, {text}m minutes, {text}s seconds")

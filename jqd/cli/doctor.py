@@ -72,7 +72,7 @@ def _examine_certificate(settings: Config) -> list[Finding]:
 
 def _settings(store: list[str] | None, data_dir: Path | None, config: Path | None) -> Config:
     try:
-        # Nothing is served here, so nobody need be kept out.
+        # Nothing is served here, so no client need be kept out.
         settings = load(file=config, flags={**store_flags(store), "data_dir": data_dir, "insecure": True})
         log.configure(level="error")
     except ConfigError as error:
@@ -81,9 +81,9 @@ def _settings(store: list[str] | None, data_dir: Path | None, config: Path | Non
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
-    """Of each server its findings, which name it when there are several; and whether all of them answered.
+    """The findings of all servers, each with its server's name if there are several; and whether all servers answered.
 
-    A daemon's own store is looked at while it runs; it is set up well by the daemon itself.
+    A daemon's own store is looked at only while it runs: the daemon itself sets it up well.
     """
     store = settings.store
     if store.is_own:
@@ -113,11 +113,11 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
 
 
 async def _examine_server(parts: Sequence[StoreConfig]) -> list[Finding]:
-    """What there is to say of one server, once for all partitions that lie there. Raises StoreAway, ConfigError."""
+    """The findings of one server, once for all partitions that lie there. Raises StoreAway, ConfigError."""
     found: list[Finding] = []
     for part in parts:
         for finding in await examine(part):
-            # Warnings are of the server, and may count what changes from one look to the next.
+            # Warnings concern the server, and may hold numbers that change from one look to the next.
             warned = finding.severity is Severity.WARN and finding.code in {one.code for one in found}
             if not warned and finding not in found:
                 found.append(finding)
@@ -125,7 +125,7 @@ async def _examine_server(parts: Sequence[StoreConfig]) -> list[Finding]:
 
 
 def _bare(url: str) -> str:
-    """The URL without what it keeps secret."""
+    """The URL without its password."""
     kind, _, rest = url.partition("?")[0].partition("://")
     host, slash, path = rest.partition("/")
     return f"{kind}://{host.rpartition('@')[2]}{slash}{path}"

@@ -27,7 +27,7 @@ class Usage(ConfigError):
 def exit_of(error: JqdError) -> Exit:
     """The code for what a command met."""
     match error:
-        case Usage() | Invalid():  # what the daemon refuses for its value was a mistake in the words, too
+        case Usage() | Invalid():  # a value that the daemon refuses is a mistake in the words, too
             return Exit.USAGE
         case NotFound():
             return Exit.NOT_FOUND

@@ -18,7 +18,7 @@ from jqd.client import Client, Conflict, JobInfo, TimedOut
 from jqd.words.errors import JqdError
 
 WAIT_S = 3_600.0  # of `push --wait`: who waits longer asks with `jqd get`
-SILENT_S = 5.0  # so long it says nothing; a job that nobody takes would else look like a command that hangs
+SILENT_S = 5.0  # silence so long at most: with a job that no worker takes, the command would seem to hang
 
 
 def push(
@@ -150,7 +150,7 @@ def _lines_pushed(client: Client, pushed: Pushed, *, wait: bool, output: Output)
 
 @contextmanager
 def _known(job_ids: list[str]) -> Iterator[None]:
-    """Whatever ends the wait, the jobs were pushed, and their ids are told."""
+    """Print the ids of the pushed jobs, whatever ends the wait."""
     try:
         yield
     except (JqdError, KeyboardInterrupt):
@@ -159,14 +159,14 @@ def _known(job_ids: list[str]) -> Iterator[None]:
 
 
 def _ended(info: JobInfo) -> Exit:
-    """The code for how a job stands that was waited for. Raises TimedOut when it has not ended."""
+    """The code for a job that was waited for. Raises TimedOut when it has not ended."""
     if not info.ended:
         raise TimedOut(f"job {info.job_id} is still {info.state}; look again with: jqd get", pending=[info.job_id])
     return Exit.DONE if info.succeeded else Exit.FAILED
 
 
 def _waited(client: Client, job_id: str) -> JobInfo:
-    """The job when it has ended, or when the wait is over; in between it is said what is waited for."""
+    """The job when it has ended, or when the wait is over; says in between what it waits for."""
     info = client.get(job_id, wait=SILENT_S)
     if info.ended:
         return info
@@ -175,7 +175,7 @@ def _waited(client: Client, job_id: str) -> JobInfo:
 
 
 def _stands(info: JobInfo) -> str:
-    """How a job stands that was waited for, and what it needs."""
+    """The state of a job that is waited for, and what it needs."""
     match info.state:
         case "waiting":
             who = f"`jqd workers` lists who takes {info.name!r}" if info.name else "`jqd status` tells why"
@@ -186,5 +186,5 @@ def _stands(info: JobInfo) -> str:
 
 
 def _run_at(text: str | None) -> str | float | None:
-    """Unix seconds are told from ISO 8601 by their length: 20300131 is a date. What it means the daemon says."""
+    """Unix seconds as a number, told from ISO 8601 by their length: 20300131 is a date, which the daemon reads."""
     return float(text) if text is not None and re.fullmatch(r"\d{9,12}(\.\d+)?", text) else text

@@ -40,7 +40,7 @@ LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
-DATA_DIR = ".jqd"  # where a daemon keeps its data that was told nothing
+DATA_DIR = ".jqd"  # where a daemon keeps its data by default
 JOBS = frozenset({Lane.JOBS, Lane.CHANGES})
 
 
@@ -56,7 +56,7 @@ class Where:
 
     def settings(self, stores: list[str] | None = None) -> Config:
         """The daemon's configuration, or the same with other servers. Raises Usage."""
-        # Nothing is served here, so nobody need be kept out.
+        # Nothing is served here, so no client need be kept out.
         flags = {"data_dir": self.data_dir, "insecure": True, **store_flags(stores)}
         try:
             settings = load(file=self.config, flags=flags)
@@ -69,12 +69,12 @@ class Where:
         """Where the segments lie. Raises Usage when there is no journal."""
         places = [self.settings().journal.directory]
         if self.data_dir is not None:
-            # Said here and now it counts more than a configuration file. A copy may be the bare directory.
+            # The option counts more than a configuration file. A copy may be the bare journal directory.
             places = [self.data_dir / "journal", *places]
             if any(self.data_dir.glob("[0-9]*.jqd")):  # segments; *.jqd would be .jqd too, the default's own name
                 places = [self.data_dir, *places]
         for place in places:
-            if os.path.isdir(place):  # also says no where we may not look
+            if os.path.isdir(place):  # also false where we may not look
                 return place.absolute()
         inside = self.data_dir / DATA_DIR if self.data_dir is not None else None
         if inside is not None and os.path.isdir(inside / "journal"):
@@ -160,7 +160,8 @@ def cat(
 def verify(*, where: Where | None = None, how: How | None = None) -> int:
     """Check every byte of a journal; name each damage by file, offset and kind, and end with 1 if there is any.
 
-    What a crash tore off and what is being written right now was never acknowledged: it is named, and is no damage.
+    Bytes that a crash tore off, or that are being written right now, were never acknowledged: they are named, and are
+    no damage.
     """
     directory, output = (where or Where()).directory(), (how or How()).output
     files = OsFiles()
@@ -184,7 +185,7 @@ def repair(
     where: Where | None = None,
     how: How | None = None,
 ) -> int:
-    """Mend a journal that no daemon lives in: every good frame is kept, and what is cut lies in files beside.
+    """Mend a journal that no daemon uses: every good frame is kept, and bytes that are cut go into files beside it.
 
     Parameters
     ----------
@@ -209,8 +210,8 @@ async def replay(
 ) -> int:
     """Bring what a journal holds into a store: when a machine is gone but for its disk, or a store was lost.
 
-    What the store knows already is left as it is, so it does no harm to do it twice. Ends with 1 if some of the journal
-    could not be read.
+    Jobs that the store knows already are left as they are, so it does no harm to do it twice. Ends with 1 if some of
+    the journal could not be read.
 
     Parameters
     ----------
@@ -254,8 +255,9 @@ async def _counted(files: OsFiles, segments: Sequence[Seen], settings: Config, s
 
 @asynccontextmanager
 async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]]:
-    """The partitions of the store that is named, or of the daemon's own: the one that runs, else with `start` one for
-    this time. None without. Raises StoreRefused when one lies elsewhere than the configuration says.
+    """The partitions of the store that is named, or of the daemon's own store. If that does not run, `start` runs it
+    for this time; else there are no partitions. Raises StoreRefused when one lies elsewhere than the configuration
+    says.
     """
     async with AsyncExitStack() as stack:
         config, own = settings.store, settings.data_dir / "store"
@@ -275,9 +277,10 @@ async def _stores(settings: Config, *, start: bool) -> AsyncIterator[list[Store]
 
 
 async def _expect_in_place(part: StoreConfig, *, begin: bool) -> None:
-    """Whoever brought jobs to where they do not live would have them run twice. Raises StoreRefused, StoreAway.
+    """Check that a partition is where the configuration says: jobs in the wrong one would run twice. Raises
+    StoreRefused, StoreAway.
 
-    `begin`: let it note which partition it is if nobody used it yet.
+    `begin`: let a partition that was never used note which one it is.
     """
     for finding in await examine(part):
         if finding.code in MISPLACED:

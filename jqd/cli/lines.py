@@ -1,7 +1,7 @@
 """`jqd push --lines`: a job for every line of a file, pushed by the thousand.
 
-What was pushed is never left unsaid: when a daemon goes away in the middle, the ids it gave are printed all the same,
-and the message says up to which line all were pushed.
+Every id is printed: if a daemon goes away in the middle, the ids that it gave are printed all the same, and the message
+says up to which line all were pushed.
 """
 
 import sys
@@ -38,7 +38,7 @@ class Pushed:
 
     @property
     def exit(self) -> Exit:
-        """The code for a push that waits for nothing."""
+        """The exit code of a push without --wait."""
         if self.stopped is not None:
             return exit_of(self.stopped)
         return Exit.FAILED if self.refused else Exit.DONE
@@ -79,7 +79,7 @@ def _chunks(lines: Iterator[Line]) -> Iterator[list[Line]]:
 
 
 def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, Any], pushed: Pushed) -> None:
-    """One array. Lines a daemon refuses are noted; any other trouble is raised, what was taken before it noted."""
+    """Push one array. Lines that the daemon refuses are noted; any other error is raised after the ids were noted."""
     try:
         pushed.job_ids += client.push_many(
             [{"name": name, "argument": argument, **options} for _, argument, _ in chunk]
@@ -91,7 +91,7 @@ def _push(client: Client, name: str, chunk: list[Line], options: Mapping[str, An
             raise
     except Invalid as error:
         if not error.errors or any(item.index is None for item in error.errors):
-            raise  # it is not about some lines
+            raise  # the error is not about single lines
         pushed.refused += _refused(chunk, error.errors)
 
 

@@ -77,7 +77,7 @@ def cancel(
     which: Which | None = None,
     common: Common | None = None,
 ) -> int:
-    """Cancel jobs that have not ended: those named, or with --all those of which all the rest is so.
+    """Cancel jobs that have not ended: those named, or with --all those that match all other options.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def retry(
     which: Which | None = None,
     common: Common | None = None,
 ) -> int:
-    """Have jobs tried anew that failed or were cancelled: those named, or with --all those of which all the rest is so.
+    """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ def delete(*job_ids: str, common: Common | None = None) -> int:
 
 
 def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
-    """Delete jobs that ended longer ago than that; never the dead, which are kept until somebody deals with them.
+    """Delete jobs that ended longer ago than --older; never dead ones, which are kept until somebody deals with them.
 
     Parameters
     ----------
@@ -197,13 +197,13 @@ def _rows(common: Common, ask: Callable[[Client], list[dict[str, Any]]], none: s
 
 
 def _say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
-    """Nothing at all looks like a command that did not work."""
+    """Say on stderr that the list is empty: no output at all would look like a command that failed."""
     if not rows and common.output == "table":
         print(f"jqd: {none}", file=sys.stderr)
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, **given: Any) -> None:
-    """Raises Usage unless either jobs are named or all of some kind are meant."""
+    """Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
     if job_ids and (all_ or filters):
         raise Usage(f"name jobs, or give {' '.join(['--all', *filters[:1]])}: not both")
@@ -213,7 +213,7 @@ def _one_of(job_ids: tuple[str, ...], all_: bool, **given: Any) -> None:
 
 
 def _each(job_ids: tuple[str, ...], what: str, act: Callable[[str], tuple[str, Exit]], common: Common) -> int:
-    """The same for each job named; of several, one that is not there or cannot be changed stops none of the others."""
+    """Do the same to each job named; of several, one that is gone or cannot be changed stops none of the others."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):

@@ -33,12 +33,12 @@ class Record(NamedTuple):
     position: int
     lane: Lane
     at_ms: int
-    """When the job was taken; of outcomes and cancels when they were written."""
+    """When the job was taken; for outcomes and cancels, when they were written."""
     what: Job | Outcome | str
 
     @property
     def jobtype(self) -> str | None:
-        """Of a job or an outcome; a cancel names none."""
+        """The jobtype of a job or an outcome; a cancel names none."""
         return None if isinstance(self.what, str) else self.what.jobtype
 
     def as_json(self) -> str:
@@ -62,7 +62,7 @@ def line(job: Job) -> str:
 
 
 def payload(argument: bytes) -> str:
-    """An argument on one line: text as it is, unless it would be taken for something else; all else as JSON."""
+    """An argument on one line: text as it is, unless it would be read as something else; any other value as JSON."""
     told = show_packed(argument)
     if isinstance(told, str) and told.isprintable() and told.strip() and _means_itself(told):
         return told

@@ -18,7 +18,7 @@ from jqd.words.dates import iso_of
 
 Output = Literal["table", "json", "jsonl"]
 
-USERS = ("result", "error")  # values of users' own making: shown as they are, as JSON
+USERS = ("result", "error")  # values that users made: shown as they are, as JSON
 # A worker's message must not command the terminal it is shown on: control characters but newline and tab.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -36,7 +36,7 @@ def show(value: Any, output: Output) -> None:
 
 
 def plain(value: Any) -> Any:
-    """What a client answers as values that JSON can say."""
+    """The client's answer as values that JSON has."""
     match value:
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
@@ -81,7 +81,7 @@ def _rows(value: dict[str, Any]) -> None:
 
 
 def _worth(name: str, item: Any) -> bool:
-    """Whether there is something to show. Of what users gave, emptiness is a value too."""
+    """Whether there is something to show. An empty value that a user gave is shown."""
     return item is not None and (name in USERS or item not in ("", [], {}))
 
 

@@ -1,9 +1,9 @@
-"""Brings what a journal directory holds into a store: for a machine that is gone but for its disk, or a store that is.
+"""Brings the records of a journal directory into a store: when a machine is lost but for its disk, or a store is lost.
 
 Cancels first, then outcomes, changes, jobs: an outcome or a cancel that comes before its job waits for it, so a job
 that ended does not run again, and a change comes before what it changed. All goes through the store's own methods,
-under a journal id made up for it, so the read points of living daemons are not touched. What the store has is left as
-it is, by the ids of the jobs: twice is once.
+under a new journal id, so the read points of living daemons are not touched. Jobs that the store has, by their ids,
+stay as they are: to replay twice is to replay once.
 
 An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
 counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.

@@ -121,7 +121,7 @@ class Checked:
         self._counts["records"] += good.frame.header.records
 
     def place(self, place: Place) -> None:
-        """Something that is none."""
+        """Count and tell a place without a good frame."""
         self._counts["damaged"] += place.kind.is_damage
         if place.kind in (Kind.TORN, Kind.TORN_INSIDE) and self._holder is not None:
             place = place._replace(note=f"being written by process {self._holder}")

@@ -45,10 +45,11 @@ POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 class Client(Manage):
     """Talks to one daemon.
 
-    `url`: without it `JQD_URL` and `JQD_TOKEN` say which, else it is the one on this machine. `timeout_s`: for one
-    answer, on top of what a call asks the daemon to wait. `token`: sent as a bearer token. A client may be made before
-    a process forks, and is used on both sides: the child makes connections of its own (not with a `transport`).
-    Every method raises `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
+    `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. `timeout_s`: for one
+    answer, on top of the time that a call asks the daemon to wait. `token`: sent as a bearer token. A client may be
+    made before a process forks, and is used on both sides: the child makes connections of its own (not with a
+    `transport`). Every method raises `Unreachable` when no answer came, and the other members of `JqdClientError` by
+    what it says.
     """
 
     def __init__(
@@ -99,10 +100,11 @@ class Client(Manage):
         """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
 
         `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: seconds one attempt may take.
-        `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once, and
-        only then a push whose connection broke is repeated. With `replace` it is not: a second time would run the job
-        a second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay` (seconds): not before. What is
-        left out the daemon decides. Raises `LessSafe` when the job was taken, but is less safe than `ack` asks for.
+        `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once. Only a
+        push with a `job_id` is repeated when its connection breaks, and not with `replace`, which would run the job a
+        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay` (seconds): not before. For options
+        that are left out the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than
+        `ack` asks for.
         """
         told = job_map(
             name,
@@ -176,7 +178,7 @@ class Client(Manage):
         return job_ids, item_errors(told.get("errors")), _less(ack, told)
 
     def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
-        """A push, repeated when no answer came and twice counts as once."""
+        """Send a push; repeat it when no answer came, if twice counts as once."""
         named = all(job.get("job_id") is not None for job in jobs)
         replaces = any(job.get("replace") for job in jobs)
         try:
@@ -196,7 +198,7 @@ class Client(Manage):
         return self._get(job_id, wait)[0]
 
     def _get(self, job_id: str, wait: float | None) -> tuple[JobInfo, bool]:
-        """How the job stands, and whether it was told of a result: it is of jobs with `keep_result`, and no others."""
+        """How the job stands, and whether the answer has a result: only that of a job with `keep_result` has one."""
         until_s = self._clock.mono_s() + (wait or 0.0)
         while True:
             asked_s = self._clock.mono_s()
@@ -212,16 +214,16 @@ class Client(Manage):
             if info.ended or now_s >= until_s:
                 return info, "result" in answer.body
             if now_s - asked_s < POLL_S_MIN:
-                # It should have waited; without this a daemon that does not would be asked in a tight loop.
+                # The daemon should have waited. If it does not, this keeps us from asking in a tight loop.
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
 
     def result(self, job_id: str, wait: float | None = None, consume: bool = False) -> Any:
         """What the job's worker returned. `consume`: the daemon drops it then; without, it does after some time.
 
-        None is what the worker returned, or stands for what was dropped before. Raises `NoResult` when the job was
+        None is what the worker returned, or stands for a result that was dropped. Raises `NoResult` when the job was
         pushed without `keep_result`, `TimedOut` when it has not ended (after `wait` seconds), `JobFailed` when it
         failed or was cancelled, `NotFound`. A result is read first and dropped second, so that no lost answer loses
-        it; of two who consume it at the same moment both may get it.
+        it; two clients that consume it at the same moment may both get it.
         """
         info, kept = self._get(job_id, wait)
         if not info.ended:
@@ -238,7 +240,7 @@ class Client(Manage):
             try:
                 self._http.call("GET", f"{job_path(job_id)}/result", params=query(consume=True))
             except (Unreachable, TimedOut, Unavailable):
-                # We have it. Where the daemon did not hear that, it drops it by itself after a while.
+                # We have the result. A daemon that did not get this request drops it by itself after a while.
                 return info.result
         return info.result
 
@@ -302,7 +304,7 @@ class Client(Manage):
 def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads: int) -> list[JobInfo]:
     """What `ask` answers for each, in order. Raises the first error met; the rest is not asked for then.
 
-    The threads are daemon ones: after an error, or a Ctrl-C, nobody waits for those who still do. A pool of
+    The threads are daemon threads: after an error, or a Ctrl-C, nobody waits for those that still wait. A pool of
     `concurrent.futures` would keep the process until the last request has ended.
     """
     todo, answers = queue.SimpleQueue[int](), queue.SimpleQueue[tuple[int, JobInfo | BaseException]]()
@@ -337,7 +339,7 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
 
 
 def _less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
-    """The level that was reached, where it is less than what was asked for. A job that was there before has none."""
+    """The level that was reached, if it is lower than the one asked for. A job that was there before has none."""
     reached = told.get("ack")
     if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
         return None
@@ -362,7 +364,7 @@ def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
 
 
 def _of_all(error: ItemError, start: int) -> ItemError:
-    """An error of one request as one of the whole list: its index counts from there, its pointer within the job."""
+    """An error of one request, with its index in the whole list and its pointer within the job."""
     if error.index is None:
         return error
     return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))

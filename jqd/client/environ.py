@@ -1,4 +1,4 @@
-"""Which daemon is meant where nobody says it: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
+"""The daemon to talk to when no URL is given: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
 
 import os
 
@@ -22,5 +22,5 @@ def daemon_url() -> str:
 
 
 def daemon_token() -> str | None:
-    """The token for that daemon. It is for no other: whoever names a URL names its token, too."""
+    """The token for that daemon, and for no other: with a URL of your own, give its token, too."""
     return os.environ.get(TOKEN_VARIABLE) or None

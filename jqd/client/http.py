@@ -87,7 +87,7 @@ class Http:
             made = httpx2.Client(
                 base_url=self.url,
                 headers=self._headers,
-                trust_env=False,  # a proxy for the web is none for a queue next door
+                trust_env=False,  # a proxy for the web is not meant for a queue next door
                 transport=self._transport,
                 verify=trusted(),
                 limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
@@ -113,7 +113,7 @@ class Http:
         """The daemon's answer: 2xx, or a status in `accept`; any other raises its error.
 
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
-        repeated a few times; one that may have arrived only when `repeatable`, that is when twice counts as once.
+        repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
         """
         headers = {"content-type": MSGPACK} if body is not None else None
         for tried in range(1, TRIES_MAX + 1):
@@ -198,7 +198,7 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
     detail = str(told.get("detail") or told.get("title") or text or "no reason was given")
     message = f"{detail} ({status})"
     errors = item_errors(told.get("errors"))
-    # A detail that speaks of the field already needs no repetition.
+    # A detail that names the field already needs no repetition.
     if more := [f"{error.pointer} {error.detail}".strip() for error in errors if error.detail not in detail]:
         message += ": " + "; ".join(more[:ERRORS_SHOWN_MAX])
     if status in (400, 415, 422):
@@ -210,7 +210,7 @@ def error_of(status: int, body: Any, retry_after: str | None) -> JqdClientError:
 
 
 def item_errors(told: Any) -> list[ItemError]:
-    """`errors` of an answer; what is not understood is kept as text."""
+    """`errors` of an answer; an entry that is not understood is kept as text."""
     if not isinstance(told, list):
         return []
     errors = []
@@ -236,7 +236,7 @@ def job_path(job_id: str) -> str:
 
 
 def query(**given: Any) -> dict[str, str]:
-    """Only what was given; True as 1."""
+    """The query parameters that were given; True as 1."""
     return {key: "1" if value is True else str(value) for key, value in given.items() if value is not None}
 
 

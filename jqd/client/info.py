@@ -1,4 +1,4 @@
-"""What the daemon tells about jobs, as types, and jobs as the daemon wants them told. Pure."""
+"""The daemon's answers about jobs as types, and jobs as the daemon wants them pushed. Pure."""
 
 import enum
 import inspect
@@ -18,21 +18,21 @@ Ack = Literal["fsync", "memory", "store"]
 
 
 class Cancel(enum.Enum):
-    """What became of a wish to cancel."""
+    """What became of a cancel."""
 
     CANCELLED = "cancelled"
     """The job will not start."""
     RECORDED = "recorded"
-    """It is running: its worker is told to stop, it is not tried again. Or the store is away: it may still start."""
+    """The job runs: its worker is told to stop, it is not tried again. Or the store is away: it may still start."""
     TOO_LATE = "too late"
-    """It had ended already."""
+    """The job had ended already."""
 
     def __bool__(self) -> bool:
         return self is not Cancel.TOO_LATE
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None stands for what has not happened."""
+    """One job as `GET /v1/jobs/{id}` tells it. Dates are aware; None: it has not happened."""
 
     job_id: str
     """Its pusher's own id, where one was given."""

@@ -10,7 +10,7 @@ from jqd.client.info import JobInfo, job_info, job_map
 
 PAGE_JOBS = 500  # asked for in one request
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
-UNSET: Any = object()  # an argument that was not given: None is one that may be
+UNSET: Any = object()  # stands for an argument that was not given, for None may be given
 
 
 class Changed(NamedTuple):
@@ -19,7 +19,7 @@ class Changed(NamedTuple):
     matched: int
     """Jobs that it was about."""
     changed: int
-    """Those among them that it changed: none in a dry run, and not those that somebody else changed meanwhile."""
+    """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
 
 
 class Manage:
@@ -32,7 +32,7 @@ class Manage:
     ) -> Iterator[JobInfo]:
         """Jobs in that state, of that name, with that tag; newest first, at most `limit`. Asks page by page.
 
-        They are told in brief: `get` tells error, result and history too. Raises Invalid for a state that is none.
+        They come without error, result and history, which `get` tells. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
         while left is None or left > 0:
@@ -84,7 +84,7 @@ class Manage:
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Cancel all jobs that have not ended and of which all that is given is so. At least one thing is given."""
+        """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
         return self._many("cancel", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
@@ -96,11 +96,11 @@ class Manage:
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
-        """Have all jobs tried anew that failed, or with their `state` were cancelled, and of which all this is so."""
+        """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
         return self._many("retry", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
-        """Delete what ended before that date, or longer ago than that time; never what is dead."""
+        """Delete jobs that ended before that date, or longer ago than that time; never dead ones."""
         if isinstance(before, timedelta):
             before = datetime.now(UTC) - before
         if isinstance(before, datetime):
@@ -122,7 +122,7 @@ class Manage:
         return _info(answer.body, answer)
 
     def _many(self, what: str, **fields: Any) -> Changed:
-        """Ask again until the daemon says that it was all."""
+        """Ask again until the daemon says that there are no more."""
         matched = changed = 0
         cursor = ""
         told = {key: value for key, value in fields.items() if value not in (None, False)}

@@ -94,7 +94,7 @@ async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Com
 
 
 def not_found(job_id: str) -> NotFound:
-    """For whoever asked for a job that is none."""
+    """The error for a job that is not there."""
     return NotFound(f"there is no job {job_id[:64]!r}; it never was, or its keep time is over")
 
 

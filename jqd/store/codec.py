@@ -73,7 +73,7 @@ def encode_job(job: Job) -> bytes:
 
 @lru_cache(maxsize=64)  # jobs that come together were made in the same few milliseconds
 def _id_ms(time: str) -> int:
-    """The time in an id, ms since 1970, of its first digits; 0 for an id that is none of ours."""
+    """The time in an id, ms since 1970, of its first digits; 0 for an id of another form."""
     parts = parse_id(time.ljust(ID_LENGTH, "0"))
     return 0 if parts is None else parts.at_ms
 

@@ -36,7 +36,7 @@ def iso_of(date: datetime) -> str:
 def instant_ms(told: str | float) -> int:
     """A date as clients write it, in ms since 1970: the one place that says which instants there are.
 
-    ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC, so that whatever is taken can be told again.
+    ISO 8601 with a time zone, or Unix seconds; of 1970 to 9999 in UTC, so that every date that is taken can be shown.
     Raises ValueError saying what is wrong.
     """
     quoted = repr(told[:QUOTE_LENGTH_MAX] if isinstance(told, str) else told)

@@ -2,11 +2,11 @@
 
 Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
 attempt ended, with its fate), `cancelled`. All of them name a job by the daemon's id; `entered` has the id that the
-pusher chose beside it. Never an argument, a result or an error's text. The file is opened for each write, so whoever
-rotates it just renames it.
+pusher chose beside it. Never an argument, a result or an error's text. The file is opened for each write, so to
+rotate it, rename it.
 
-It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; what finds it full is
-dropped and counted, and the log itself says how much (`dropped`) as soon as it can be written again.
+It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; lines that find it
+full are dropped and counted, and the log says how many (`dropped`) as soon as it can be written again.
 """
 
 from collections import deque
@@ -111,7 +111,7 @@ class JobLog:
         dropped, data = self._dropped, b"".join(lines.data for lines in taken)
         note = _line({**self._common("dropped"), "count": dropped}) if dropped else b""
         try:
-            # A disk that hangs for ever holds a thread, and nobody who wants to end.
+            # A disk that hangs for ever holds a thread, and does not hold up the end of the daemon.
             await trio.to_thread.run_sync(
                 self._append, self._path, note + data, limiter=self._limiter, abandon_on_cancel=True
             )

@@ -6,8 +6,8 @@
         │◀──────────────── lease ───────────────────▶│ (from when *they* saw the counter, which is later)
 
 The owner counts from the moment it *sent* its last good renewal; a watcher counts from when it *saw* the counter
-change, on its own monotonic clock. Whoever saw it saw it later, so the spans never overlap, whatever wall clocks do.
-A machine may be suspended in between: the owner counts that time (`Clock.boot_s`), a watcher need not.
+change, on its own monotonic clock. The watcher saw it later than it was sent, so the spans never overlap, whatever wall
+clocks do. A machine may be suspended in between: the owner counts that time (`Clock.boot_s`), a watcher need not.
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
@@ -73,5 +73,5 @@ class Heartbeats:
         return dead
 
     def forget(self) -> None:
-        """The store is another, or was away: what was seen of its earlier life says nothing."""
+        """Forget all heartbeats: the store is another, or was away, and those of its earlier life prove nothing."""
         self._seen.clear()

@@ -23,12 +23,12 @@ SETTINGS_ELSEWHERE = {
 
 
 def settings(given: str) -> list[str]:
-    """The settings of the daemon that other programs call so."""
+    """The daemon's settings for a name that other programs use."""
     return [path for path, others in SETTINGS_ELSEWHERE.items() if given in others]
 
 
 def suggestion(name: str, fields: Sequence[str]) -> str:
-    """`; did you mean …?` for a name that is none of `fields`, or which there are."""
+    """`; did you mean …?` for a name that is not among `fields`, or the list of `fields`."""
     lower = name.lower()
     same = [field for field, others in ELSEWHERE.items() if field in fields and lower in others]
     close = same or difflib.get_close_matches(lower, fields, n=1)

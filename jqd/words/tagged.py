@@ -29,7 +29,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class FormError(ValueError):
-    """A map looks like one of the forms above and is none."""
+    """A map looks like one of the forms above and has a wrong value."""
 
 
 class _Pairs(list[tuple[Any, Any]]):
@@ -76,7 +76,7 @@ def show_packed(packed: bytes) -> Any:
             )
         )
     except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
-        # What a worker gave may be well-formed and yet more than Python can hold.
+        # A worker's value may be well-formed and yet more than Python can hold.
         return _packed(packed)
 
 

@@ -45,5 +45,5 @@ def seconds(text: str) -> float:
 
 
 def has_unit(text: str) -> bool:
-    """Whether it ends in a letter, so that nobody has to guess what the number counts."""
+    """Whether the text ends in a unit, so that it is clear what the number counts."""
     return text.strip()[-1:].isalpha()

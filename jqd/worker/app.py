@@ -31,9 +31,9 @@ R = TypeVar("R")
 class App:
     """The jobs one worker runs.
 
-    `url`: the daemon that `.push` of its jobs talks to. Without it that is, in a worker, the daemon it is registered at
-    (the first of them that answers), elsewhere what `JQD_URL` says, else the one on this machine. Where the worker
-    registers is `serve`'s business.
+    `url`: the daemon that `.push` of its jobs talks to. Without it, a worker pushes to the daemon it is registered at
+    (the first of them that answers); any other process pushes to the daemon that `JQD_URL` names, or to the one on this
+    machine. `serve` takes where the worker registers.
     """
 
     def __init__(self, url: str | None = None) -> None:
@@ -51,16 +51,17 @@ class App:
 
     @property
     def client(self) -> Client:
-        """The client that `.push` uses; one for each daemon, whatever threads push."""
+        """The client that `.push` uses: one for each daemon, shared by all threads."""
         where: tuple[str | None, str | None] = (self.url, None)
         if self.url is None and self._served_by is not None:
             where = self._served_by()
-        # Nothing is locked: another thread may hold any lock at the moment of a fork. Of two made at once one stays.
+        # Nothing is locked: another thread may hold any lock at the moment of a fork. If two clients are made at once,
+        # one stays.
         return self._clients.get(where) or self._clients.setdefault(where, Client(where[0], token=where[1]))
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:
-        """Within this process is a worker: `daemon` tells which one it works for, URL and token. For `serve`."""
+        """While a worker runs in this process, `daemon` tells the URL and token of its daemon. For `serve`."""
         self._served_by = daemon
         try:
             yield

@@ -79,15 +79,15 @@ class Attempts:
         )
 
     def unknown(self, codec: Codec, job_id: str, message: str) -> bytes:
-        """The outcome of a job that this worker knows no function for. It costs an attempt: nobody may know it."""
+        """The outcome of a job that this worker has no function for. It costs an attempt: perhaps no worker has one."""
         return self._failure(codec, job_id, message, error="unknown job name")
 
     def refused(self, codec: Codec, job_id: str, message: str, *, retry_after: float | None = None) -> bytes:
-        """The outcome of a job that was not begun and goes back, untried. `retry_after`: seconds to be left alone."""
+        """The outcome of a job that was not begun and goes back, untried. `retry_after`: seconds without jobs."""
         return codec.encode(Refused(job_id, message, retry_after))
 
     def started(self, item: Item) -> bytes:
-        """That a job begins which had to wait."""
+        """The note that a job begins which had to wait."""
         return item.batch.codec.encode(Started(item.job_id))
 
     def _argument(self, item: Item) -> Any:
@@ -95,7 +95,7 @@ class Attempts:
         return item.batch.codec.decode_argument(raw) if len(raw) else None
 
     def _values(self, item: Item) -> tuple[Any, ...]:
-        """What to call the function with."""
+        """The values to call the function with."""
         argument, parameters, job = self._argument(item), item.function.parameters, item.job
         if parameters == 0:
             if argument is not None:
@@ -132,12 +132,12 @@ class Attempts:
             return self._failure(item.batch.codec, item.job_id, message, error=_name(error))
 
     def _meant(self, item: Item, error: BaseException) -> bytes:
-        """What an exception says of its job."""
+        """The outcome of a job whose function raised."""
         codec, job_id = item.batch.codec, item.job_id
         if isinstance(error, Cancelled):
             return self.cancelled(item, _said(error))
         if item.cancelled:
-            # It was told to stop and broke off in its own way: what it says of it is kept, and it is not tried again.
+            # The job was told to stop and raised something of its own: that is kept, and the job is not tried again.
             return self.cancelled(item, _name(error))
         if isinstance(error, Retry):
             return self._failure(codec, job_id, _said(error), error="retry", retry_after=error.after)
@@ -145,7 +145,7 @@ class Attempts:
             told = _said(error) if error.error is None else error.error
             return self._failure(codec, job_id, _said(error), error=told, should_retry=False)
         own = error.__traceback__
-        # The first frame is ours and says nothing to the reader.
+        # The first frame is ours and tells the reader nothing.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         return self._failure(codec, job_id, "".join(frames), error=_name(error))
 

@@ -25,9 +25,9 @@ class Item:
         self.timeout_s = job.timeout_s
         self.ended = False
         self.cancelled = False
-        """Somebody asked that it stops; read by the thread that runs it."""
+        """The job was told to stop; read by the thread that runs it."""
         self.scope: trio.CancelScope | None = None
-        """Of an async function, while it runs."""
+        """The scope of an async function, while it runs."""
 
     def begin(self) -> bool:
         """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.
@@ -38,7 +38,7 @@ class Item:
 
 
 class Batch:
-    """The jobs of one request. `gone` is set when nobody waits for the answer: what has not begun is skipped."""
+    """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""
 
     def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0) -> None:
         """`arrived_s`: monotonic."""
@@ -46,7 +46,7 @@ class Batch:
         self.left = jobs
         self.arrived_s = arrived_s
         self.waiting: dict[Item, None] = {}
-        """What has not begun, in order."""
+        """The jobs that have not begun, in order."""
         self.gone = False
         self.plain: Sequence[Item] = ()
         self.items: list[Item] = []
@@ -75,7 +75,7 @@ class Batch:
             self._finish()
 
     def note(self, item: Item, told: bytes) -> None:
-        """Send along something of `item` that is not its outcome, unless it has that already."""
+        """Send along a note on `item`, which is not its outcome, unless it has its outcome already."""
         if not item.ended:
             self._ready.append(told)
             self._some.set()

@@ -34,7 +34,7 @@ class Context:
 
 
 class Retry(Exception):
-    """Raise it when the job cannot be done now but may be later: it fails this attempt and asks for another.
+    """Raise it when the job cannot be done now but may be later: this attempt fails, and another one follows.
 
     `after`: seconds until the next attempt; None leaves the wait to the daemon's back-off.
     """
@@ -49,9 +49,9 @@ class Retry(Exception):
 
 
 class Cancelled(Exception):
-    """Raise it when `Context.cancelled` says so and the work was left undone: the job ends without another attempt.
+    """Raise it when `Context.cancelled` is true and the work was left undone: the job ends without another attempt.
 
-    A function that returns in spite of it has done its work, and its job succeeds.
+    If the function returns in spite of the cancel, it has done its work, and its job succeeds.
     """
 
 

@@ -12,14 +12,14 @@ ATTRIBUTE_DEFAULT = "app"
 
 
 class AppNotFound(ConfigError):
-    """No worker app stands at the given address. The message says which part was not found and what was."""
+    """There is no worker app at the given address. The message says which part was not found, and which was."""
 
 
 def load_app(target: str) -> App:
     """Import `module:attribute` (`:app` when only a module is given) and answer the App found there.
 
-    The working directory is searched first, as `python -m` does. An error raised by the module itself comes through
-    as it is: its traceback is the best message there is.
+    The working directory is searched first, as `python -m` does. An error that the module itself raises comes
+    through as it is: its traceback is the best message there is.
     """
     module_name, _, attribute = target.partition(":")
     attribute = attribute or ATTRIBUTE_DEFAULT

@@ -18,7 +18,7 @@ import trio
 from jqd.words.clock import Clock
 from jqd.worker.batch import Batch, Item
 
-NOTE_S = 0.25  # a wait that a daemon must be told of: half of the margin it gives every job
+NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
 
 
 class Slot:
@@ -28,7 +28,7 @@ class Slot:
 
     def __init__(self) -> None:
         self.now: tuple[Item, float] | None = None
-        """What it runs and since when (monotonic seconds); one attribute, so that both are read together."""
+        """The item that it runs, and since when (monotonic seconds); one attribute, so that both are read together."""
         self.abandoned = False
 
 
@@ -44,7 +44,7 @@ class Pool:
         clock: Clock,
         begun: Callable[[Item], bytes] | None = None,
     ) -> None:
-        """`begun`: what is sent along when an item begins that has waited for longer than NOTE_S."""
+        """`begun`: the note that is sent when an item begins after it has waited for longer than NOTE_S."""
         self._run = run
         self._begun = begun
         self._threads = threads
@@ -66,12 +66,12 @@ class Pool:
 
     @property
     def abandoned(self) -> int:
-        """Threads still busy with a job that was given up."""
+        """Number of threads that are still busy with a job that was given up."""
         return sum(slot.abandoned for slot in self._slots)
 
     @property
     def saturated(self) -> bool:
-        """Whether so many threads are abandoned that no new work should come."""
+        """Whether too many threads are abandoned for new work."""
         return self.abandoned >= self._abandoned_max
 
     def submit(self, items: Iterable[Item]) -> None:
@@ -86,9 +86,9 @@ class Pool:
         return sum(now is not None and now[0].batch.gone for now in nows)
 
     def overrun(self, batch: Batch) -> list[Item]:
-        """Those items that have just been given up: still running after their timeout.
+        """The items that have just been given up: they still run after their timeout.
 
-        Of `batch`, and of those that are gone: nobody else looks for theirs, and they would keep their threads.
+        Items of `batch`, and of batches that are gone: nobody else looks for those, and they would keep their threads.
         """
         now_s, late = self._clock.mono_s(), []
         for slot in list(self._slots):
@@ -100,15 +100,15 @@ class Pool:
                 continue
             if not item.ended and now_s - since_s >= item.timeout_s:
                 late.append(item)
-                # It may be done by now and have taken another item: that one still runs to its end and counts,
-                # so an abandoned slot stays under watch until its thread has left.
+                # The thread may be done by now and have taken another item, which still runs to its end and counts: so
+                # an abandoned slot is watched until its thread has left.
                 slot.abandoned = True
         if late:
             self._fill()
         return late
 
     def drain(self) -> None:
-        """Bring outcomes to their batches. It comes by itself soon after each outcome."""
+        """Bring outcomes to their batches. Runs by itself soon after each outcome."""
         self._signalled = False
         outbox = self._outbox
         while outbox:
@@ -119,7 +119,7 @@ class Pool:
                 item.batch.note(item, told)
 
     def close(self) -> None:
-        """Let every thread leave after what it is doing now. Nothing waits for them."""
+        """Let every thread leave after its present item. Nothing waits for them."""
         self._closed = True
         for _ in self._slots:
             self._queue.put(None)
@@ -149,14 +149,14 @@ class Pool:
                 outcome = run(item)
                 slot.now = None
                 self._tell(item, outcome, True)
-                del item, outcome  # held no longer than it takes: a result may be big
+                del item, outcome  # not held any longer: a result may be big
             self._token.run_sync_soon(self._left, slot)
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell
 
     def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
-        # Append first, look second; the drain clears the flag first and empties second. So an outcome is either seen
-        # by the drain under way or announces another.
+        # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
+        # under way sees an outcome, or the outcome starts another drain.
         self._outbox.append((item, told, is_outcome))
         if not self._signalled:
             self._signalled = True

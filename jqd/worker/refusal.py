@@ -1,4 +1,4 @@
-"""How a request is answered that is not taken: problem details, in the encoding its client speaks."""
+"""The answer to a request that is refused: problem details, in the encoding that its client speaks."""
 
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any

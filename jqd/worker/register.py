@@ -4,10 +4,10 @@
       ▲                 │ any other answer, or none
       └──── back-off ───┘
 
-The daemon forgets a worker that does not repeat itself within `ttl_s`, so one that is killed disappears by itself.
+The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-A worker has so many slots, whoever fills them: they are divided among the daemons that answer (`Slots`). One that does
-not has no share, and when that changes the others hear of their new one at once.
+The slots of a worker are divided among the daemons that answer (`Slots`). A daemon that does not answer has no share;
+when that changes, the others are told of their new share at once.
 """
 
 import random
@@ -29,23 +29,23 @@ BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes ba
 
 
 class Slots:
-    """What one worker has to offer, divided among the daemons that answer."""
+    """The slots of one worker, divided among the daemons that answer."""
 
     def __init__(self, max_jobs: int, batch: int) -> None:
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
 
     def join(self, place: "Registration") -> None:
-        """One more has a share."""
+        """Give one more daemon a share."""
         self._places.append(place)
 
     def share(self, of: "Registration") -> dict[str, int]:
-        """Of a daemon that answers. Rounded up, so that all have some: what comes too much waits or is refused."""
+        """The share of a daemon that answers. Rounded up, so that all have some: jobs too many wait or are refused."""
         places = sum(place is of or not place.is_away for place in self._places)
         return {"max_jobs": -(-self._max_jobs // places), "batch": -(-self._batch // places)}
 
     def changed(self, by: "Registration") -> None:
-        """A daemon answers again, or not any more: all others are told of their new share."""
+        """A daemon answers again, or no longer: tell all others of their new share."""
         for place in self._places:
             if place is not by:
                 place.hurry()
@@ -67,7 +67,7 @@ class Registration:
         self.daemon = daemon.rstrip("/")
         self.worker_id: str | None = None
         self.is_away = False
-        """It did not answer when it was asked last; one that was not asked yet is thought to be there."""
+        """The daemon did not answer when it was asked last. False while it was not asked yet."""
         self._card = card
         self._slots = slots
         self._hurry = trio.Event()
@@ -99,12 +99,12 @@ class Registration:
                 continue
             self.worker_id = None
             if had is not None and trouble.startswith("answered"):
-                continue  # it lives but does not know us any more: register anew at once
+                continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:
-        """Unregister, if registered. A daemon that does not hear it finds out by the ttl."""
+        """Unregister, if registered. A daemon that is not reached notices by the ttl."""
         worker_id, self.worker_id = self.worker_id, None
         if worker_id is None:
             return
@@ -117,7 +117,7 @@ class Registration:
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
     async def _register(self) -> str | None:
-        """None when registered, else what stood in the way. Logs only when that changed."""
+        """Register; returns None, or what stood in the way. Logs only when that changed."""
         card = {**self._card, **self._slots.share(self)} | ({"worker_id": self.worker_id} if self.worker_id else {})
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:

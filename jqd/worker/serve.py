@@ -1,7 +1,7 @@
 """Runs a worker: bind, register at the daemons, serve, and leave in good order.
 
-On the first SIGTERM or SIGINT: unregister, refuse new batches, let what is in hand end, stop. On the second, or when
-`drain_s` is over, what is still in hand is cancelled; its daemons see the answer break off and run those jobs again.
+On the first SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when
+`drain_s` is over, jobs still in hand are cancelled; their daemons see the answer break off and run them again.
 """
 
 import os
@@ -69,7 +69,7 @@ async def serve(
     """
     daemons = daemons or [daemon_url()]
     at = _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
-    # Daemons send up to two batches ahead, by what they measure; with their shares that makes two in all.
+    # Each daemon sends up to two batches of its share ahead; that makes two whole batches in all.
     limits = ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch)
     service = Service(app.jobs, limits, clock=clock, guard=_guard(at, advertise))
     stopping = _Stopping(trio.Event() if stop is None else stop)
@@ -108,7 +108,7 @@ def _answering(places: Sequence[Registration]) -> Registration:
 
 
 def _guard(bind: Address, advertise: str | None) -> Guard:
-    """Daemons ask for it by the address it is bound to, or by the name in its URL."""
+    """The guard for daemons, which ask for the worker by the address it is bound to, or by the name in its URL."""
     name = urlsplit(advertise).hostname if advertise else None
     if name is None or not address.is_loopback(bind.host):
         return Guard(address.is_loopback(bind.host))
@@ -121,7 +121,7 @@ class _Stopping:
     def __init__(self, first: trio.Event) -> None:
         self.first = first
         self.now = trio.Event()
-        """Do not wait for what is in hand."""
+        """Do not wait for jobs in hand."""
         self.close = trio.Event()
         """Nothing is in hand: the server may close."""
 

@@ -6,11 +6,11 @@
     GET    200 {status: "ok", …}, or 503 when new batches are refused
     DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand
 
-Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. What cannot begin at once
-waits, but neither without bound nor for long: past `queue_jobs` a batch, or the rest of one, is refused, and what has
-waited for PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon hangs up,
-async jobs of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome.
-A job told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended all the same.
+Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
+once wait, within bounds: past `queue_jobs` a batch, or the rest of one, is refused, and a job that has waited for
+PATIENCE_S or half of its timeout is handed back. Neither costs a job an attempt. When the daemon hangs up, async jobs
+of its batch are cancelled and plain ones that have not begun are skipped: nobody waits for their outcome. A job that
+was told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
 SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
-PATIENCE_S = 2.0  # that a job waits here: quick jobs never do, and behind slow ones other workers may be sooner
+PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another worker may be sooner
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
 SATURATED = (
@@ -128,7 +128,7 @@ class Service:
             raise Refusal(foreign.status, "Refused", str(foreign)) from foreign
 
     def refuse(self, reason: str) -> None:
-        """Take no new batches from now on; what is in hand goes on."""
+        """Take no new batches from now on; batches in hand go on."""
         self._refusing = reason
 
     @property
@@ -138,7 +138,7 @@ class Service:
 
     @property
     def room(self) -> int:
-        """Jobs that may come now: what may run and wait at once, without what does."""
+        """Jobs that may come now: as many as may run and wait at once, less those that do."""
         orphans = self._pool.orphans if self._pool else 0
         in_hand = sum(batch.left for batch in self._in_hand) + orphans
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
@@ -171,7 +171,7 @@ class Service:
             raise Refusal(415, "Unsupported media type", f"send {media.BOTH}")
         if reason := self.refusing():
             raise Refusal(503, "Not taking jobs", reason)
-        self._expect_room()  # before the body is read: what there is no room for need not be sent
+        self._expect_room()  # before the body is read: a batch without room need not be sent
         taken = _parse(codec, await self._body(headers, receive))
         if taken is None:
             return  # the daemon hung up before the body was complete
@@ -226,8 +226,8 @@ class Service:
         raise Refusal(408, "Body too slow", f"the batch was not complete after {seconds:g} s; send it again")
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
-        """Give every job of the batch to a thread or a task, or answer at once for those no function is known for and
-        those there is no room for."""
+        """Give every job of the batch to a thread or a task; answer at once for jobs without a function and for jobs
+        without room."""
         plain, tasks = [], deque[Item]()
         for job in taken.jobs:
             function = self._jobs.get(job.name)
@@ -290,7 +290,7 @@ class Service:
         return self._pool
 
     async def _answer(self, batch: Batch, send: Send) -> None:
-        """Stream the outcomes as they come, watching over plain functions and what waits meanwhile."""
+        """Stream the outcomes as they come; watch plain functions and waiting jobs meanwhile."""
         shortest_s = min((item.timeout_s for item in batch.items), default=WATCH_MAX_S / WATCH_SHARE)
         watch_s = min(max(shortest_s * WATCH_SHARE, WATCH_MIN_S), WATCH_MAX_S)
         started = False
@@ -321,7 +321,7 @@ class Service:
             self._log.error("worker.saturated", stuck=pool.abandoned, next=SATURATED)
 
     def _hand_back(self, batch: Batch) -> None:
-        """What has waited too long, or waits for a thread where none is left, goes back untried: others may be free."""
+        """Hand back jobs that have waited too long, or for whom no thread is left: other workers may be free."""
         if not batch.waiting:
             return
         waited_s = self._clock.mono_s() - batch.arrived_s
@@ -336,12 +336,12 @@ class Service:
     # ------------------------------------------------------------ the rest
 
     async def _cancel(self, query: bytes, send: Send) -> None:
-        """Tell jobs in hand to stop: what has not begun ends here, async ones are cancelled, plain ones may look."""
+        """Tell jobs in hand to stop: those not begun end here, async ones are cancelled, plain ones may look."""
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
         if self._pool is not None:
-            self._pool.drain()  # what has ended by now has ended
+            self._pool.drain()  # jobs that have ended by now are not cancelled
         found = [i for batch in self._in_hand for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
             raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")

@@ -6,7 +6,7 @@
               {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
-Arguments stay undecoded until their job runs, so that one which cannot be decoded fails its own job only.
+Arguments stay undecoded until their job runs, so that an argument that cannot be decoded fails its own job only.
 In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
 """
 
@@ -37,7 +37,7 @@ class JobIn(msgspec.Struct, gc=False):
     job_id: str = ""
     id: str = ""
     argument: msgspec.Raw = msgspec.Raw(b"")
-    """Encoded as the batch is; empty when none was given."""
+    """The argument, encoded as the batch is; empty when none was given."""
     attempt: int = 1
     max_retry: int = 0
     timeout: float | None = None
