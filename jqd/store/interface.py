@@ -126,7 +126,7 @@ class EdgeStore(Protocol):
     async def list_jobs(
         self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
     ) -> Page:
-        """Up to `limit` jobs that match, newest first; in exact order if they fit in one page and few lie in each place.
+        """Up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each place.
 
         A page may be short and have a cursor: then many jobs were looked at that did not match. Raises ValueError for
         a cursor that this store did not give.
