@@ -6,10 +6,10 @@ So the server has its next call at hand when it is through with one, while we ma
     call 2          send── wait ─────────┴ read ───────┐answer
     call 3                  send── wait ───────────────┴ read ──┐answer
 
-Nobody has a task of his own here: whoever waits for an answer while nobody reads reads for all. redis-py opens the
-connection, in a thread: names, TLS, user, database, and the question who answers. Then we have its socket, and it says
-nothing more. An answer that does not come in time breaks the connection, and with it all calls that are unanswered or
-were to follow. What was sent once is waited for, also by a caller who is cancelled: as long as an answer may take.
+No task belongs to a connection: a caller who waits while no other reads, reads for all of them. redis-py opens the
+connection in a thread (names, TLS, user, database, the question who answers); then its socket is ours. An answer that
+does not come in time breaks the connection. All unanswered calls fail with it, and those that were to follow are not
+sent. A call that was sent is waited for, also by a caller who is cancelled: as long as an answer may take.
 """
 
 import socket

@@ -304,6 +304,10 @@ async def test_a_certificate_nobody_trusts_is_told(tmp_path: Path) -> None:
         assert not refusals(await examine(config))
         async with open_store(config) as store:
             await use(store)
+            with redis.Redis.from_url(config.url) as client:
+                before = client.info("stats")["total_connections_received"]
+                assert (await store.stats()).running == 4 * CALL_JOBS_MAX
+                assert client.info("stats")["total_connections_received"] == before, "what is open is used again"
 
 
 async def use(store: RedisStore) -> None:
