@@ -61,12 +61,6 @@ class Membership:
         """Why no jobs may be claimed now, or None."""
         return standing.hold_up(self.state, trusted=self.trusts(), waited=self._waited(), lease_s=self.config.lease_s)
 
-    async def wait_claimable(self) -> Owner:
-        """Return the owner once it may claim."""
-        while (owner := self.seated) is None or self.hold_up() is not None:
-            await self._changed.wait()
-        return owner
-
     async def wait_trusted(self) -> None:
         """Return once work in hand may be started."""
         while not self.trusts():

@@ -395,7 +395,7 @@ async def test_rejoin_early(autojump_clock: None) -> None:
         here = House(journal, store, clock)
         (job_id,) = await write_jobs(journal, 1)
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
         (held,) = await store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1 << 20)
         nursery.cancel_scope.cancel()

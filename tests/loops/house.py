@@ -20,6 +20,7 @@ from jqd.loops.renew import Renew
 from jqd.loops.settle import Settle
 from jqd.runner import Offer, Stopped, Worker
 from jqd.scheduler import Scheduler
+from jqd.store import Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
@@ -183,6 +184,13 @@ class House:
         """Jobs that came in at another daemon, whose journal is not ours."""
         await self.store.apply_jobs("ab" * 16, self._position, self._position + 1, jobs)
         self._position += 1
+
+    async def wait_claimable(self) -> Owner:
+        """Return the owner once it may claim."""
+        await until(lambda: self.membership.hold_up() is None)
+        owner = self.membership.seated
+        assert owner is not None
+        return owner
 
     async def join(self, nursery: trio.Nursery) -> None:
         """Start the lanes and what takes and keeps the seat."""

@@ -40,7 +40,7 @@ async def test_the_first_daemon_of_a_store_nobody_used_claims_at_once(autojump_c
     async with house() as here, trio.open_nursery() as nursery:
         began_s = trio.current_time()
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         assert trio.current_time() - began_s < here.membership.config.renew_s
         nursery.cancel_scope.cancel()
 
@@ -73,7 +73,7 @@ async def claimed_here(here: House, nursery: trio.Nursery) -> tuple[str, Held]:
     """A job is pushed at this daemon, ingested and claimed."""
     (job_id,) = await push(here)
     await here.join(nursery)
-    owner = await here.membership.wait_claimable()
+    owner = await here.wait_claimable()
     await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
     (held,) = await claim(here, owner)
     return job_id, held
@@ -109,7 +109,7 @@ async def test_a_restarted_daemon_joins_a_settled_store_at_once_but_not_before_i
         assert here.membership.owner is None, "it has not joined, so its old hold still stands"
         assert await state(here, job_id) is State.RUNNING
         began_s = trio.current_time()
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         assert trio.current_time() - began_s < 35
         await trio.sleep(5)
         assert here.started == []
@@ -130,7 +130,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
 ) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         image = here.store.image()
         waiting, running, done, cancelled = await push(here, 4)
         await here.journal.wsync(here.journal.write(Lane.CANCELS, 1, encode_cancels([cancelled])))
@@ -147,7 +147,7 @@ async def test_a_store_that_forgot_is_told_again_and_what_is_in_hand_stays_there
             here.store.restart(image if loss == "older" else None)
         lost_s = trio.current_time()
         await until(lambda: here.membership.hold_up() is not None)
-        claimer = await here.membership.wait_claimable()
+        claimer = await here.wait_claimable()
         lease_s = here.membership.config.lease_s
         assert lease_s < trio.current_time() - lost_s < 2 * lease_s, "daemons that have not looked get a lease"
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
@@ -168,7 +168,7 @@ async def test_what_failed_for_good_in_a_time_the_store_forgot_does_not_run_agai
 ) -> None:
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         (job_id,) = await push(here)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         image = here.store.image()  # it knows the job, and nothing of its run
@@ -195,8 +195,8 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
             other = House(journal, here.store.another_client(), clock, "d2")
             await here.join(nursery)
             await other.join(nursery)
-            await here.membership.wait_claimable()
-            await other.membership.wait_claimable()
+            await here.wait_claimable()
+            await other.wait_claimable()
             (job_id,) = await push(here)
             await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
             (held,) = await claim(other, other.membership.owner or pytest.fail("no seat"))
@@ -216,7 +216,7 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
             assert "another daemon" in (here.membership.hold_up() or "")
             assert other.membership.hold_up() is not None
             gate.set()
-            await here.membership.wait_claimable()
+            await here.wait_claimable()
             assert await state(here, job_id) is State.SUCCEEDED
             nursery.cancel_scope.cancel()
 
@@ -224,7 +224,7 @@ async def test_nobody_claims_while_a_member_still_tells_the_store_what_it_forgot
 async def test_what_another_holds_by_now_is_dropped_unsent(autojump_clock: None) -> None:
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         (job_id,) = await push(here)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         (held,) = await claim(here, owner)
@@ -238,7 +238,7 @@ async def test_what_another_holds_by_now_is_dropped_unsent(autojump_clock: None)
 async def test_a_hold_the_store_has_and_we_do_not_goes_back_to_ready(autojump_clock: None) -> None:
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         (job_id,) = await push(here)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         (held,) = await claim(here, owner)
@@ -267,7 +267,7 @@ async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it
 ) -> None:
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         image = here.store.image()
         first = await push(here, 3)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
@@ -283,7 +283,7 @@ async def test_a_position_that_went_back_in_a_store_that_seems_the_same_gives_it
 async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(autojump_clock: None) -> None:
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         reserve = here.store.reserve_sysid
         falls = [
             StoreAway("answer lost"),
@@ -302,7 +302,7 @@ async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(au
         await trio.sleep(1)  # epochs are dates
         here.store.wipe()
         await until(lambda: here.membership.owner != owner)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         assert falls == []
         nursery.cancel_scope.cancel()
 
@@ -328,7 +328,7 @@ async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_cloc
     ):
         other = House(empty, store.another_client(), clock, "d2")
         await other.join(nursery)
-        theirs = await other.membership.wait_claimable()
+        theirs = await other.wait_claimable()
         here = House(journal, store.another_client(), clock)
         lane = here.lanes[Lane.OUTCOMES]
         apply = lane._rules.apply
@@ -351,7 +351,7 @@ async def test_a_life_that_is_over_already_need_not_be_ended(autojump_clock: Non
     """A lane saw its position go back, and another call that this is another life: no more is sent before a look."""
     async with house(sole=True) as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         (job_id,) = await push(here)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         here.store.wipe()
@@ -360,7 +360,7 @@ async def test_a_life_that_is_over_already_need_not_be_ended(autojump_clock: Non
         here.barrier.rolled_back()
         with trio.fail_after(30):
             await trio.sleep(1)
-            await here.membership.wait_claimable()
+            await here.wait_claimable()
             await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         assert await state(here, job_id) is State.WAITING
         nursery.cancel_scope.cancel()
@@ -400,7 +400,7 @@ async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(auto
                 await end(here, job_id, fence)
                 ended.add(job_id)
         await trio.sleep(30)  # the last loss was noticed by now
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         for lane in here.lanes.values():
             await lane.wait_caught_up(here.journal.end)
         assert {job_id: await state(here, job_id) for job_id in pushed} == dict.fromkeys(pushed, State.SUCCEEDED)

@@ -39,7 +39,7 @@ async def two_daemons() -> AsyncIterator[tuple[House, House]]:
         for each in (pusher, editor):
             await each.join(nursery)
         for each in (pusher, editor):
-            await each.membership.wait_claimable()
+            await each.wait_claimable()
         yield pusher, editor
         nursery.cancel_scope.cancel()
 
@@ -102,7 +102,7 @@ async def test_an_older_content_does_not_start_while_the_editor_has_a_backlog(au
         pusher.store.restart(None)
         pusher.store.wipe()
         await until(lambda: pusher.membership.hold_up() is not None)
-        owner = await pusher.membership.wait_claimable()
+        owner = await pusher.wait_claimable()
         await pusher.lanes[Lane.JOBS].wait_caught_up(pusher.journal.end)
         assert contents(await claim(pusher, owner)) == ([] if date else [NEW]), "the backlog is not waited for"
         backlog.set()
@@ -122,7 +122,7 @@ async def test_nobody_claims_while_a_member_has_changes_to_tell(autojump_clock: 
         assert pusher.membership.owner is not None
         assert await claim(pusher, pusher.membership.owner) == [], "nor does the store give anything"
         changes.set()
-        owner = await pusher.membership.wait_claimable()
+        owner = await pusher.wait_claimable()
         assert contents(await claim(pusher, owner)) == [NEW]
 
 
@@ -166,7 +166,7 @@ async def test_who_joins_a_settled_store_brings_changes_before_what_they_change(
     async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
         here = House(journal, store, clock)
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         (job_id,) = await push(here)
         await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
         await edit(here, job_id)
@@ -179,7 +179,7 @@ async def test_who_joins_a_settled_store_brings_changes_before_what_they_change(
     ):
         other = House(empty, store.another_client(), clock, "d2")
         await other.join(nursery)
-        theirs = await other.membership.wait_claimable()
+        theirs = await other.wait_claimable()
         here = House(journal, store.another_client(), clock)
         gate = hold_up(here, Lane.CHANGES)
         await here.join(nursery)
@@ -187,7 +187,7 @@ async def test_who_joins_a_settled_store_brings_changes_before_what_they_change(
         assert here.membership.owner is None
         assert await claim(other, theirs) == []
         gate.set()
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
         assert contents(await claim(other, theirs)) == [NEW]
         nursery.cancel_scope.cancel()

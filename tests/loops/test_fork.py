@@ -29,7 +29,7 @@ def daemon_of(here: House) -> Any:
 async def test_the_new_id_stands_where_the_old_one_did(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await push(here, 3)
         await here.lanes[Lane.JOBS].wait_caught_up(here.journal.end)
         new = await _fork(daemon_of(here), trio.Event())
@@ -109,7 +109,7 @@ async def copied() -> AsyncIterator[tuple[FakeStore, TrioClock, MemoryFiles, Mem
         here = House(journal, store, clock)
         await push(here, 3)
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await here.lanes[Lane.JOBS].wait_caught_up(journal.end)
         nursery.cancel_scope.cancel()
     yield store, clock, disk, copy.deepcopy(disk)

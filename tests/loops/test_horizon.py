@@ -69,7 +69,7 @@ async def test_what_ends_anothers_jobs_stays_as_long_as_they_may_be_applied_agai
     async with pair() as (a, b), trio.open_nursery() as nursery:
         await a.move_in(nursery)
         await b.move_in(nursery)
-        owner = await a.house.membership.wait_claimable()
+        owner = await a.house.wait_claimable()
         (theirs, cancelled) = await push(b.house, 2)
         await b.house.lanes[Lane.JOBS].wait_caught_up(b.house.journal.end)
         journal = a.house.journal
@@ -81,7 +81,7 @@ async def test_what_ends_anothers_jobs_stays_as_long_as_they_may_be_applied_agai
         assert journal.retired > 0, "our own jobs are never applied again"
         assert journal.stats().segments == segments, "but what ended the other daemon's is needed"
         a.house.store.wipe()
-        await a.house.membership.wait_claimable()
+        await a.house.wait_claimable()
         await trio.sleep(20)
         assert await a.state(theirs) is State.SUCCEEDED
         assert await a.state(cancelled) is State.CANCELLED
@@ -101,7 +101,7 @@ async def test_daemons_that_run_each_others_jobs_hold_each_other_up_for_a_while_
             await push(b.house, 20)
             for home in (a, b):
                 await trio.sleep(5)
-                await finish(home.house, await home.house.membership.wait_claimable(), set())
+                await finish(home.house, await home.house.wait_claimable(), set())
         await trio.sleep(OPEN_S + SLACK_S)
         assert (a.house.journal.stats().segments, b.house.journal.stats().segments) == (1, 1)
         nursery.cancel_scope.cancel()
@@ -112,11 +112,11 @@ async def test_a_daemon_that_is_gone_is_not_waited_for_for_ever(autojump_clock: 
         await a.move_in(nursery)
         async with trio.open_nursery() as theirs:
             await b.move_in(theirs)
-            await b.house.membership.wait_claimable()
+            await b.house.wait_claimable()
             await push(b.house, 1)
             await b.house.lanes[Lane.JOBS].wait_caught_up(b.house.journal.end)
             theirs.cancel_scope.cancel()
-        owner = await a.house.membership.wait_claimable()
+        owner = await a.house.wait_claimable()
         await push(a.house, 60)
         await finish(a.house, owner, set())
         await trio.sleep(200)
@@ -135,7 +135,7 @@ async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(aut
             await push(b.house, 1)
             await b.house.lanes[Lane.JOBS].wait_caught_up(b.house.journal.end)
             await push(a.house, 60)
-            await finish(a.house, await a.house.membership.wait_claimable(), set())
+            await finish(a.house, await a.house.wait_claimable(), set())
             before.cancel_scope.cancel()
         journal = a.house.journal
         a.house.store.wipe()
@@ -156,7 +156,7 @@ async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None)
     async with pair(others_bytes=2 * SEGMENT_BYTES, segment_age_s=3 * SAY_S) as (a, b), trio.open_nursery() as nursery:
         await a.move_in(nursery)
         await b.move_in(nursery)
-        owner = await a.house.membership.wait_claimable()
+        owner = await a.house.wait_claimable()
         await push(b.house, 1)
         said: list[Any] = []
         for _ in range(2):
@@ -177,7 +177,7 @@ async def test_no_more_is_kept_for_others_than_was_allowed(autojump_clock: None)
 async def test_a_dead_job_comes_back_dead_when_the_store_lost_all(autojump_clock: None) -> None:
     async with pair() as (a, _), trio.open_nursery() as nursery:
         await a.move_in(nursery)
-        owner = await a.house.membership.wait_claimable()
+        owner = await a.house.wait_claimable()
         ids = await push(a.house, 60)
         await a.house.lanes[Lane.JOBS].wait_caught_up(a.house.journal.end)
         held = await a.house.store.get_waiting_jobs(owner, "a", 60, priority_min=0, priority_max=0, bytes_max=1 << 20)
@@ -198,7 +198,7 @@ async def test_a_dead_job_comes_back_dead_when_the_store_lost_all(autojump_clock
             assert isinstance(view, JobView)
             assert (view.state, view.outcome and view.outcome.message) == (State.FAILED, "it cannot")
             assert await a.house.store.unfinished([died, deleted], dead=True) == [died]
-            owner = await a.house.membership.wait_claimable()
+            owner = await a.house.wait_claimable()
             await push(a.house, 60)
             await finish(a.house, owner, set())
             await until(lambda: a.house.journal.stats().segments == 1)

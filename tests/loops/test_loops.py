@@ -108,7 +108,7 @@ async def test_jobs_of_a_claim_that_is_done_after_its_caller_gave_up_are_given_b
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await nursery.start(here.dispatch.run)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await here.add(Job("1", "a"))
         # Nobody waits for this one any more: the network kept it until its caller had compared and gone on.
         await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
@@ -133,7 +133,7 @@ async def test_a_suspect_waits_for_an_empty_hand_and_others_wait_for_it(autojump
     async with house() as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer(), "b": offer()}
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await here.add(Job("1", "a"))
         await blame(here.store, "1")
         await here.add(Job("x", "b", priority=-1))
@@ -155,7 +155,7 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
     async with house() as here, trio.open_nursery() as nursery:
         here.runner.offers = {"a": offer(), "b": offer()}
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await here.add(Job("1", "a"))
         await blame(here.store, "1")
         await here.add(Job("x", "b", priority=-1))
@@ -172,7 +172,7 @@ async def test_a_suspect_is_taken_in_company_when_the_hand_never_empties(autojum
 async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_nothing(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await here.add(Job("1", "a"))
         claim, asked, heard = here.store.get_waiting_jobs, trio.Event(), trio.Event()
 
@@ -210,7 +210,7 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
         await nursery.start(here.settle.run)
         await nursery.start(here.dispatch.run)
         await until(lambda: here.started == ["1"])
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await here.store.release_jobs(owner, here.store.places.hand(owner.sysid))
         await until(lambda: here.started == ["1", "1"])
         await until(lambda: here.scheduler.stats().stopped_total == 1)
@@ -250,7 +250,7 @@ async def test_untried_jobs_go_back_to_the_store_also_when_it_was_away(autojump_
     async with house() as here, trio.open_nursery() as nursery:
         await here.add(Job("1", "a"))
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         held = await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1000)
         here.scheduler.jobs_started("a", 1)
         here.store.away = "cable"
@@ -274,7 +274,7 @@ async def test_a_dead_daemons_jobs_are_ready_again_after_a_lease(autojump_clock:
         with trio.CancelScope() as life:
             async with trio.open_nursery() as inner:
                 await other.join(inner)
-                owner = await other.membership.wait_claimable()
+                owner = await other.wait_claimable()
                 assert await here.store.get_waiting_jobs(owner, "a", 1, priority_min=0, priority_max=0, bytes_max=1000)
                 life.cancel()
         died_s = trio.current_time()
@@ -304,7 +304,7 @@ async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autoju
 async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await trio.sleep(1)  # between two renewals
         members = (await here.store.renew_sysid(owner, through=True)).members
         await here.store.reap("d1", members["d1"], 10)
@@ -313,7 +313,7 @@ async def test_a_burnt_daemon_rejoins_under_a_new_epoch(autojump_clock: None) ->
         await until(lambda: here.membership.owner not in (None, owner))
         assert here.membership.owner is not None
         assert here.membership.owner.epoch > owner.epoch
-        assert await here.membership.wait_claimable() == here.membership.owner
+        assert await here.wait_claimable() == here.membership.owner
         nursery.cancel_scope.cancel()
 
 

@@ -122,7 +122,7 @@ async def jobs_in(journal: Journal) -> list[str]:
 async def test_finished_jobs_leave_one_open_segment(autojump_clock: None) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await push(here, 60)
         await finish(here, owner, set())
         assert here.journal.stats().segments > 4
@@ -134,7 +134,7 @@ async def test_finished_jobs_leave_one_open_segment(autojump_clock: None) -> Non
 async def test_one_unfinished_job_pins_nothing_and_is_copied_as_it_was(autojump_clock: None) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 30)
         revision = await here.store.reserve_change(ids[3])
         head = Head(here.journal.ids.take(1).first, 1, {}, {0: (ids[3], revision, 0, ChangeKind.EDIT)})
@@ -163,7 +163,7 @@ async def test_nothing_goes_on_the_word_of_a_store_that_would_lose_jobs(autojump
     unsafe = [True]
     async with small(unsafe=lambda: bool(unsafe)) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         await push(here, 60)
         await finish(here, owner, set())
         await nursery.start(retention.run)
@@ -177,7 +177,7 @@ async def test_nothing_goes_on_the_word_of_a_store_that_would_lose_jobs(autojump
 async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await nursery.start(retention.run)
         await trio.sleep(10 * EVERY_S)
@@ -192,7 +192,7 @@ async def test_a_backlog_stays_where_it_is(autojump_clock: None) -> None:
 async def test_what_ended_a_job_while_it_was_copied_is_said_behind_its_copy(autojump_clock: None, purged: bool) -> None:
     async with small(ended_keep_jobs=0 if purged else 100) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
         ask, asked = here.store.unfinished, [0]
@@ -240,7 +240,7 @@ async def test_a_cancel_of_a_job_in_hand_is_said_behind_its_copy(autojump_clock:
     """Its worker goes on, and the segment with it goes: a store that is emptied then must know of it."""
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
         held = await here.store.get_waiting_jobs(owner, "a", 9, priority_min=0, priority_max=0, bytes_max=1 << 20)
@@ -265,7 +265,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
     """
     async with small(ended_keep_jobs=0) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
         jobs, copy = here.lanes[Lane.JOBS], retention._copy_forward
@@ -283,7 +283,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
             await trio.sleep(10)
             assert await here.store.unfinished(ids) == [ids[3]]
             await push(here, 30)
-            owner = await here.membership.wait_claimable()
+            owner = await here.wait_claimable()
             await finish(here, owner, {ids[3]})
             await retention._free()
             assert len(await jobs_in(here.journal)) == 1
@@ -307,7 +307,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
 async def test_nothing_goes_before_the_store_has_it_for_good(autojump_clock: None, why: str) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})
         write, keepers = here.journal.write, retention._keepers
@@ -355,7 +355,7 @@ async def test_a_slow_disk_is_asked_for_a_little_at_once_and_for_nothing_twice(
     monkeypatch.setattr(retention_module, "COPY_BYTES", 1_000)
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         keep = ids[3:50:3]
         await finish(here, owner, set(keep))
@@ -395,7 +395,7 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
     monkeypatch.setattr(retention_module, "COPY_BYTES", 1)
     async with small(ended_keep_jobs=0) as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3], ids[30]})
         wsync, refused = here.journal.wsync, trio.Event()
@@ -424,7 +424,7 @@ async def test_what_ended_while_the_disk_was_waited_for_is_cancelled_behind_its_
 async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await push(here, 20)
         later = msgspec.msgpack.encode([{"first": "0" * 26, "at": 1}, [{"name": "t", "colour": "red"}]])
         await here.journal.wsync(here.journal.write(Lane.JOBS, 1, msgspec.msgpack.encode({"later": later})))
@@ -444,7 +444,7 @@ async def test_what_cannot_be_read_is_kept_and_told(autojump_clock: None) -> Non
 async def test_a_store_that_forgot_unnoticed_takes_no_job_along(autojump_clock: None, how: str, moment: str) -> None:
     async with small() as (here, retention), trio.open_nursery() as nursery:
         await here.join(nursery)
-        owner = await here.membership.wait_claimable()
+        owner = await here.wait_claimable()
         older = here.store.image()
         ids = await push(here, 60)
         await finish(here, owner, {ids[3]})

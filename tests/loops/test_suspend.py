@@ -15,7 +15,7 @@ from tests.loops.house import house, until
 async def test_a_lease_that_ran_out_while_suspended_is_not_trusted_for_a_moment(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         await trio.testing.wait_all_tasks_blocked()
         stops = here.runner.stops
         here.store.away = "no network yet"
@@ -31,7 +31,7 @@ async def test_a_lease_that_ran_out_while_suspended_is_not_trusted_for_a_moment(
 async def test_a_renewal_that_was_answered_after_it_extends_nothing(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
-        await here.membership.wait_claimable()
+        await here.wait_claimable()
         renew, sent, woken = here.store.renew_sysid, trio.Event(), trio.Event()
 
         async def late(owner: Owner, **named: Any) -> Renewed:
