@@ -46,12 +46,12 @@ async def take_late(desk: Desk, worker_id: str, job_id: str, report: Report) -> 
         await desk.journal.wsync(position)
 
 
-def _newest(unsettled: Outcome | None, view: object, worker_id: str) -> Outcome | None:
+def _newest(untold: Outcome | None, view: object, worker_id: str) -> Outcome | None:
     """The last word on the newest attempt by that worker, at the job as it is now: not before it was replaced.
 
     An attempt that was given up may have succeeded since: then it stands in the history, and is how the job ended.
     """
-    known = [unsettled] if unsettled else []
+    known = [untold] if untold else []
     if isinstance(view, JobView):
         ends = [*view.history, *([view.outcome] if view.outcome else [])]
         known += (one for one in ends if one.worker == worker_id and one.meant_for >= view.generation)

@@ -209,10 +209,10 @@ class FakeRunner:
         self.at_work: dict[str, Running] = {}
         self.reports: list[tuple[str, str, Report]] = []
         self.knows = DoneAnswer.TAKEN
-        self.unsettled: dict[tuple[str, str], Outcome] = {}
+        self.untold: dict[tuple[str, str], Outcome] = {}
 
     def ended(self, worker_id: str, job_id: str) -> Outcome | None:
-        return self.unsettled.get((worker_id, job_id))
+        return self.untold.get((worker_id, job_id))
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         return succeed_late(attempt, report, finished_at_ms=5, result_bytes_max=10)
