@@ -19,6 +19,7 @@ from jqd.words.meant import suggestion
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, OverflowError, RecursionError, MemoryError, TypeError)
 FAULTS_MAX = 4  # told of one map: enough to mend it, and 10,000 bad ones still make a bearable answer
+FIELDS_MAX = 256  # no type of ours has a tenth; each takes a few hundred bytes as an object, and three as MessagePack
 QUOTE_LENGTH_MAX = 64  # of what a client sent, when it is repeated to him
 QUOTED_BYTES_MAX = 4_096  # what is larger is not decoded to be shown
 WORDS: dict[Any, str] = {
@@ -58,6 +59,8 @@ def faults_of(
     data: bytes, kind: type[msgspec.Struct], instead: Mapping[str, str] = NOTHING, *, texts: bool = False
 ) -> list[Fault]:
     """The first few things that are wrong with well-formed MessagePack which `kind` did not take; at least one."""
+    if (size := _map_size(data)) > FIELDS_MAX:
+        return [Fault("", f"a map of at most {FIELDS_MAX} fields is wanted, this one has {size}")]
     try:
         fields = _fields_decoder.decode(data)
     except msgspec.ValidationError as error:
@@ -68,6 +71,14 @@ def faults_of(
         return [Fault("", f"a key of the map is no text: {error.reason}")]
     faults = list(islice(_each(fields, kind, instead, texts), FAULTS_MAX))
     return faults or [Fault("", "a map of other fields is wanted")]
+
+
+def _map_size(data: bytes | Raw) -> int:
+    """The fields of the map that `data` begins with, as its header has them; 0 when it begins none."""
+    head = bytes(memoryview(data)[:5])
+    if head[:1] in (b"\xde", b"\xdf"):
+        return int.from_bytes(head[1 : 3 if head[0] == 0xDE else 5], "big")
+    return head[0] & 0x0F if head and 0x80 <= head[0] <= 0x8F else 0
 
 
 def _each(
