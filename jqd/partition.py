@@ -217,21 +217,16 @@ class Partition:
             return partition_of(job_id, partitions) == self.number
 
         some = partitions > 1
+        whole: LaneRules[Job] = LaneRules(
+            decode_jobs,
+            self.watch.guard(store.apply_jobs),
+            lambda job: len(job.argument) + RECORD_BYTES,
+            self._ingested,
+            (lambda job: mine(job.id)) if some else None,
+        )
         rules: dict[Lane, LaneRules[Any]] = {
-            Lane.JOBS: LaneRules(
-                decode_jobs,
-                self.watch.guard(store.apply_jobs),
-                lambda job: len(job.argument) + RECORD_BYTES,
-                self._ingested,
-                (lambda job: mine(job.id)) if some else None,
-            ),
-            Lane.CHANGES: LaneRules(
-                decode_jobs,
-                self.watch.guard(store.apply_changes),
-                lambda job: len(job.argument) + RECORD_BYTES,
-                self._ingested,
-                (lambda job: mine(job.id)) if some else None,
-            ),
+            Lane.JOBS: whole,
+            Lane.CHANGES: whole._replace(apply=self.watch.guard(store.apply_changes)),
             Lane.OUTCOMES: LaneRules(
                 decode_outcomes,
                 store.apply_outcomes,

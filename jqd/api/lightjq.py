@@ -155,7 +155,7 @@ async def poll_job(parts: Parts, request: Request, job_id: str) -> Response:
 
 
 def _polling_s(request: Request, max_s: float) -> float:
-    """Its interface has no answer for a time that is none: that is as if nothing was said."""
+    """LightJQ has no answer for a wrong time to wait: it counts as the default."""
     try:
         return request.wait_s(read_query(request, Polling).timeout, max_s)
     except (Invalid, Problem):

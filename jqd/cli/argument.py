@@ -43,7 +43,9 @@ def value(text: str, where: str, *, as_text: bool = False) -> Any:
         raise Usage(f"{where}: {error}") from error
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError) as error:
         if text.lstrip().startswith(JSON_BEGINS):
-            raise Usage(f"{where} begins like JSON and is none ({error}); with --text it is taken as text") from error
+            raise Usage(
+                f"{where} begins like JSON but is not JSON ({error}); with --text it is taken as text"
+            ) from error
         meant = text
     try:
         msgspec.msgpack.encode(meant)

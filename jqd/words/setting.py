@@ -68,7 +68,7 @@ def _texts(value: Any) -> tuple[str, ...]:
         try:
             value = msgspec.json.decode(value)
         except msgspec.MsgspecError as error:
-            raise ValueError(f"it begins like JSON and is none ({error})") from error
+            raise ValueError(f"it begins like JSON but is not JSON ({error})") from error
     if not isinstance(value, (list, tuple)) or not all(isinstance(one, str) for one in value):
         raise ValueError('write one like ["a", "b"]')
     return tuple(value)

@@ -41,7 +41,7 @@ def test_what_is_no_json_means_itself(text: str) -> None:
 
 @pytest.mark.parametrize("text", ['{"path": 1', "[1,", ' "x', "[" * 5_000, "[draft] hello"])
 def test_what_begins_like_json_and_is_none_is_refused_with_the_way_to_say_it(text: str) -> None:
-    with pytest.raises(Usage, match=r"it begins like JSON and is none .* --text"):
+    with pytest.raises(Usage, match=r"it begins like JSON but is not JSON .* --text"):
         value(text, "it")
     assert value(text, "it", as_text=True) == text
 

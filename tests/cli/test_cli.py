@@ -151,7 +151,7 @@ def test_the_environment_names_the_daemon(
         (["push", "x", "--in=-5", "--url", ABSENT], 2, "--in -5 is no duration"),
         (["push", "x", "--in", "-5s", "--url", ABSENT], 2, "--in -5s is no duration"),
         (["push", "x", "--timeout", "-5s", "--url", ABSENT], 2, "--timeout -5s is no duration"),
-        (["push", "x", '{"path": 1', "--url", ABSENT], 2, "begins like JSON and is none"),
+        (["push", "x", '{"path": 1', "--url", ABSENT], 2, "begins like JSON but is not JSON"),
         (["push", "x", "--timeout=1 parsec", "--url", ABSENT], 2, "--timeout 1 parsec is no duration"),
         (["push", "x", "1", "--lines", "f", "--url", ABSENT], 2, "not both"),
         (["push", "x", "--lines", "f", "--id", "1", "--url", ABSENT], 2, "--id names one job"),
