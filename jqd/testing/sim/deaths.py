@@ -17,6 +17,8 @@ from jqd.testing.store import Server
 DEATHS = {"reap": (0, 5), "give_back": (0, 4)}
 """Scripts that empty a dead hand: where among their arguments its sysid is, and the limit of deaths (0: none died)."""
 
+NO_SEAT = b"0"  # in place of an epoch, for a daemon that took too many
+
 
 class WitnessedServer(Server):
     """The server of the fake store, watched."""
@@ -33,8 +35,8 @@ class WitnessedServer(Server):
         """See Server."""
         places, given = Places(self.keyspace, keys), arguments[1:]
         if name == "reserve_sysid":
-            answer = super().run(name, keys, arguments)
-            if not given[3]:  # not through: what is left in the hand is its own again
+            answer: Any = super().run(name, keys, arguments)
+            if not given[3] and answer[0] != NO_SEAT:  # not through: what is left in the hand is its own again
                 self._dying.pop(given[0], None)
             return answer
         if name not in DEATHS or not given[DEATHS[name][1]]:

@@ -43,6 +43,24 @@ UNKEPT: dict[str, Mistake] = {
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
     ),
+    "numbers-behind": mistake(
+        "clock,wipe",
+        73,
+        "older",
+        "a store that was emptied gives numbers below those that journals tell",
+        in_scripts("if revision > highest then", "if false then"),
+        changes=True,
+    ),
+    "late-endings-dropped": mistake(
+        "backlog,wipe",
+        8,
+        "again",
+        "an ending of a later content is not remembered when an earlier one has ended the job",
+        in_scripts(
+            "    note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)\n    table.insert", "    table.insert"
+        ),
+        changes=True,
+    ),
     "names-lapse": mistake(
         "stall",
         376,
