@@ -240,7 +240,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-resigns": mistake(
         "unreadable,wipe",
-        73,
+        147,
         "held up",
         "a daemon that cannot read what it knows of ended jobs keeps its seat",
         (Barrier, "_resign", _do_not),

@@ -108,14 +108,18 @@ class Patience:
 
     async def watch(self) -> None:
         """Until cancelled."""
-        losses = 0
+        before = self._begun()
         while True:
             await trio.sleep(LOOK_S)
-            if losses != len(self._stage.history.losses):
-                losses = len(self._stage.history.losses)  # a new life of the store is entered: they wait anew
+            if before != (now := self._begun()):
+                before = now  # a new life of the store is entered: they wait anew
                 self._since.clear()
             for node in self._stage.nodes:
                 self._look(node.life)
+
+    def _begun(self) -> tuple[int, ...]:
+        """Grows with each life that begins: the store lost data, or was started anew."""
+        return len(self._stage.history.losses), *(store.server.runs for store in self._stage.stores)
 
     def _look(self, life: Life | None) -> None:
         if life is None or life.dead or life.daemon is None:
