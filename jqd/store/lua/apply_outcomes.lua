@@ -197,8 +197,8 @@ local stale = {}
 local in_hand = holders(ids)
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
-  if over[one.id] and one.fate == SUCCEEDED then
-    write_endings()  -- how it ended counts below
+  if over[one.id] and one.fate ~= RETRY then
+    write_endings()  -- how it ended counts below: this may be of a later content, which is not here yet
     over[one.id] = nil
   end
   if hold and early_holder(one.id) then
