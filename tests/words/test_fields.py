@@ -80,3 +80,13 @@ def test_what_is_wrong_is_put_into_words(kind: Any, told: Any, pointer: str, det
 def test_what_cannot_be_shown_is_named_all_the_same(value: bytes) -> None:
     with pytest.raises((Invalid, msgspec.DecodeError, UnicodeDecodeError, RecursionError)):
         read(b"\x82\xa4name" + value + b"\xa8priority\xa1x", NewJob)
+
+
+def test_one_likeness_is_looked_for_in_each_map():
+    """There may be 10,000 of them in a request, and each likeness takes a tenth of a millisecond."""
+    with pytest.raises(Invalid) as caught:
+        read(pack({"name": "a", "prioritty": 1, "tagz": 2}), NewJob)
+    assert [fault.detail for fault in caught.value.faults] == [
+        "there is no field 'prioritty'; did you mean 'priority'?",
+        "there is no field 'tagz'",
+    ]
