@@ -14,7 +14,7 @@ from bench.result import Result
 ENTRIES: dict[str, Callable[[int], Result]] = {
     "journal": journal.run,
     "enqueue": enqueue.run,
-    "single": single.run,
+    "enqueue-one": single.run,
     "start": start.run,
     "space": space.run,
     "scale": scale.run,
@@ -24,7 +24,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
 SHORT_JOBS = {
     "journal": 20_000,
     "enqueue": 200_000,
-    "single": 40_000,
+    "enqueue-one": 80_000,
     "start": 100_000,
     "space": 20_000,
     "scale": 50_000,

@@ -15,12 +15,12 @@ QUIET = {**os.environ, "JQD_LOG__LEVEL": "warning"}
 
 
 @contextmanager
-def daemon() -> Iterator[str]:
+def daemon(settings: dict[str, str] | None = None) -> Iterator[str]:
     """A `jqd serve` with its own store and new data; yields its URL."""
     # The data lie where the project lies: a directory for temporary files may be memory, and would sync for free.
     with (
         tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory,
-        serve(Path(directory) / "data") as (url, _),
+        serve(Path(directory) / "data", settings) as (url, _),
     ):
         yield url
 

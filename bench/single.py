@@ -1,4 +1,7 @@
-"""Single jobs over HTTP: 1 to 256 connections, each pushing the next when the last is acknowledged; and bare echoes."""
+"""Single jobs over HTTP: 1 to 256 connections, each pushing the next when the last is acknowledged, through both doors.
+
+Beside them, in the same run, bare echoes of the same request: behind our door, and behind hypercorn's own server.
+"""
 
 import re
 import selectors
@@ -15,7 +18,7 @@ from bench.processes import QUIET, daemon
 from bench.result import Result, percentile
 
 CONNECTIONS = (1, 16, 64, 256)
-ECHO_CONNECTIONS = 64
+MEASURED = 64  # connections of the echoes, and of the ratios
 LENGTH = re.compile(rb"(?i)\ncontent-length: (\d+)")
 WARM = 200  # requests that do not count
 BODY: bytes = msgspec.msgpack.encode({"name": "noop", "argument": "x" * 200})
@@ -26,23 +29,29 @@ REQUEST = (
 
 
 def run(jobs: int) -> Result:
-    """Jobs acknowledged a second, and how long one takes, by connections; echoes of the same request beside them."""
+    """Jobs acknowledged a second, how long one takes, by connections; and how many times as many as of the echoes."""
     figures: dict[str, float] = {}
     wrong = 0
-    with daemon() as url:
-        _push(url, 1, WARM)
-        for connections in CONNECTIONS:
-            per_s, latencies_ms, bad = _push(url, connections, max(1, jobs // len(CONNECTIONS) // connections))
-            wrong += bad
-            figures[f"jobs_per_s_{connections}"] = per_s
-            figures[f"p50_ms_{connections}"] = percentile(latencies_ms, 0.5)
-            figures[f"p99_ms_{connections}"] = percentile(latencies_ms, 0.99)
+    echoes: dict[str, float] = {}
     for name in ("lean", "hypercorn"):
         with _echo(name) as url:
             _push(url, 1, WARM)
-            figures[f"echo_{name}_per_s"], _, bad = _push(url, ECHO_CONNECTIONS, max(1, jobs // 4 // ECHO_CONNECTIONS))
+            echoes[name], _, bad = _push(url, MEASURED, max(1, jobs // 8 // MEASURED))
+            figures[f"echo_{name}_per_s"] = echoes[name]
             wrong += bad
-    return Result("single", figures, ok=not wrong)
+    for door in ("lean", "hypercorn"):
+        with daemon({"JQD_HTTP__DOOR": door}) as url:
+            _push(url, 1, WARM)
+            for connections in CONNECTIONS:
+                each = max(1, jobs // len(CONNECTIONS) // 2 // connections)
+                per_s, latencies_ms, bad = _push(url, connections, each)
+                wrong += bad
+                figures[f"{door}_{connections}_per_s"] = per_s
+                figures[f"{door}_{connections}_p50_ms"] = percentile(latencies_ms, 0.5)
+                figures[f"{door}_{connections}_p99_ms"] = percentile(latencies_ms, 0.99)
+        for name, echo_per_s in echoes.items():
+            figures[f"{door}_{MEASURED}_over_echo_{name}"] = figures[f"{door}_{MEASURED}_per_s"] / echo_per_s
+    return Result("enqueue-one", figures, ok=not wrong)
 
 
 @contextmanager

@@ -16,5 +16,7 @@ class Parts:
     config: ApiConfig
     desk: Desk
     guard: Guard = field(default_factory=Guard)
+    read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
+    """Large bodies that are being read, one at a time, as below (native/body.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""

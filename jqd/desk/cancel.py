@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import trio
-
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, never_given, not_found, resolve
 from jqd.store import JobView, OnItsWay
@@ -69,8 +67,7 @@ async def record_cancels(desk: Desk, found: Sequence[JobView | Coming]) -> dict[
     up_to = {job.id: up_to.get(job.id, 0) for job in found}
     records = [cancel_of(job_id, generation) for job_id, generation in up_to.items()]
     position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-    with trio.CancelScope(shield=True):
-        await desk.journal.wsync(position)
+    await desk.journal.wsync(position, shielded=True)
     where = desk.where(*(job.id for job in found))
     applied = await desk.control.wait_caught_up(Lane.CANCELS, position, desk.config.cancel_s, where)
     # While daemons still tell the store what it forgot, one of them may bring such a job running.

@@ -126,8 +126,7 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
     revision = given.revision
     body = _frame(desk, view, kind, given, fields)
     position = desk.journal.write(Lane.CHANGES, 1, body)
-    with trio.CancelScope(shield=True):
-        await desk.journal.wsync(position)
+    await desk.journal.wsync(position, shielded=True)
     if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
         detail = f"it is recorded that job {view.id} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)

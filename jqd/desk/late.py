@@ -6,8 +6,6 @@ a failure after the attempt was given up           refused: the job is tried aga
 another verdict than the one that stands           refused: the first one wins
 """
 
-import trio
-
 from jqd.desk.desk import Desk
 from jqd.desk.find import find
 from jqd.runner import DoneAnswer, Report, says_again
@@ -42,8 +40,7 @@ async def take_late(desk: Desk, worker_id: str, job_id: str, report: Report) -> 
     if outcome is None:
         raise TooLarge(f"the result of {len(report.result)} bytes is too large to be kept; store it elsewhere")
     position = desk.journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
-    with trio.CancelScope(shield=True):
-        await desk.journal.wsync(position)
+    await desk.journal.wsync(position, shielded=True)
 
 
 def _newest(untold: Outcome | None, view: object, worker_id: str) -> Outcome | None:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import NamedTuple
 
 import msgspec
-import trio
 from msgspec import Raw
 
 from jqd.desk.batch import Batch, in_order
@@ -113,8 +112,7 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
             )
         records = [cancel_of(rows[place].job_id, rows[place].revision) for place in sorted(lost)]
         position = desk.journal.write(Lane.CANCELS, len(records), encode_cancels(records))
-        with trio.CancelScope(shield=True):
-            await desk.journal.wsync(position)
+        await desk.journal.wsync(position, shielded=True)
     if Standing.OVERTAKEN in stands:
         raise NotYet(
             "a job that was to be replaced was changed while its replacement was written to disk: push it again"

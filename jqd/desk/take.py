@@ -129,9 +129,8 @@ async def take(
         written = [_write(desk, array, jobs, changes or {})]
     if wanted.level != "memory":
         # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
-        with trio.CancelScope(shield=True):
-            for frame in written:
-                await desk.journal.wsync(frame.position)
+        for frame in written:
+            await desk.journal.wsync(frame.position, shielded=True)
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
     names = job_ids.copy()
     for index in changes or ():

@@ -9,6 +9,7 @@ route. Programs send the first two never, and name their types.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from jqd.words import media
 from jqd.words.address import ip_of, is_loopback
@@ -56,12 +57,7 @@ class Guard:
     def _check_host(self, host: str | None) -> None:
         if host is None:
             return  # no browser leaves it out; health checks in HTTP/1.0 do
-        match = _AUTHORITY.fullmatch(host)
-        name = match.group(1).lower() if match else ""
-        if match and (name in self.hosts or is_loopback(name)):
-            return
-        # An address was not looked up, so nobody can have been sent here under a false name.
-        if match and not self.loopback and (not self.hosts or ip_of(name)):
+        if _is_ours(host, self.loopback, self.hosts):
             return
         known = "localhost, 127.0.0.1 and [::1]" if self.loopback else "its address"
         raise Foreign(
@@ -70,6 +66,16 @@ class Guard:
             f"{''.join(f', {each}' for each in self.hosts)}. A daemon has other names by the setting http.hosts, "
             "a worker by the URL it advertises",
         )
+
+
+@lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
+def _is_ours(host: str, loopback: bool, hosts: tuple[str, ...]) -> bool:
+    match = _AUTHORITY.fullmatch(host)
+    if match is None:
+        return False
+    name = match.group(1).lower()
+    # An address was not looked up, so nobody can have been sent here under a false name.
+    return name in hosts or is_loopback(name) or (not loopback and (not hosts or ip_of(name) is not None))
 
 
 def _check_site(headers: Mapping[str, str]) -> None:

@@ -1,5 +1,6 @@
 """The two languages that jqd speaks over HTTP, and the names of their media types. Pure."""
 
+from functools import lru_cache
 from typing import Literal
 
 Language = Literal["msgpack", "json"]
@@ -13,6 +14,7 @@ NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "applica
 BOTH = f"{MSGPACK} or {JSON}"  # for messages
 
 
+@lru_cache(maxsize=128)  # clients say few; a header has at most 16 KB
 def bare(content_type: str) -> str:
     """A `Content-Type` without its parameters, in lower case; empty when there is none."""
     return content_type.partition(";")[0].strip().lower()

@@ -61,11 +61,12 @@ class FakeJournal:
         self.end += 32 + len(body)
         return self.end
 
-    async def wsync(self, position: int | None = None) -> None:
+    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
         self.waiting.set()
-        if self.hold is not None:
-            await self.hold.wait()
-        await trio.lowlevel.checkpoint()
+        with trio.CancelScope(shield=shielded):
+            if self.hold is not None:
+                await self.hold.wait()
+            await trio.lowlevel.checkpoint()
         if self.refuse is not None:
             raise self.refuse
         self.synced = max(self.synced, self.end if position is None else position)

@@ -264,7 +264,7 @@ async def test_a_change_that_waited_long_for_the_disk_may_have_been_overtaken(ed
     job_id = await edge.push(argument="old")
     real = edge.journal.wsync
 
-    async def slow(position: int) -> None:
+    async def slow(position: int, **_: bool) -> None:
         monkeypatch.undo()
         await trio.sleep(11)
         edge.clock.advance(31)  # nobody waits for it any more

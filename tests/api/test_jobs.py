@@ -12,6 +12,7 @@ import trio.testing
 
 from jqd.api import message
 from jqd.api.large import AT_ONCE_BYTES
+from jqd.api.native import body
 from jqd.runner import Running
 from jqd.store import OnItsWay
 from jqd.words import tagged
@@ -332,6 +333,22 @@ async def test_a_large_answer_in_json_does_not_hold_up_the_loop(edge, path, monk
         told = await edge.call("GET", path.format(job_id), accept=JSON)
         assert told.body["result"] == result
         assert (threads.pop() is not threading.main_thread()) is aside
+
+
+async def test_a_large_push_in_json_does_not_hold_up_the_loop(edge, monkeypatch):
+    threads = []
+    real = body._read_json
+
+    def read(*given):
+        threads.append(threading.current_thread())
+        return real(*given)
+
+    monkeypatch.setattr(body, "_read_json", read)
+    for count, aside in ((body.AT_ONCE_BYTES // 10, True), (10, False)):
+        told = await edge.call("POST", "/v1/jobs", {"name": "mail", "argument": "0123456789" * count}, kind=JSON)
+        assert told.status == 201
+        assert (threads.pop() is not threading.main_thread()) is aside
+    assert [job.jobtype for job in edge.journal.jobs()] == ["mail"] * 2
 
 
 async def test_a_result_can_be_taken_once(edge):

@@ -208,7 +208,7 @@ async def test_of_two_contents_under_one_id_one_pusher_is_told_that_his_is_not_t
 ):
     wsync = edge.journal.wsync
 
-    async def slow(position: int | None = None) -> None:
+    async def slow(position: int | None = None, **_: bool) -> None:
         monkeypatch.setattr(edge.journal, "wsync", wsync)
         await reserve_elsewhere(edge, journaled)
         await wsync(position)
@@ -231,7 +231,7 @@ async def test_a_replacement_is_not_acknowledged_when_an_edit_of_what_it_replace
     (job,) = (await edge.whole.list_jobs(None, None, None, 9, "")).jobs
     replacement, wsync = {**JOB, "argument": "new", "replace": True}, edge.journal.wsync
 
-    async def slow(position: int | None = None) -> None:
+    async def slow(position: int | None = None, **_: bool) -> None:
         monkeypatch.setattr(edge.journal, "wsync", wsync)
         edge.clock.advance(31)
         assert await edge.whole.reserve_edit(job.id, job.revision)

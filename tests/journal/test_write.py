@@ -8,7 +8,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from jqd.journal import JournalConfig
+from jqd.journal import Journal, JournalConfig
 from jqd.journal.frame import HEAD_BYTES
 from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
@@ -116,6 +116,30 @@ async def test_a_cancelled_waiter_cancels_no_commit() -> None:
             await journal.wsync(position)
         await journal.wsync(position)
         assert await read_lane(journal) == [b"x"]
+
+
+async def test_a_shielded_waiter_waits_on_and_hears_how_it_ended() -> None:
+    heard: list[str] = []
+
+    async def wait(journal: Journal, position: int) -> None:
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            try:
+                await journal.wsync(position, shielded=True)
+            except JournalRefused as error:
+                heard.append(str(error))
+            else:
+                heard.append("synced" if journal.end >= position else "too soon")
+
+    files = MemoryFiles()
+    async with opened(files, commit_bytes_max=50) as journal, trio.open_nursery() as nursery:
+        for n in range(3):  # each has a commit of its own
+            nursery.start_soon(wait, journal, journal.write(Lane.JOBS, 1, b"%d" % n))
+    assert heard == ["synced"] * 3
+    async with opened(files) as journal, trio.open_nursery() as nursery:
+        files.fail = once(errno.EIO, "sync")
+        nursery.start_soon(wait, journal, journal.write(Lane.JOBS, 1, b"x"))
+    assert "cannot be" in heard[3]
 
 
 async def test_what_is_pending_at_the_end_is_committed_and_then_nothing_is_taken() -> None:
@@ -245,7 +269,8 @@ async def test_an_error_of_the_block_leaves_as_it_came() -> None:
         assert await read_lane(journal) == [b"x"]
 
 
-async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal() -> None:
+@pytest.mark.parametrize("shielded", [False, True])
+async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal(shielded: bool) -> None:
     files = MemoryFiles()
 
     def broken(call: str, number: int) -> None:
@@ -255,7 +280,7 @@ async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal() -> Non
     with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
         async with opened(files) as journal:
             files.fail = broken
-            await journal.wsync(journal.write(Lane.JOBS, 1, b"x"))
+            await journal.wsync(journal.write(Lane.JOBS, 1, b"x"), shielded=shielded)
     assert caught.group_contains(ZeroDivisionError)
     assert files.open_descriptors == 0
 

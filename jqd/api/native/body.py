@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.api.items import json_items, json_lines
 from jqd.api.message import Request, unsupported
+from jqd.api.parts import Parts
 from jqd.desk.batch import DETAIL_LENGTH_MAX, Batch, expect_bytes, expect_size, in_order, read_array
 from jqd.desk.config import DeskConfig
 from jqd.words import tagged
@@ -14,17 +16,24 @@ from jqd.words.errors import Fault, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, NDJSON_TYPES
 
+AT_ONCE_BYTES = 256 * 1024  # of JSON: some 8 ms
+
 _encoder = msgspec.msgpack.Encoder()
 
 
-def read_push(request: Request, config: DeskConfig) -> Batch:
-    """Read the body of a push. Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415."""
-    kind, body = request.media_type(), request.body
+async def read_push(request: Request, parts: Parts) -> Batch:
+    """Read the body of a push: large JSON in a thread, for it takes up to half a second.
+
+    Raises Unreadable, TooLarge when it is not understood as a whole; Problem 415.
+    """
+    kind, body, config = request.media_type(), request.body, parts.desk.config
     if kind in MSGPACK_TYPES:
         single = not _begins_array(body)
         return read_array(b"\x91" + body if single else body, single, config)
     if kind in JSON_TYPES or kind in NDJSON_TYPES:
-        return _read_json(kind, body, config)
+        if len(body) <= AT_ONCE_BYTES:
+            return _read_json(kind, body, config)
+        return await trio.to_thread.run_sync(_read_json, kind, body, config, limiter=parts.read)
     raise unsupported(kind)
 
 

@@ -34,7 +34,7 @@ async def push(parts: Parts, request: Request) -> Response:
     query = read_query(request, Pushing)
     wanted, atomic = _ack_wanted(query), query.atomic in YES
     take.expect_open(parts.desk)
-    batch = read_push(request, parts.config)
+    batch = await read_push(request, parts)
     pushed = await take.push(parts.desk, batch, wanted, atomic=atomic)
     language, ids = request.answer_language(), pushed.job_ids
     ack = pushed.ack.level if pushed.ack else UNSET
