@@ -12,7 +12,7 @@ from jqd.api.large import answer_with
 from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
-from jqd.api.read import Seconds, read_body, read_query
+from jqd.api.read import Seconds, pack, read_body, read_query, unpack
 from jqd.desk import Coming, Desk, late, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
@@ -180,11 +180,12 @@ async def done(parts: Parts, request: Request) -> Response:
     """`POST /done`, header worker-id: the outcome of a job this worker has in hand, or had."""
     worker_id = _worker_id(request)
     told: Success | Failure
-    if read_body(request, Done).type == "success":
-        told = read_body(request, Success)
+    packed = pack(request)  # once: a result in JSON may be large
+    if unpack(packed, Done).type == "success":
+        told = unpack(packed, Success)
         report = Report(status=200, result=bytes(told.result))
     else:
-        told = read_body(request, Failure)
+        told = unpack(packed, Failure)
         report = Report(
             status=504 if told.reason == "timeout" else 500,
             should_retry=told.should_retry,

@@ -25,14 +25,22 @@ def read_body(request: Request, kind: type[T]) -> T:
 
     Raises Invalid, naming the fields; Unreadable; Problem 400, 413, 415.
     """
+    return unpack(pack(request), kind)
+
+
+def pack(request: Request) -> bytes:
+    """The body as MessagePack."""
     try:
-        packed = request.body
-        if request.media_type() not in MSGPACK_TYPES:
-            packed = msgspec.msgpack.encode(read_value(request))
-        return fields.read(packed, kind)
+        return request.body if request.media_type() in MSGPACK_TYPES else msgspec.msgpack.encode(read_value(request))
     except OverflowError as error:
         detail = "there is an integer of more than 64 bits, which no job can hold"
         raise Invalid(detail, [Fault("", detail)]) from error
+
+
+def unpack(packed: bytes, kind: type[T]) -> T:
+    """Such a body as `kind`."""
+    try:
+        return fields.read(packed, kind)
     except DECODE_ERRORS as error:
         raise Unreadable(f"the body is no MessagePack: {error}") from error
 
