@@ -30,6 +30,11 @@ class Alone:
         self._again_at_s = 0.0
         self._others_until_s = 0.0
 
+    @property
+    def is_waiting(self) -> bool:
+        """Whether our hand is to become empty for a suspect, or a suspect has it."""
+        return self._since_s is not None or self._taken_s is not None
+
     def judge(self, *, suspect: bool, empty: bool) -> Suspects | None:
         """How suspects are to be taken, or None: take nothing at all now.
 

@@ -101,10 +101,13 @@ class Dispatch:
                     return
                 taken = self._alone.taken if suspects is Suspects.ALONE else None
                 claims.start_claim(nursery, row, no_worse_than, suspects, taken)
-            elif claims.since_s is None:
-                claims.start_look(nursery)
-            if row.suspect or all(each.since_s is not None for each in self._claims):
-                return  # beside a suspect nothing as good is taken: our hand may have to become empty for it
+            else:
+                if claims.since_s is None:
+                    claims.start_look(nursery)
+                if row.suspect and self._alone.is_waiting:
+                    return  # nothing as good is taken beside it: our hand is to become empty
+            if all(each.since_s is not None for each in self._claims):
+                return
 
     def _is_idle(self) -> bool:
         """Whether this daemon holds no job, of no partition."""

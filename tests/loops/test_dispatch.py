@@ -194,6 +194,23 @@ async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_cloc
         await until(lambda: sides.started == ["0", "1", "2"])
 
 
+async def test_jobs_behind_a_suspect_hold_up_no_other_partition(autojump_clock: None) -> None:
+    """Others have their turn: what waits behind the suspect is claimed, and equal jobs elsewhere beside it."""
+    async with running() as sides:
+        one, two, _ = sides.sides
+        one.hangs = {"get_waiting_jobtypes": 1}
+        await one.add(Job("1", "a"))
+        await blame(one.store, "1")
+        sides.dispatch._alone._others_until_s = sides.clock.mono_s() + 100
+        one.hangs = {"get_waiting_jobs": 0.01}
+        await one.add(*(Job(f"2{number:03}", "a") for number in range(200)))
+        one.runner.offers = {"a": offer(jobs_max=2)}
+        await until(lambda: len(sides.started) > 1)
+        await two.add(Job("3", "b"))
+        await until(lambda: "3" in sides.started)
+        assert sides.started.index("3") < 50
+
+
 def test_when_the_suspect_is_over_others_have_their_turn_first() -> None:
     clock = ManualClock()
     alone = Alone(clock, ALONE_S)
