@@ -16,14 +16,13 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import hiredis
 import redis
 import trio
 
 Words = Sequence[Any]
-T = TypeVar("T")
 
 READ_BYTES = 1 << 16  # at once; an answer to a claim has some hundred thousand
 _MORE = object()  # the answer is not whole yet
@@ -142,18 +141,12 @@ class Wire:
 
     async def _write(self, packed: bytes) -> None:
         left = memoryview(packed)
-        with trio.move_on_after(self._timeout_s) as patience:
-            while left:
-                left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable) :]
-        if patience.cancelled_caught:
-            raise redis.TimeoutError(f"the server took no more of the call for {self._timeout_s} s")
+        while left:
+            left = left[await self._do(self._socket.send, left, trio.lowlevel.wait_writable, "no more was taken") :]
 
     async def _read(self) -> None:
         """The next answers."""
-        with trio.move_on_after(self._timeout_s) as patience:
-            count = await self._do(self._socket.recv_into, self._buffer, trio.lowlevel.wait_readable)
-        if patience.cancelled_caught:
-            raise redis.TimeoutError(f"no answer for {self._timeout_s} s")
+        count = await self._do(self._socket.recv_into, self._buffer, trio.lowlevel.wait_readable, "no answer")
         if not count:
             raise redis.ConnectionError("the server closed the connection")
         self._answers.feed(self._buffer, 0, count)
@@ -190,18 +183,24 @@ class Wire:
             await self._write(packed)
         self._again.clear()
 
-    async def _do(self, work: Callable[[Any], T], buffer: Any, wait: Callable[[Any], Awaitable[None]]) -> T:
-        """`work` on the socket, as soon as it can be done. Raises redis.ConnectionError."""
+    async def _do(
+        self, work: Callable[[Any], int], buffer: Any, wait: Callable[[Any], Awaitable[None]], late: str
+    ) -> int:
+        """`work` on the socket, as soon as it can be done. Raises redis.ConnectionError, redis.TimeoutError."""
         try:
             while True:
                 try:
                     return work(buffer)
                 except BlockingIOError:
-                    await wait(self._socket)
+                    ready = wait
                 except ssl.SSLWantReadError:
-                    await trio.lowlevel.wait_readable(self._socket)
+                    ready = trio.lowlevel.wait_readable
                 except ssl.SSLWantWriteError:
-                    await trio.lowlevel.wait_writable(self._socket)
+                    ready = trio.lowlevel.wait_writable
+                with trio.move_on_after(self._timeout_s) as patience:
+                    await ready(self._socket)
+                if patience.cancelled_caught:
+                    raise redis.TimeoutError(f"{late} for {self._timeout_s} s")
         except (OSError, trio.ClosedResourceError, trio.BusyResourceError) as error:
             # Closed: the other of the two who use it met its end. Busy: TLS wants for one what the other waits for.
             raise redis.ConnectionError(f"the connection to the server broke: {error}") from error
@@ -225,7 +224,12 @@ class Link:
         A call is not sent when one before it had not been answered yet and then broke the connection.
         """
         call, packed, failures = Call(by_source), hiredis.pack_command(tuple(words)), self._failures
-        async with self._turn:
+        if self._turn.locked():
+            await self._turn.acquire()
+        else:  # most calls find nobody before them; a pass of the scheduler is a fifth of what a call costs
+            await trio.lowlevel.checkpoint_if_cancelled()
+            self._turn.acquire_nowait()
+        try:
             if self._wire is not None:
                 await self._wire.wait_room(self._calls_max)
             with trio.CancelScope(shield=True):
@@ -233,6 +237,8 @@ class Link:
                     raise redis.ConnectionError(f"not sent, for the connection broke before: {self._failure}")
                 wire = await self._open()
                 await wire.send(call, packed)
+        finally:
+            self._turn.release()
         with trio.CancelScope(shield=True):
             await wire.wait_over(call)
         if self._retired:
