@@ -85,7 +85,7 @@ def _caught_up_with_the_first(real: Real) -> Real:
 APART: dict[str, Mistake] = {
     "apply-all": mistake(
         "kill",
-        15,
+        24,
         "stray",
         "a lane applies records of other partitions, too",
         (ingest_module, "chunks", _apply_all),
@@ -101,7 +101,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        128,
+        162,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
@@ -117,7 +117,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        7,
+        19,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),

@@ -165,7 +165,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reassert": mistake(
         "rollback",
-        31,
+        72,
         "overlap",
         "a store that forgot is not told what is in hand",
         (Barrier, "_arbitrate", _do_not),
@@ -193,7 +193,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        47,
+        59,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
@@ -221,7 +221,7 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 39, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 58, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
@@ -233,7 +233,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        18,
+        37,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),

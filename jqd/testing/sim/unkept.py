@@ -38,7 +38,7 @@ def _endings_only(real: Any) -> Any:
 UNKEPT: dict[str, Mistake] = {
     "copies-create": mistake(
         "trim,purge,backlog,pause",
-        41,
+        132,
         "again",
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
@@ -71,7 +71,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "cancel-the-shown": mistake(
         "backlog",
-        29,
+        31,
         "cancel",
         "a cancel is meant for the content that the store shows, whatever was acknowledged after that",
         (cancel_module, "_up_to_now", _cancel_what_is_shown),
@@ -79,7 +79,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "ended-by-fence": mistake(
         "backlog",
-        23,
+        79,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
