@@ -64,7 +64,8 @@ async def serve(
     i_accept_loss
         Use a store although its settings would lose jobs (`jqd doctor` says which).
     """
-    settings = _load(config, bind, data_dir, store, drain, log_level, insecure, i_accept_loss)
+    flags = {"http.bind": bind, "data_dir": data_dir, "drain_s": drain, "log.level": log_level, "insecure": insecure}
+    settings = _load(config, flags | store_flags(store) | {"store.i_accept_loss": i_accept_loss})
     with _usable(settings.data_dir):
         await serve_daemon(settings, ready=lambda url: print(f"jqd is ready at {url}", flush=True))
     return Exit.DONE
@@ -90,7 +91,7 @@ async def dev(
     log_level
         debug, info, warning or error. Default warning: this is a terminal to read.
     """
-    settings = _load(config, bind, data_dir, None, None, log_level, None, None, level_default="warning")
+    settings = _load(config, {"http.bind": bind, "data_dir": data_dir, "log.level": log_level}, level="warning")
     if not settings.store.is_own:
         raise Usage("jqd dev keeps its own store; for a store that exists use: jqd serve --store URL")
     with _usable(settings.data_dir), _example_worker() as start:
@@ -162,30 +163,9 @@ async def worker(
     return Exit.DONE
 
 
-def _load(
-    config: Path | None,
-    bind: str | None,
-    data_dir: Path | None,
-    store: list[str] | None,
-    drain: str | None,
-    log_level: str | None,
-    insecure: bool | None,
-    i_accept_loss: bool | None,
-    *,
-    level_default: str | None = None,
-) -> Config:
-    flags: dict[str, Any] = {
-        "http.bind": bind,
-        "data_dir": data_dir,
-        **store_flags(store),
-        "drain_s": drain,
-        "log.level": log_level,
-        "insecure": insecure,
-        "store.i_accept_loss": i_accept_loss,
-    }
-    defaults = {"log.level": level_default} if level_default is not None else {}
+def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:
     try:
-        settings = load(file=config, flags=flags, defaults=defaults)
+        settings = load(file=config, flags=flags, defaults={f"log.{key}": value for key, value in defaults.items()})
     except ConfigError as error:
         raise Usage(str(error)) from error
     _log(settings.log.level, settings.log.form)

@@ -15,7 +15,6 @@ from jqd.words.job import State
 from jqd.words.jobid import parse_id
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
-LIST_LIMIT_MAX = 1_000  # jobs of one page
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
 LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
