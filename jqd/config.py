@@ -186,17 +186,6 @@ def store_flags(urls: list[str] | None) -> dict[str, Any]:
     return {"store.urls": urls or None}
 
 
-def environment(name: str) -> str | None:
-    """One of the variables that commands other than the daemon's read."""
-    assert name in OTHERS, name
-    return os.environ.get(name) or None
-
-
-def child_environment() -> dict[str, str]:
-    """What a child process of ours is started with."""
-    return dict(os.environ)
-
-
 def _from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
     for key, value in values.items():
         yield Setting(tuple(key.split(".")), value, "default")

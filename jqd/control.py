@@ -12,11 +12,11 @@ import trio
 from jqd import __version__
 from jqd.desk import NewJob
 from jqd.loops.pace import Pace
-from jqd.loops.renew import Peer
 from jqd.partition import Partition, Shared
 from jqd.runner import Runners
 from jqd.store import Owner
 from jqd.words.errors import StaleOwner, StoreAway
+from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
 
@@ -38,10 +38,6 @@ class Control:
     def sysid(self) -> str:
         """This daemon's name in the store."""
         return self._partitions[0].membership.sysid
-
-    def live(self) -> bool:
-        """The event loop turns, or nobody would ask."""
-        return True
 
     def push_ready(self) -> str | None:
         """None when pushes are taken, else why not."""
@@ -73,12 +69,11 @@ class Control:
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.info("push.batch", count=len(jobs))
-        if self._shared.joblog.enabled:
-            rows = (
-                {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
-                for job_id, job in zip(job_ids, jobs, strict=True)
-            )
-            self._shared.joblog.write("entered", rows)
+        rows = (
+            {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
+            for job_id, job in zip(job_ids, jobs, strict=True)
+        )
+        self._shared.joblog.write("entered", rows)
 
     def settled(self, where: Collection[int]) -> bool:
         """Whether all daemons have told these partitions of the store what their journals know.

@@ -39,7 +39,7 @@ from jqd.words.jobid import partition_of
 from jqd.words.joblog import JobLog
 from jqd.words.log import get_logger, logging_with
 from jqd.words.rates import Rates
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
+from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease
@@ -218,7 +218,6 @@ class Partition:
 
         some = partitions > 1
         whole: LaneRules[Job] = LaneRules(
-            decode_jobs,
             self.watch.guard(store.apply_jobs),
             lambda job: len(job.argument) + RECORD_BYTES,
             self._ingested,
@@ -228,14 +227,13 @@ class Partition:
             Lane.JOBS: whole,
             Lane.CHANGES: whole._replace(apply=self.watch.guard(store.apply_changes)),
             Lane.OUTCOMES: LaneRules(
-                decode_outcomes,
                 store.apply_outcomes,
                 lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
             ),
             Lane.CANCELS: LaneRules(
-                decode_cancels, store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
+                store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
             ),
         }
         return {
@@ -255,9 +253,7 @@ class Partition:
 
     def _ingested(self, jobs: Sequence[Job]) -> None:
         self.claims.wake()
-        joblog = self._shared.joblog
-        if joblog.enabled:
-            joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
+        self._shared.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         shared = self._shared
@@ -272,5 +268,4 @@ class Partition:
         if any(self.runner.at_work(job_id) for job_id in job_ids):
             self.membership.hurry()  # the renewal says which of them are meant as they run now
         self._shared.endings.ring(job_ids)
-        if self._shared.joblog.enabled:
-            self._shared.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))
+        self._shared.joblog.write("cancelled", ({"job_id": job_id} for job_id in job_ids))

@@ -61,7 +61,7 @@ ROUTES = [
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
-    Route("GET", "/livez", status.livez, {200: told.Live, 503: told.Live}),
+    Route("GET", "/livez", status.livez, {200: told.Live}),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),
     Route("GET", "/readyz/push", status.readyz_push, HALF),
     Route("GET", "/readyz/run", status.readyz_run, HALF),

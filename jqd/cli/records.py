@@ -4,7 +4,7 @@ What JSON cannot say is written as jqd/words/tagged.py has it.
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import msgspec
@@ -14,15 +14,8 @@ from jqd.cli.exits import Usage
 from jqd.journal.inspect import Good
 from jqd.words.dates import INSTANT_MS_MAX, iso
 from jqd.words.job import Job, Outcome
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, split_cancel
+from jqd.words.record import DECODERS, Lane, split_cancel
 from jqd.words.tagged import show_packed
-
-DECODERS: dict[Lane, Callable[[bytes], Sequence[Any]]] = {
-    Lane.JOBS: decode_jobs,
-    Lane.OUTCOMES: decode_outcomes,
-    Lane.CANCELS: decode_cancels,
-    Lane.CHANGES: decode_jobs,
-}
 
 _encoder = msgspec.json.Encoder()  # several times as fast as json, which asks for its options anew each time
 

@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, TypeVar
 import trio
 from msgspec import structs
 
-from jqd.cli.records import DECODERS
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Place, Seen, walk
 from jqd.store import EdgeStore, JobView, Store
@@ -27,7 +26,7 @@ from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalDamaged, PositionMismatch, StoreAway, StoreError, StoreRefused
 from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
-from jqd.words.record import Lane
+from jqd.words.record import DECODERS, Lane
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
 CALL_BYTES = 1 << 20

@@ -18,7 +18,8 @@ from cyclopts import Parameter
 from jqd.cli.common import duration
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT, daemon_url
-from jqd.config import Config, child_environment, environment, load, store_flags
+from jqd.client.environ import daemon_token
+from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words import log
 from jqd.words.errors import ConfigError, JqdError
@@ -157,7 +158,7 @@ async def worker(
             advertise=advertise,
             priority_min=priority_min,
             priority_max=priority_max,
-            token=environment("JQD_TOKEN"),
+            token=daemon_token(),
             drain_s=drain_s,
         )
     return Exit.DONE
@@ -239,7 +240,7 @@ def _example_worker() -> Iterator[Callable[[str], None]]:
         # Its warnings would be about this daemon stopping before it; what jobs raise stands in the jobs.
         args = [sys.executable, "-m", "jqd", "worker", "jqd.worker.demo:app", "--daemon", url, "--log-level", "error"]
         # In a session of its own: Ctrl-C ends the daemon, and the daemon's end ends the worker, in that order.
-        child = subprocess.Popen(args, preexec_fn=die_with_parent, env=child_environment(), start_new_session=True)
+        child = subprocess.Popen(args, preexec_fn=die_with_parent, start_new_session=True)
         children.append(child)
 
     try:

@@ -279,21 +279,6 @@ class Client(Manage):
 
     # ------------------------------------------------------------ the daemon
 
-    def stats(self) -> dict[str, Any]:
-        """The daemon's counters, as it tells them."""
-        answer = self._http.call("GET", "/v1/stats")
-        if not isinstance(answer.body, dict):
-            raise odd("a question for stats", answer)
-        return answer.body
-
-    def workers(self) -> list[dict[str, Any]]:
-        """The workers registered at this daemon, as it tells them."""
-        answer = self._http.call("GET", "/v1/workers")
-        told = answer.body.get("workers") if isinstance(answer.body, dict) else answer.body
-        if not isinstance(told, list):
-            raise odd("a question for workers", answer)
-        return told
-
     def ready(self) -> dict[str, Any]:
         """What the daemon says of its readiness, for pushing and for running; `ready` is whether it takes jobs now."""
         answer = self._http.call("GET", "/readyz", accept=(503,))

@@ -109,6 +109,14 @@ class Manage:
             before = before.timestamp()
         return self._many("clean", before=before, dry_run=dry_run)
 
+    def stats(self) -> dict[str, Any]:
+        """The daemon's counters, as it tells them."""
+        return _map("a question for stats", self._http.call("GET", "/v1/stats"))
+
+    def workers(self) -> list[dict[str, Any]]:
+        """The workers registered at this daemon, as it tells them."""
+        return self._rows("workers")
+
     def types(self) -> list[dict[str, Any]]:
         """The jobtypes that have jobs waiting or running, as the daemon tells them."""
         return self._rows("types")

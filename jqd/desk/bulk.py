@@ -13,7 +13,7 @@ from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve
 from jqd.desk.job import Date
-from jqd.desk.listing import bad_cursor
+from jqd.desk.listing import list_jobs
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
@@ -136,10 +136,7 @@ async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: 
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
-            try:
-                page = await desk.store.list_jobs(wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
-            except ValueError as error:
-                raise bad_cursor(wanted.cursor) from error
+            page = await list_jobs(desk, wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
             tally.cursor = page.cursor
             await _act_on(page.jobs, wanted, tally, may, act)
             if not tally.cursor or trio.current_time() >= until_s:

@@ -8,7 +8,7 @@ another verdict than the one that stands           refused: the first one wins
 
 from jqd.desk.desk import Desk
 from jqd.desk.find import find
-from jqd.runner import DoneAnswer, Report, says_again
+from jqd.runner import Report, says_again
 from jqd.store import JobView
 from jqd.words.errors import NotFound, TooLarge
 from jqd.words.job import Exit, Outcome, State
@@ -17,7 +17,7 @@ from jqd.words.record import Lane, encode_outcomes
 
 async def report(desk: Desk, worker_id: str, job_id: str, told: Report) -> None:
     """What a worker says of a job that it has in hand, or had. Raises as `take_late` does."""
-    if desk.runner.done(worker_id, job_id, told) is not DoneAnswer.TAKEN:
+    if not desk.runner.done(worker_id, job_id, told):
         await take_late(desk, worker_id, job_id, told)
 
 

@@ -13,9 +13,4 @@ async def list_jobs(
     try:
         return await desk.store.list_jobs(state, name, tag, limit, cursor)
     except ValueError as error:
-        raise bad_cursor(cursor) from error
-
-
-def bad_cursor(cursor: str) -> Invalid:
-    """For one that was not made by us."""
-    return Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew")
+        raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error

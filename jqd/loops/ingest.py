@@ -36,7 +36,7 @@ from jqd.words.errors import (
     StoreRefused,
 )
 from jqd.words.log import get_logger
-from jqd.words.record import CARRIED, Lane
+from jqd.words.record import CARRIED, DECODERS, Lane
 
 RESERVE_RECORDS = 4_000  # records read at once: some 20 ms of decoding, eight script calls
 FLIGHTS_MAX = 3  # chunks unanswered: one that the store is at work on, one that lies there, one on its way
@@ -63,7 +63,6 @@ class Flight(Generic[Record]):
 class LaneRules(NamedTuple, Generic[Record]):
     """What differs between the lanes."""
 
-    decode: Callable[[bytes], Sequence[Record]]
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
     applied: Callable[[Sequence[Record]], None]
@@ -265,7 +264,7 @@ class Ingest(Generic[Record]):
 
     def _decode(self, piece: Slice) -> Sequence[Record]:
         try:
-            return self._rules.decode(piece.body)
+            return DECODERS[self.lane](piece.body)
         except JournalDamaged as error:
             raise unreadable(self._journal, piece.start, error) from error
 

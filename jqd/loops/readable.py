@@ -13,15 +13,9 @@ import trio
 
 from jqd.journal import Journal, Slice
 from jqd.words.errors import JournalDamaged, JournalVersion
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.words.record import DECODERS, Lane
 
 JOBS_S = 0.5  # some 50,000 jobs of a backlog: an unreadable one stops no other daemon, and is reported when it is met
-DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
-    Lane.CANCELS: decode_cancels,
-    Lane.OUTCOMES: decode_outcomes,
-    Lane.CHANGES: decode_jobs,
-    Lane.JOBS: decode_jobs,
-}
 
 
 async def expect_readable(journal: Journal, applied: Mapping[Lane, int]) -> None:

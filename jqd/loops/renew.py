@@ -7,7 +7,6 @@ dropped: what an owner holds stays its own until its epoch is burnt.
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 import trio
 
@@ -16,27 +15,13 @@ from jqd.loops.pace import Pace
 from jqd.store import Member, Owner, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
+from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 
 DOUBT_S = 1.0  # timers stand still while the machine is suspended: work is stopped at most so long after it woke
 MOTION_S = (
     0.25  # between renewals while other daemons are waited for, so that claims begin soon after the last is through
 )
-
-
-class Peer(NamedTuple):
-    """A daemon of this store, as we last heard of it."""
-
-    sysid: str
-    epoch: int
-    """0: burnt."""
-    is_this: bool
-    living: bool
-    """Its heartbeat changed within a lease on our clock."""
-    through: bool
-    """It came through the recovery barrier of this life of the store."""
-    heard_s: float
-    """Seconds since its heartbeat was seen to change."""
 
 
 class Renew:

@@ -5,7 +5,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
 from jqd.runner.reach import Reach
-from jqd.runner.runner import DoneAnswer, Offer, Runner, Running
+from jqd.runner.runner import Offer, Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.verdict import Report, says_again
 from jqd.runner.worker import Card, Worker
@@ -13,7 +13,6 @@ from jqd.runner.workers import Workers
 
 __all__ = [
     "Card",
-    "DoneAnswer",
     "Gates",
     "Offer",
     "Reach",

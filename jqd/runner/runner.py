@@ -7,7 +7,6 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 import random
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
-from enum import Enum
 from typing import Any, NamedTuple
 
 import httpcore2
@@ -47,14 +46,6 @@ class Running(NamedTuple):
     name: str
     """The worker's name."""
     started_at_ms: int
-
-
-class DoneAnswer(Enum):
-    """What became of a report."""
-
-    TAKEN = "taken"
-    UNKNOWN = "unknown"
-    """This worker has no such job at work: never had, timed out, or was reported already."""
 
 
 class Runner:
@@ -255,12 +246,15 @@ class Runner:
 
     # ------------------------------------------------ for the API
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
-        """A worker reports a job by itself, after a 202 or instead of its answer. The first verdict wins."""
+    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
+        """A worker reports a job by itself, after a 202 or instead of its answer. The first verdict wins.
+
+        False when it has no such job at work: it never had, it timed out, or it was reported already.
+        """
         parcel = self._shared.parcels.get(job_id)
         if parcel is None or parcel.worker.id != worker_id or parcel.sent_at_s is None:
-            return DoneAnswer.UNKNOWN
-        return DoneAnswer.TAKEN if parcel.report(job_id, report) else DoneAnswer.UNKNOWN
+            return False
+        return parcel.report(job_id, report)
 
     def ended(self, worker_id: str, job_id: str) -> Outcome | None:
         """How a job's attempt by this worker ended here, without its result, until the store knows it; else None."""

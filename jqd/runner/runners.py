@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from jqd.runner.runner import DoneAnswer, Runner, Running
+from jqd.runner.runner import Runner, Running
 from jqd.runner.verdict import Report
 from jqd.words.job import Outcome
 from jqd.words.jobid import partition_of
@@ -15,7 +15,7 @@ class Runners:
     def __init__(self, runners: Sequence[Runner]) -> None:
         self._runners = runners
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
+    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
         """See Runner."""
         return self._of(job_id).done(worker_id, job_id, report)
 

@@ -111,11 +111,7 @@ class SysidTaken(StoreError):
 # ---------------------------------------------------------------- runner
 
 
-class RunnerError(JqdError):
-    """Something about workers and what they answer."""
-
-
-class AnswerGarbled(RunnerError):
+class AnswerGarbled(JqdError):
     """A worker's answer cannot be read from here on. What was read before it stands."""
 
 

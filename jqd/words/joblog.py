@@ -58,11 +58,6 @@ class JobLog:
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
 
-    @property
-    def enabled(self) -> bool:
-        """Whether lines are wanted: callers skip building them otherwise."""
-        return self._path is not None
-
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write what is queued until cancelled."""
         task_status.started()
@@ -79,16 +74,14 @@ class JobLog:
 
     def started(self, worker_id: str, held: Sequence[Held]) -> None:
         """Jobs were handed to a worker."""
-        if self.enabled:
-            self.write("started", ({**_attempt(h.job.id, h.job.jobtype, h), "worker": worker_id} for h in held))
+        self.write("started", ({**_attempt(h.job.id, h.job.jobtype, h), "worker": worker_id} for h in held))
 
     def ended(self, outcomes: Sequence[Outcome]) -> None:
         """Attempts ended, and the store knows."""
-        if self.enabled:
-            self.write("ended", map(_ending, outcomes))
+        self.write("ended", map(_ending, outcomes))
 
     def write(self, event: str, rows: Iterable[Mapping[str, object]]) -> None:
-        """Queue one line per row, `event` and the common fields added. Never waits."""
+        """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
         if self._path is None:
             return
         common = self._common(event)

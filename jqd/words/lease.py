@@ -12,6 +12,7 @@ Sources: River's leader election notes (trust window), the DynamoDB lock client 
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,21 @@ class Trust:
     def until_s(self) -> float:
         """The second since boot at which trust ends; minus infinity when there is none."""
         return self._until_s
+
+
+class Peer(NamedTuple):
+    """A daemon of this store, as we last heard of it."""
+
+    sysid: str
+    epoch: int
+    """0: burnt."""
+    is_this: bool
+    living: bool
+    """Its heartbeat changed within a lease on our clock."""
+    through: bool
+    """It came through the recovery barrier of this life of the store."""
+    heard_s: float
+    """Seconds since its heartbeat was seen to change."""
 
 
 class Heartbeats:

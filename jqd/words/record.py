@@ -12,8 +12,8 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 import enum
 import hashlib
 import itertools
-from collections.abc import Collection, Iterator, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Raw, structs
@@ -246,3 +246,12 @@ def encode_cancels(job_ids: Sequence[str]) -> bytes:
 def decode_cancels(body: bytes) -> list[str]:
     """The records of a frame. Raises JournalDamaged as `decode_jobs` does."""
     return _decode(_cancels_decoder, body, "a cancels")
+
+
+DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
+    Lane.CANCELS: decode_cancels,
+    Lane.OUTCOMES: decode_outcomes,
+    Lane.CHANGES: decode_jobs,
+    Lane.JOBS: decode_jobs,
+}
+"""What reads a frame of each lane."""

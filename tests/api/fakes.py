@@ -19,14 +19,14 @@ from jqd.api.problems import Details
 from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
-from jqd.loops.renew import Peer
-from jqd.runner import DoneAnswer, Report, Running, Workers
+from jqd.runner import Report, Running, Workers
 from jqd.runner.verdict import succeed_late
 from jqd.store import CALL_JOBS_MAX, EditGiven, JobView, OnItsWay, Page, StoreStats, TypeView
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
+from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
 
 JOURNAL = 7
@@ -209,7 +209,7 @@ class FakeRunner:
     def __init__(self) -> None:
         self.at_work: dict[str, Running] = {}
         self.reports: list[tuple[str, str, Report]] = []
-        self.knows = DoneAnswer.TAKEN
+        self.knows = True
         self.untold: dict[tuple[str, str], Outcome] = {}
 
     def ended(self, worker_id: str, job_id: str) -> Outcome | None:
@@ -221,7 +221,7 @@ class FakeRunner:
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> DoneAnswer:
+    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
         self.reports.append((worker_id, job_id, report))
         return self.knows
 
@@ -242,9 +242,6 @@ class FakeControl:
         self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
         self.on_apply: dict[Lane, Any] = {}
         self._journal = journal
-
-    def live(self) -> bool:
-        return True
 
     def push_ready(self) -> str | None:
         return self.not_pushing or self._journal.refusing

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.runner import DoneAnswer, Report, Running
+from jqd.runner import Report, Running
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Fate, State
 from jqd.words.record import Lane, decode_outcomes
@@ -301,7 +301,7 @@ async def test_reports_that_are_not_understood(edge, body):
 
 
 async def test_a_report_of_a_job_not_in_its_hand(edge):
-    edge.runner.knows = DoneAnswer.UNKNOWN
+    edge.runner.knows = False
     done = {"type": "success"}
     headers = {"worker-id": "w1"}
     assert (await edge.call("POST", "/done", {"job_id": "nonsense", **done}, headers=headers)).status == 404
@@ -312,7 +312,7 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
 
 
 async def test_a_late_success_that_is_said_again_is_taken_again(edge):
-    edge.runner.knows = DoneAnswer.UNKNOWN
+    edge.runner.knows = False
     job_id = edge.add(State.SUCCEEDED)
     given_up, succeeded = (
         outcome(job_id, worker="w1", **ended) for ended in (GIVEN_UP, {"fate": Fate.SUCCEEDED, "fence": 7})
@@ -356,7 +356,7 @@ AGAIN = {**NO_ROUTE, "should_retry": True}
 @pytest.mark.parametrize("known_by", ["store", "runner"])
 async def test_a_report_after_the_end_of_its_attempt(edge, state, attempt, report, status, counts, known_by):
     """A late success of a job that has not ended counts; what contradicts the verdict that stands is refused."""
-    edge.runner.knows = DoneAnswer.UNKNOWN
+    edge.runner.knows = False
     job_id = edge.add(state)
     ended = outcome(job_id, worker="w1", **attempt)
     if known_by == "runner":

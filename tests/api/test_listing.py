@@ -7,9 +7,9 @@ import pytest
 
 from jqd.api.native.listing import LIST_JOBS, LIST_JOBS_MAX
 from jqd.api.native.show import BRIEF_MESSAGE_LENGTH_MAX
-from jqd.loops.renew import Peer
 from jqd.store import TypeView
 from jqd.words.job import State
+from jqd.words.lease import Peer
 from jqd.words.record import Lane
 from tests.api.fakes import JSON, MSGPACK, Edge, outcome
 

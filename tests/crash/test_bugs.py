@@ -26,7 +26,7 @@ from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalLocked, JournalRefused
 from jqd.words.job import Fate, Job, Outcome
-from jqd.words.record import Head, Lane, decode_jobs, encode_jobs, encode_outcomes
+from jqd.words.record import Head, Lane, encode_jobs, encode_outcomes
 from tests.crash.disk import quiet
 from tests.journal.conftest import DIRECTORY, no_failure, once, opened, push, read_lane, segments, until
 from tests.loops.conftest import threads_in_place as threads_in_place
@@ -348,7 +348,7 @@ class MortalStore(FakeStore):
 async def ingest_until(files: MemoryFiles, store: MortalStore, calls: int) -> None:
     """One life of the lane of jobs, ended before that call or when all is applied."""
     store.calls_left = calls
-    rules: LaneRules[Job] = LaneRules(decode_jobs, store.apply_jobs, lambda _: 1, lambda _: None)
+    rules: LaneRules[Job] = LaneRules(store.apply_jobs, lambda _: 1, lambda _: None)
     async with opened(files) as journal:
         lane: Ingest[Job] = Ingest(Lane.JOBS, rules, journal=journal, store=store, source=random.Random(1))
         try:

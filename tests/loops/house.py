@@ -26,7 +26,7 @@ from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.job import Held, Job, Wanted
 from jqd.words.lease import LeaseConfig
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes
+from jqd.words.record import Lane
 
 
 class TrioClock(ManualClock):
@@ -147,15 +147,14 @@ class House:
             source=source,
         )
         rules: dict[Lane, LaneRules[Any]] = {
-            Lane.JOBS: LaneRules(decode_jobs, store.apply_jobs, lambda _: 100, lambda _: None),
+            Lane.JOBS: LaneRules(store.apply_jobs, lambda _: 100, lambda _: None),
             Lane.OUTCOMES: LaneRules(
-                decode_outcomes,
                 store.apply_outcomes,
                 lambda _: 100,
                 lambda outcomes: self.runner.out_of_hand([(o.job_id, o.fence) for o in outcomes]),
             ),
-            Lane.CANCELS: LaneRules(decode_cancels, store.apply_cancels, lambda _: 100, lambda _: None),
-            Lane.CHANGES: LaneRules(decode_jobs, store.apply_changes, lambda _: 100, lambda _: None),
+            Lane.CANCELS: LaneRules(store.apply_cancels, lambda _: 100, lambda _: None),
+            Lane.CHANGES: LaneRules(store.apply_changes, lambda _: 100, lambda _: None),
         }
         self.lanes: dict[Lane, Ingest[Any]] = {
             lane: Ingest(

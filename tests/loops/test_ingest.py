@@ -20,7 +20,7 @@ from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JqdError, StoreAway, StoreRefused
 from jqd.words.job import Job, State
-from jqd.words.record import Head, Lane, decode_jobs, encode_jobs
+from jqd.words.record import Head, Lane, encode_jobs
 
 
 class LossyStore(FakeStore):
@@ -46,7 +46,6 @@ class Bench:
         self.journal, self.store, self.clock = journal, store, clock
         self.applied: list[str] = []
         rules: LaneRules[Job] = LaneRules(
-            decode_jobs,
             lambda *args: store.apply_jobs(*args),
             lambda job: len(job.argument),
             lambda jobs: self.applied.extend(job.id for job in jobs),

@@ -58,7 +58,7 @@ async def small(
 
 def _never_asked(here: House) -> Ingest[Job]:
     """A lane that the store has not told its position yet."""
-    rules = LaneRules(decode_jobs, here.store.apply_jobs, lambda _: 100, lambda _: None)
+    rules = LaneRules(here.store.apply_jobs, lambda _: 100, lambda _: None)
     return Ingest(Lane.JOBS, rules, journal=here.journal, store=here.store, source=random.Random(2))
 
 

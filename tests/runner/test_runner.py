@@ -5,7 +5,7 @@ import pytest
 import trio
 import trio.testing
 
-from jqd.runner import Card, DoneAnswer, Report
+from jqd.runner import Card, Report
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import NIL, PRIORITY_MIN, Fate, Wanted
@@ -234,14 +234,14 @@ async def test_taken_for_later_waits_for_done(open_house: OpenHouse, eventually:
         house.run(held)
         await worker.request(0)
         await eventually(lambda: house.runner.running(one) is not None)
-        assert house.runner.done("somebody", one, Report()) is DoneAnswer.UNKNOWN
-        assert house.runner.done(card.id, "other", Report()) is DoneAnswer.UNKNOWN
-        assert house.runner.done(card.id, one, Report(status=400, message="no")) is DoneAnswer.TAKEN
-        assert house.runner.done(card.id, one, Report()) is DoneAnswer.UNKNOWN
+        assert not house.runner.done("somebody", one, Report())
+        assert not house.runner.done(card.id, "other", Report())
+        assert house.runner.done(card.id, one, Report(status=400, message="no"))
+        assert not house.runner.done(card.id, one, Report())
         await house.stopped(1)
         assert house.outcomes[one].fate is Fate.FAILED
         assert house.runner.offer("mail", 0) is not None, "its slot is free"
-        assert house.runner.done(card.id, two, Report()) is DoneAnswer.TAKEN
+        assert house.runner.done(card.id, two, Report())
         with trio.fail_after(WAIT_S):
             await house.runner.drain()
 
@@ -258,7 +258,7 @@ async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
         held = hold(1)
         house.run(held)
         await worker.request(0)
-        assert house.runner.done(card.id, held[0].job.id, Report()) is DoneAnswer.TAKEN
+        assert house.runner.done(card.id, held[0].job.id, Report())
         await house.stopped(1)
         go_on.set()
         (again,) = await house.run_to_end(hold(1, timeout_s=0.1))
@@ -299,7 +299,7 @@ async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> N
             "timeout": 8,
         }
         for job_id in ids(held):
-            assert house.runner.done(card.id, job_id, Report()) is DoneAnswer.TAKEN
+            assert house.runner.done(card.id, job_id, Report())
         await house.stopped(2)
 
 
@@ -509,7 +509,7 @@ async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
         house.run(held)
         (parcel,) = house.runner._early
         done = house.runner.done(parcel.worker.id, held[0].job.id, Report())
-        assert done is DoneAnswer.UNKNOWN, "nobody can have done what was not sent"
+        assert done is False, "nobody can have done what was not sent"
         assert house.runner.running(held[0].job.id) is None
         start(parcel)
         await house.stopped(1)

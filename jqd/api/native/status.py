@@ -10,9 +10,8 @@ from jqd.words.errors import StoreAway, StoreRefused
 
 
 async def livez(parts: Parts, request: Request) -> Response:
-    """The process turns its loop."""
-    live = parts.desk.control.live()
-    return answer(200 if live else 503, Live(live), request.answer_language())
+    """The process turns its loop, or nobody would answer."""
+    return answer(200, Live(True), request.answer_language())
 
 
 async def readyz(parts: Parts, request: Request) -> Response:
