@@ -4,8 +4,8 @@ Words and errors are the domain's; nothing here knows of HTTP (adr/0021).
 """
 
 from jqd.desk.config import DeskConfig
-from jqd.desk.desk import Control, Desk
+from jqd.desk.desk import Desk
 from jqd.desk.find import Coming
 from jqd.desk.job import NewJob
 
-__all__ = ["Coming", "Control", "Desk", "DeskConfig", "NewJob"]
+__all__ = ["Coming", "Desk", "DeskConfig", "NewJob"]

@@ -1,7 +1,5 @@
 """Decides what runs next. Pure: no I/O, no await."""
 
-from jqd.scheduler.counts import Counts
-from jqd.scheduler.policy import OldestFirst, Policy, Waiting
-from jqd.scheduler.scheduler import Scheduler, SchedulerStats, Selection
+from jqd.scheduler.scheduler import Scheduler, Waiting
 
-__all__ = ["Counts", "OldestFirst", "Policy", "Scheduler", "SchedulerStats", "Selection", "Waiting"]
+__all__ = ["Scheduler", "Waiting"]

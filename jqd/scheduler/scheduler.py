@@ -1,17 +1,28 @@
 """Chooses what to run next, and counts what runs.
 
 The rule of the LightJQ specification: the smallest priority number over all jobtypes goes first. A row is a jobtype
-that waits, in one partition of the store. A whole batch is
-claimed at once, so the choice also says how far down its own priorities that batch may reach before it would overtake
-a better job of another jobtype.
+that waits, in one partition of the store. A whole batch is claimed at once, so the choice also says how far down its
+own priorities that batch may reach before it would overtake a better job of another jobtype.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from jqd.scheduler.counts import Counts
-from jqd.scheduler.policy import OldestFirst, Policy, Waiting
 from jqd.words.job import PRIORITY_MAX
+
+
+class Waiting(Protocol):
+    """A jobtype with jobs ready to run, as the store tells it."""
+
+    @property
+    def jobtype(self) -> str: ...
+    @property
+    def priority(self) -> int: ...
+    @property
+    def head_id(self) -> str: ...
+    @property
+    def waiting(self) -> int: ...
+
 
 Row = TypeVar("Row", bound=Waiting)
 
@@ -25,40 +36,25 @@ class Selection(NamedTuple, Generic[Row]):
     on."""
 
 
-class SchedulerStats(NamedTuple):
-    """A snapshot of the counts."""
-
-    running: Mapping[str, int]
-    """Jobtype → jobs in hand."""
-    started_total: int
-    stopped_total: int
-
-
-def _any_may_run(row: Any) -> bool:
-    return True
-
-
 class Scheduler:
-    """One per daemon. `policy` ranks the jobtypes."""
+    """One per daemon. It asserts its counts and never clamps them: a wrong one is a bug to find."""
 
-    def __init__(self, policy: Policy | None = None) -> None:
-        self._policy: Policy = policy or OldestFirst()
-        self._counts = Counts()
+    def __init__(self) -> None:
+        self._running: dict[str, int] = {}
+        self.started_total = 0
+        self.stopped_total = 0
 
-    def select_rows_to_run(
-        self, waiting: Sequence[Row], *, may_run: Callable[[Row], bool] = _any_may_run
-    ) -> Iterator[Selection[Row]]:
+    def select_rows_to_run(self, waiting: Sequence[Row], *, may_run: Callable[[Row], bool]) -> Iterator[Selection[Row]]:
         """The best rows to claim from, best first: all that are as good as the first. None when nothing may run.
 
         `may_run` gets rows of `waiting`, in order of rank, and no more than are needed.
         """
-        running = self._counts.running()
         best: Row | None = None
-        for row in sorted(waiting, key=lambda row: self._policy.key(row, running)):
+        for row in sorted(waiting, key=_rank):
             if row.waiting < 1 or not may_run(row):
                 continue
             if best is not None:
-                # Priority leads every ranking, so no row after this one is better.
+                # No row after this one has a better priority.
                 yield Selection(best, row.priority)
                 if row.priority > best.priority:
                     return
@@ -68,16 +64,26 @@ class Scheduler:
 
     def jobs_started(self, jobtype: str, count: int) -> None:
         """`count` jobs of `jobtype` were claimed. `jobs_stopped` must be told of each."""
-        self._counts.started(jobtype, count)
+        assert count > 0, f"{count} jobs of {jobtype!r} cannot have started"
+        self._running[jobtype] = self._running.get(jobtype, 0) + count
+        self.started_total += count
 
     def jobs_stopped(self, jobtype: str, count: int) -> None:
         """`count` of the jobs claimed are out of hand: their end is in the store, or they went back."""
-        self._counts.stopped(jobtype, count)
+        assert count > 0, f"{count} jobs of {jobtype!r} cannot have stopped"
+        left = self._running.get(jobtype, 0) - count
+        assert left >= 0, f"{-left} jobs of {jobtype!r} stopped that never started"
+        if left:
+            self._running[jobtype] = left
+        else:
+            del self._running[jobtype]
+        self.stopped_total += count
 
     def running(self) -> Mapping[str, int]:
-        """Jobtype → jobs in hand."""
-        return self._counts.running()
+        """Jobtype → jobs in hand, a copy; jobtypes with none are absent."""
+        return dict(self._running)
 
-    def stats(self) -> SchedulerStats:
-        """A snapshot."""
-        return SchedulerStats(self._counts.running(), self._counts.started_total, self._counts.stopped_total)
+
+def _rank(row: Waiting) -> tuple[int, str, str]:
+    """Of equal priorities the job that waits longest, so that no jobtype starves an equal one; names keep one order."""
+    return row.priority, row.head_id, row.jobtype

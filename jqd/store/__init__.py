@@ -9,7 +9,6 @@ from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
     EditGiven,
-    Ends,
     JobView,
     Kept,
     Look,
@@ -39,7 +38,6 @@ __all__ = [
     "MISPLACED",
     "EdgeStore",
     "EditGiven",
-    "Ends",
     "JobView",
     "Kept",
     "Look",

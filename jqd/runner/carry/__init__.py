@@ -1,6 +1,6 @@
 """What carries jobs to a worker and its words back, apart from what they mean."""
 
-from jqd.runner.carry.carrier import Carrier, End, Ending, Listener
+from jqd.runner.carry.carrier import Carrier, End, Ending
 from jqd.runner.carry.pool import Connections, close_pool, make_pool
 from jqd.runner.carry.post import Post
 
@@ -9,7 +9,6 @@ __all__ = [
     "Connections",
     "End",
     "Ending",
-    "Listener",
     "Post",
     "close_pool",
     "make_pool",

@@ -181,9 +181,9 @@ class World(Stage):
             life = node.life
             if life is None or life.requests is None or life.daemon is None or self.is_frozen(life):
                 return f"{node.name} is not up"
-            stats = life.daemon.scheduler.stats()
-            if stats.running or stats.started_total != stats.stopped_total:
-                return f"{life.label} counts {stats}"
+            counts = life.daemon.scheduler
+            if counts.running() or counts.started_total != counts.stopped_total:
+                return f"{life.label} counts {counts.running()}, {counts.started_total} and {counts.stopped_total}"
             for partition in life.daemon.partitions:
                 if restless := _restless_part(partition, life.daemon.journal):
                     return f"{life.label} {restless}"
