@@ -180,12 +180,14 @@ class Commits:
                     await self._linger()
                 await self._work_off()
         finally:
-            with trio.CancelScope(shield=True):
-                await self._work_off()
-            self._refusal = self._refusal or Refusal("the journal is closed", full=False)
-            if self.end < self.written:
-                self._voids.append(Void(self.end, self.written, self._refusal))
-            self._ring()  # who is shielded from being cancelled must hear it
+            try:
+                with trio.CancelScope(shield=True):
+                    await self._work_off()
+            finally:
+                self._refusal = self._refusal or Refusal("the journal is closed", full=False)
+                if self.end < self.written:
+                    self._voids.append(Void(self.end, self.written, self._refusal))
+                self._ring()  # who is shielded from being cancelled must hear it, also behind a bug
 
     async def _linger(self) -> None:
         """Wait for more frames: no longer than was configured, and not beyond the bytes of one commit."""

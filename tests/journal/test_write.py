@@ -2,6 +2,7 @@
 
 import errno
 import struct
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -283,6 +284,22 @@ async def test_a_bug_in_the_commit_task_stops_whoever_holds_the_journal(shielded
             await journal.wsync(journal.write(Lane.JOBS, 1, b"x"), shielded=shielded)
     assert caught.group_contains(ZeroDivisionError)
     assert files.open_descriptors == 0
+
+
+async def test_a_bug_in_two_commits_in_a_row_leaves_nobody_waiting() -> None:
+    """Who is shielded cannot be cancelled either: the daemon would neither die nor serve."""
+    files = MemoryFiles()
+
+    def broken(call: str, number: int) -> None:
+        if call == "sync":
+            raise ZeroDivisionError("a bug")
+
+    with pytest.raises(BaseExceptionGroup) as caught:  # noqa: PT012
+        async with opened(files, commit_bytes_max=50) as journal, trio.open_nursery() as nursery:
+            files.fail = broken
+            for n in range(3):  # each has a commit of its own
+                nursery.start_soon(partial(journal.wsync, journal.write(Lane.JOBS, 1, b"%d" % n), shielded=True))
+    assert caught.group_contains(ZeroDivisionError)
 
 
 def test_a_frame_has_to_fit_into_what_may_wait() -> None:
