@@ -129,6 +129,8 @@ class _AsgiAsked:
     async def read(self) -> bytes | None:
         """See Asked."""
         message = await self._receive()
+        # What came whole as its time ran out would be taken, and then its client be told that it was not.
+        await trio.lowlevel.checkpoint_if_cancelled()
         if message["type"] == "http.disconnect":
             return None
         piece: bytes = message.get("body", b"")

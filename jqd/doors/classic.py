@@ -18,6 +18,7 @@ from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
 from hypercorn.events import Closed, RawData
 from hypercorn.protocol.h2 import H2Protocol
+from hypercorn.protocol.http_stream import ASGIHTTPState, HTTPStream
 from hypercorn.trio.task_group import TaskGroup
 from hypercorn.trio.worker_context import WorkerContext
 from hypercorn.typing import ConnectionState
@@ -151,13 +152,24 @@ class _Protocol(H2Protocol):
                 return self._begins(event)
             case h2.events.DataReceived() if event.stream_id not in self.streams:
                 # It was answered before it was read: what still comes is read over, and the client told to stop.
-                self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+                self._read_over(event)
                 if event.stream_ended is None:
                     self._reset(event.stream_id, ErrorCodes.NO_ERROR)
+                return False
+            case h2.events.DataReceived() if self._is_answered(event.stream_id):
+                self._read_over(event)  # its client does not take the answer yet: nobody reads what would be kept
                 return False
             case h2.events.PriorityUpdated():
                 return False
         return True
+
+    def _is_answered(self, stream_id: int) -> bool:
+        """Whether an answer has begun, so that nothing more is read."""
+        stream = self.streams[stream_id]
+        return isinstance(stream, HTTPStream) and stream.state is not ASGIHTTPState.REQUEST
+
+    def _read_over(self, event: h2.events.DataReceived) -> None:
+        self.connection.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
 
     def _begins(self, event: h2.events.RequestReceived) -> bool:
         """Whether a request is one that we take."""

@@ -3,9 +3,11 @@
 import random
 import re
 import ssl
-from collections.abc import AsyncIterator, Sequence
+import tracemalloc
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import h2.config
 import h2.connection
@@ -15,7 +17,7 @@ import trio
 import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
-from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http
+from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, to_asgi
 from jqd.doors.classic import STREAMS_MAX, Classic
 from jqd.doors.config import DoorConfig as Config
 from jqd.doors.connection import Connection, House
@@ -225,6 +227,49 @@ async def test_who_takes_no_answer_is_cut_off(autojump_clock: None) -> None:
         began_s = trio.current_time()
         await talk.wait_over()
         assert trio.current_time() - began_s < Config().send_s + (1 << 20) / Config().send_rate + 10
+
+
+async def test_nothing_is_kept_of_what_comes_behind_an_answer_that_nobody_takes(autojump_clock: None) -> None:
+    async with talking() as talk:
+        talk.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})
+        talk.ask(1, "/refuse", method="POST", body=b"x", end=False)
+        await talk.turn()
+        tracemalloc.start()
+        try:
+            for _ in range(300):
+                talk.client.send_data(1, bytes(16_000))
+                await talk.turn()
+            kept_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert kept_bytes < 1 << 20, "of nearly five times as many"
+        talk.client.increment_flow_control_window(100, 1)
+        await talk.turn()
+        assert (talk.statuses[1], talk.bodies[1]) == ("413", b"too large")
+
+
+async def test_what_came_whole_as_its_time_ran_out_is_not_taken_in_silence(mock_clock: trio.testing.MockClock) -> None:
+    """Its client is told that nothing was taken."""
+    taken: list[bytes] = []
+
+    async def take(asked: Asked) -> Answer | None:
+        body = await asked.read()
+        taken.append(body or b"")
+        await trio.lowlevel.checkpoint()  # as who waits for the store
+        return Answer(201)
+
+    async def receive() -> dict[str, object]:
+        mock_clock.jump(LEAN.request_s)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return {"type": "http.request", "body": b"jobs", "more_body": False}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    sent: list[MutableMapping[str, Any]] = []
+    scope = {"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": [], "http_version": "2"}
+    await to_asgi(take, LEAN)(scope, receive, send)
+    assert (sent[0]["status"], taken) == (408, [])
 
 
 async def test_a_door_that_closes_lets_requests_end(autojump_clock: None) -> None:
