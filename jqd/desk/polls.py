@@ -25,12 +25,11 @@ async def look(desk: Desk, given: str, wait_s: float) -> JobView | Coming:
     return await wait_final(desk, job_id, wait_s, named=job_id != given)
 
 
-async def take_result(desk: Desk, given: str, wait_s: float, *, consume: bool) -> bytes | None:
-    """What a job's worker answered, once it has ended; None when there is none, not yet or not any more.
+async def take_result(desk: Desk, view: JobView | Coming, *, consume: bool) -> bytes | None:
+    """What the worker of a job that was looked at answered; None when there is none, not yet or not any more.
 
-    `consume`: it is dropped then. Raises as `look`.
+    `consume`: it is dropped then. Raises StoreAway, StoreRefused.
     """
-    view = await look(desk, given, wait_s)
     result = view.result if isinstance(view, JobView) else None
     if result is not None and consume:
         await desk.store.drop_result(view.id)

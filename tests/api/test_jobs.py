@@ -362,6 +362,42 @@ async def test_a_result_can_be_taken_once(edge):
     assert (await edge.call("GET", path)).body["result"] is None
 
 
+@pytest.mark.parametrize("size", [1, 2 * AT_ONCE_BYTES])
+async def test_a_result_that_is_taken_is_told_also_to_who_only_listens_on(edge, size):
+    """A client that closes its sending side has left, or only listens: it must not be told nil of what it took."""
+    result = "x" * size
+    job_id = edge.add(State.SUCCEEDED, keep_result=True, result=pack(result))
+    asked = Listening("GET", f"/v1/jobs/{job_id}/result", b"wait=5&consume=1", {"host": "localhost"})
+    drop = edge.store.drop_result
+
+    async def drop_result(job_id):
+        await drop(job_id)
+        asked.left.set()
+        await trio.testing.wait_all_tasks_blocked()
+        await trio.lowlevel.checkpoint()
+
+    edge.store.drop_result = drop_result
+    answer = await edge.api(asked)
+    assert msgspec.json.decode(answer.body) == {"result": result}
+
+
+class Listening:
+    """Asked, without a body; its client closes its sending side when `left` is set."""
+
+    peer = None
+    whole = True
+
+    def __init__(self, method, path, query, headers):
+        self.method, self.path, self.raw_path, self.query, self.headers = method, path, path, query, headers
+        self.left = trio.Event()
+
+    def read_nowait(self):
+        return b""
+
+    async def wait_left(self):
+        await self.left.wait()
+
+
 async def test_no_result_yet_is_nil_and_no_such_job_is_404(edge):
     job_id = edge.add(State.RUNNING, keep_result=True)
     assert (await edge.call("GET", f"/v1/jobs/{job_id}/result")).body == {"result": None}

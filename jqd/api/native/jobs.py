@@ -1,6 +1,7 @@
 """GET and DELETE of one job: what is known of it, its result, its cancellation."""
 
 import msgspec
+import trio
 from msgspec import Raw
 
 from jqd.api.large import answer_with
@@ -45,8 +46,12 @@ async def get_result(parts: Parts, request: Request, job_id: str) -> Response:
     query = read_query(request, Fetching)
     consume = query.consume in YES and request.method == "GET"  # HEAD looks, and takes nothing
     wait_s = request.wait_s(query.wait, parts.config.wait_s_max)
-    result = await take_result(parts.desk, job_id, wait_s, consume=consume)
-    return await answer_with(parts, 200, Result(Raw(result or NIL)), request.answer_language())
+    view = await look(parts.desk, job_id, wait_s)
+    # A client that only listens on is answered anew, and what it took would be gone: what is taken is told at once.
+    with trio.CancelScope(shield=consume):
+        result = await take_result(parts.desk, view, consume=consume)
+        response = await answer_with(parts, 200, Result(Raw(result or NIL)), request.answer_language())
+    return response
 
 
 async def delete_job(parts: Parts, request: Request, job_id: str) -> Response:
