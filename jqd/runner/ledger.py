@@ -186,4 +186,7 @@ class Ledger:
 
 
 def _weight(outcome: Outcome) -> int:
-    return len(outcome.result) + len(outcome.error) + len(outcome.message)
+    """Bytes in a frame, but for what is small in each."""
+    message = outcome.message
+    message_bytes = len(message) if message.isascii() else len(message.encode("utf-8", "replace"))
+    return len(outcome.result) + len(outcome.error) + message_bytes

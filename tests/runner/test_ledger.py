@@ -1,13 +1,19 @@
 """Each job in hand once, whatever happens in whatever order."""
 
+from pathlib import Path
+
+import msgspec
 import pytest
 import trio
 import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.journal import JournalConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX, Entry, Ledger, Phase
+from jqd.runner.verdict import MESSAGE_LENGTH_MAX
 from jqd.words.job import Fate, Held, Job, Outcome
+from jqd.words.record import encode_outcomes
 
 
 def held(name: str, fence: int = 1) -> Held:
@@ -64,6 +70,17 @@ def test_large_outcomes_are_taken_a_few_at_a_time() -> None:
     for entry in ledger.take("w", [held(name) for name in "ABCDE"]):
         ledger.stop(entry, ended(entry, large))
     assert [len(ledger.get_stopped(9).outcomes) for _ in range(4)] == [2, 2, 1, 0]
+    assert ledger.untaken_bytes == 0
+
+
+def test_what_is_taken_at_once_fits_into_a_frame_of_the_journal() -> None:
+    """In bytes, not in characters: the daemon that cannot write its frame ends, and again when it has run the jobs."""
+    ledger, message = Ledger(), "\N{MUSICAL SYMBOL G CLEF}" * MESSAGE_LENGTH_MAX
+    for entry in ledger.take("w", [held(f"{n}") for n in range(600)]):
+        ledger.stop(entry, msgspec.structs.replace(ended(entry), message=message))
+    frame_bytes_max = JournalConfig(Path("x")).frame_bytes_max
+    while outcomes := ledger.get_stopped(1_000).outcomes:
+        assert len(encode_outcomes(outcomes)) <= frame_bytes_max
     assert ledger.untaken_bytes == 0
 
 
