@@ -121,7 +121,23 @@ class Causes:
     def forgotten(self, home: int, at_s: float, node: str, now_s: float) -> bool:
         """Whether what that node took at `at_s` may be unknown to the store: it lost it, the node was away since."""
         return any(
-            self.was_away(home, node, loss.at_s, now_s) or self.was_slow(home, loss.at_s, now_s)
+            self.was_away(home, node, loss.at_s, now_s)
+            or self.was_slow(home, loss.at_s, now_s)
+            or self._noticed_late(home, node, loss, now_s)
             for loss in self.losses_of(home)
             if at_s <= loss.at_s <= now_s
+        )
+
+    def unheard(self, home: int, node: str) -> bool:
+        """Whether the store may not know of that node's journal: it lost data, and the node noticed nothing yet."""
+        renewed_s = self._renewals.get((node, home), -math.inf)
+        losses = (loss for loss in self.losses_of(home) if renewed_s <= loss.at_s)
+        return any(self._noticed_late(home, node, loss, trio.current_time()) for loss in losses)
+
+    def _noticed_late(self, home: int, node: str, loss: Loss, now_s: float) -> bool:
+        """Whether it renewed nothing for a whole lease after the loss: the others wait no longer than that."""
+        until_s = loss.at_s + LEASE.lease_s
+        lapses = (lapse for lapse in self.lapses if (lapse.node, lapse.partition) == (node, home))
+        return (until_s <= now_s and self._renewals.get((node, home), -math.inf) <= loss.at_s) or any(
+            lapse.from_s <= loss.at_s and until_s <= lapse.to_s for lapse in lapses
         )

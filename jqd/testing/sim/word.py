@@ -146,7 +146,8 @@ class Tale:
         word.answered, word.answered_s, word.status = self.history.moment(), trio.current_time(), status
         self.history.note("look", word.node, self.matter.number, status, content, state)
         known = [each for each in self.words if each.gives and each.holds and each.before(word)]
-        if status == 404 and known and not self._purges and not any(self._forgotten(each) for each in known):
+        excused = any(self._forgotten(each) or self.history.unheard(self.home, each.node) for each in known)
+        if status == 404 and known and not self._purges and not excused:
             self._wrong("lost", f"{word.node} knows nothing of it after a {known[0]}")
         if status == 200 and content is not None:
             self._check_age("shown", content, word.sent, word.node)
