@@ -44,6 +44,11 @@ class Membership:
         return isinstance(self.state, Through)
 
     @property
+    def life(self) -> str | None:
+        """The life of the store in which our seat is; None without a seat."""
+        return self.state.known.life if isinstance(self.state, Seated | Through) else None
+
+    @property
     def settled(self) -> bool:
         """Whether all daemons are through, so that nothing old can come up any more."""
         return standing.is_settled(self.state, waited=self._waited())

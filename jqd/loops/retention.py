@@ -53,6 +53,14 @@ ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
 SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
 
+class Stand(NamedTuple):
+    """What a partition of the store has applied of our journal."""
+
+    life: str
+    """In which of its lives: in the next one it has forgotten perhaps, and may be told again up to the same place."""
+    positions: Mapping[Lane, int]
+
+
 class Keeper(NamedTuple):
     """What is known of a partition of the store, which keeps jobs of this journal."""
 
@@ -62,11 +70,11 @@ class Keeper(NamedTuple):
     unsafe: Callable[[], bool] = lambda: False
     """Whether its settings would lose jobs: what it says is not relied upon then."""
 
-    def positions(self) -> dict[Lane, int] | None:
+    def stand(self) -> Stand | None:
         """What it has applied; None while that may change, or cannot be relied upon."""
         found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
-        sure = self.membership.settled and not self.unsafe() and len(found) == len(self.lanes)
-        return found if sure else None
+        life, sure = self.membership.life, self.membership.settled and not self.unsafe()
+        return Stand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
 
 
 @dataclass(slots=True)
@@ -121,16 +129,16 @@ class Retention:
                 self.pace.went_well()
 
     async def _free(self) -> None:
-        positions = [found for keeper in self._keepers if (found := keeper.positions()) is not None]
-        if len(positions) < len(self._keepers):
+        stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
+        if len(stands) < len(self._keepers):
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
         await self._tell()
         applied = min(self._read_points(Lane))
         if self._copied is None or self._copied.done_at is None:
-            await self._copy(applied, positions)
+            await self._copy(applied, stands)
         if self._copied is not None and self._copied.done_at is not None:
-            await self._retire(self._copied, self._copied.done_at, positions)
-        await self._trim(applied, positions)
+            await self._retire(self._copied, self._copied.done_at, stands)
+        await self._trim(applied, stands)
 
     def _read_points(self, lanes: Iterable[Lane]) -> list[int]:
         """Up to where these lanes are applied, in each partition."""
@@ -144,12 +152,12 @@ class Retention:
             answer = await keeper.store.tell_kept(journal.journal_id, horizon.since(journal.retired))
             horizon.note(answer, applied=applied, written=journal.written)
 
-    async def _copy(self, applied: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+    async def _copy(self, applied: int, stands: Sequence[Stand]) -> None:
         """Copy what must be, of the jobs that are to be retired; unless it would not pay, or there are none."""
         journal = self._journal
         start, expired = max(journal.retired, journal.start), journal.retirable(applied)
         early = expired - start <= self._look_at_bytes and self._clock.mono_s() < self._look_at_s
-        if expired <= start or early or not await self._passed(expired, positions) or not await self._is_durable():
+        if expired <= start or early or not await self._passed(expired, stands) or not await self._is_durable():
             return
         began_s = self._clock.mono_s()
         # A piece at a time keeps the ids of one look in memory; a piece that could not go is looked at with more.
@@ -169,10 +177,10 @@ class Retention:
         self._look_at_bytes = 0
         copied = await self._copy_forward(start, end, kept)
         # A store that was asked while it had forgotten may have all again by the time they are retired.
-        await self._expect_remembered(positions)
+        await self._expect_remembered(stands)
         copied.bytes, copied.done_at = copied_bytes, journal.end
 
-    async def _retire(self, copied: Copied, done_at: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+    async def _retire(self, copied: Copied, done_at: int, stands: Sequence[Stand]) -> None:
         """Retire what was copied, once all endings that were journaled before the copies are known.
 
         An ending may be deleted before the copy of its job. So it is written again behind the copies: how the job
@@ -180,17 +188,17 @@ class Retention:
         """
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
-        if not await self._passed(copied.end, positions):
+        if not await self._passed(copied.end, stands):
             return
         if not copied.said:
-            await self._say_ends(copied, positions)
+            await self._say_ends(copied, stands)
             copied.said = True
-        await self._expect_remembered(positions)
+        await self._expect_remembered(stands)
         await self._journal.retire(copied.end)
         self._copied = None
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
 
-    async def _say_ends(self, copied: Copied, positions: Sequence[Mapping[Lane, int]]) -> None:
+    async def _say_ends(self, copied: Copied, stands: Sequence[Stand]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""
         ends: list[Outcome] = []
         cancels: list[str] = []
@@ -199,7 +207,7 @@ class Retention:
             ends += found.outcomes
             cancels += [cancel_of(job_id, generation) for job_id, generation in found.asked.items()]
             cancels += [cancel_of(job_id, copied.generations.get(job_id, 0)) for job_id in found.gone]
-        await self._expect_remembered(positions)
+        await self._expect_remembered(stands)
         for at in range(0, len(cancels), CALL_JOBS_MAX):
             some = cancels[at : at + CALL_JOBS_MAX]
             self._journal.write(Lane.CANCELS, len(some), encode_cancels(some))
@@ -208,7 +216,7 @@ class Retention:
             self._journal.write(Lane.OUTCOMES, len(ended), encode_outcomes(ended))
         await self._journal.wsync()
 
-    async def _trim(self, applied: int, positions: Sequence[Mapping[Lane, int]]) -> None:
+    async def _trim(self, applied: int, stands: Sequence[Stand]) -> None:
         """Delete the segments whose jobs are retired, and whose endings nobody needs."""
         journal, others_s = self._journal, self._journal.others_s
         retired = min(journal.retired, applied)
@@ -219,7 +227,7 @@ class Retention:
             self._say_held(wanted, kept=wanted - end, given_up=end - free)
         if end <= journal.start or not await self._is_durable():
             return
-        await self._expect_remembered(positions)
+        await self._expect_remembered(stands)
         freed = journal.trim(end)
         self._log.info("retention.freed", bytes=freed, position=end)
 
@@ -234,7 +242,7 @@ class Retention:
         say = self._log.warning if given_up else self._log.info
         say("retention.held_for_others", bytes=kept, given_up_bytes=given_up, journals=journals)
 
-    async def _passed(self, position: int, positions: Sequence[Mapping[Lane, int]]) -> bool:
+    async def _passed(self, position: int, stands: Sequence[Stand]) -> bool:
         """Whether the stores know that the lanes of jobs are done up to there, also one that was quiet for long.
 
         A store whose position lies before our oldest job is taken to lack what stood there: it would begin copies of
@@ -248,7 +256,7 @@ class Retention:
         ]
         if not behind:
             return True
-        await self._expect_remembered(positions)
+        await self._expect_remembered(stands)
         with trio.move_on_after(PASS_S) as scope:
             for ingest in behind:
                 await ingest.pass_over(position)
@@ -306,17 +314,20 @@ class Retention:
             alive += await self._keepers[number].store.unfinished(its, dead=True)
         return alive
 
-    async def _expect_remembered(self, positions: Sequence[Mapping[Lane, int]]) -> None:
+    async def _expect_remembered(self, stands: Sequence[Stand]) -> None:
         """All that was learned of the store holds only if it has forgotten nothing since. Raises StoreAway.
 
-        An emptied store answers "not there" of every job, and nobody may have noticed yet.
+        An emptied store answers "not there" of every job, and nobody may have noticed yet. Or somebody has, and all was
+        applied again since.
         """
-        for keeper, known in zip(self._keepers, positions, strict=True):
+        for keeper, known in zip(self._keepers, stands, strict=True):
             stored = await keeper.store.applied(self._journal.journal_id)
-            if any(stored[lane] < position for lane, position in known.items()):
+            if any(stored[lane] < position for lane, position in known.positions.items()):
                 for ingest in keeper.lanes.values():
                     ingest.recheck()
                 raise StoreAway("the store is older than it was: nothing is deleted before it has all again")
+            if keeper.membership.life != known.life:
+                raise StoreAway("the store may have forgotten meanwhile: nothing of what it said before is relied upon")
 
     async def _copy_forward(self, start: int, end: int, unfinished: set[str]) -> Copied:
         """Write them to the end again, durably. The store leaves a job alone that it has.

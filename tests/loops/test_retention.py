@@ -13,7 +13,7 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Copied, Keeper, Retention
-from jqd.store import JobView, Owner, StoreConfig
+from jqd.store import Ends, JobView, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused, StoreAway
@@ -474,4 +474,50 @@ async def test_a_store_that_forgot_unnoticed_takes_no_job_along(autojump_clock: 
         view = await here.store.get_job(ids[3])
         assert isinstance(view, JobView)
         assert view.state is State.WAITING
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("asked", ["which have not ended", "how they ended"])
+async def test_what_a_store_said_while_it_had_forgotten_is_not_believed_when_it_has_all_again(
+    autojump_clock: None, asked: str
+) -> None:
+    """Its positions are where they were. Believed, the jobs would not be copied; or cancelled behind their copies."""
+    async with small() as (here, retention), trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        ids = await push(here, 60)
+        await finish(here, owner, {ids[3]})
+
+        async def forget_and_be_told_again() -> None:
+            before = await here.store.applied(here.journal.journal_id)
+            here.store.wipe()
+            await trio.sleep(10)  # it is noticed, and applied again
+            again = await here.store.applied(here.journal.journal_id)
+            assert all(again[lane] >= position for lane, position in before.items())
+
+        async def unfinished(job_ids: list[str], *, dead: bool) -> list[str]:
+            await forget_and_be_told_again()
+            return []
+
+        async def get_ends(job_ids: list[str]) -> Ends:
+            await forget_and_be_told_again()
+            return Ends([], {}, list(job_ids))
+
+        if asked == "which have not ended":
+            here.store.unfinished = unfinished  # type: ignore[method-assign,assignment]
+        else:
+            here.store.get_ends = get_ends  # type: ignore[method-assign,assignment]
+
+        async def look_again_and_again() -> None:
+            for _ in range(3):
+                await retention._free()
+                for lane in here.lanes.values():
+                    await lane.wait_caught_up(here.journal.end)
+
+        with pytest.raises(StoreAway):
+            await look_again_and_again()
+        assert here.journal.retired == 0
+        cancelled = here.journal.read_range(Lane.CANCELS, 0, here.journal.end)
+        assert [piece async for pieces in cancelled for piece in pieces] == []
+        assert await state(here, ids[3]) is State.WAITING
         nursery.cancel_scope.cancel()
