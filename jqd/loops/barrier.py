@@ -183,9 +183,10 @@ class Barrier:
         if owner is None:
             return None
         try:
-            await self._store.renew_sysid(owner, through=False)
+            answer = await self._store.renew_sysid(owner, through=False)
         except StaleOwner:
             return None
+        self._runner.cancel(answer.cancels)  # nobody is told them again
         return owner
 
     async def _catch_up(self, goal: int, lanes: Collection[Lane], *, others_wait: bool) -> None:

@@ -101,15 +101,15 @@ class Renew:
 
     async def _renew(self, owner: Owner) -> None:
         membership = self._membership
-        sent_at_s = self._clock.boot_s()
+        sent_at_s, life = self._clock.boot_s(), membership.life
         answer = await self._store.renew_sysid(owner, through=membership.through, settle=membership.may_note_settled)
         self.pace.went_well()
-        if owner != membership.seated:
-            return  # the answer of a seat that was given up meanwhile
-        membership.renewed(sent_at_s, answer)
-        self._hear(answer.members)
-        if answer.cancels:
+        if answer.cancels:  # whatever became of our seat: the store tells each once
             self._log.info("renew.cancels", count=len(answer.cancels))
             self._cancelled(answer.cancels)
+        if owner != membership.seated or life != membership.life:
+            return  # the answer of a seat that was given up meanwhile, or of a life that is over
+        membership.renewed(sent_at_s, answer)
+        self._hear(answer.members)
         if membership.through:
             self._seen(answer.members)

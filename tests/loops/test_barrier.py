@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from jqd.journal import JournalConfig, open_journal
-from jqd.store import JobView, Look, Owner
+from jqd.store import JobView, Look, Owner, Renewed
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreMisplaced
@@ -406,4 +406,33 @@ async def test_a_random_walk_of_losses_ends_with_every_job_where_it_belongs(auto
         assert {job_id: await state(here, job_id) for job_id in pushed} == dict.fromkeys(pushed, State.SUCCEEDED)
         starts = {job_id: here.started.count(job_id) for job_id in pushed}
         assert max(starts.values(), default=1) == 1, f"seed {seed}: one daemon, never killed, ran a job twice: {starts}"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_renewal_that_another_life_answered_says_nothing_of_this_one(autojump_clock: None) -> None:
+    """Its answer was late, and all were through in that life: here nobody has had a lease yet to notice the loss."""
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        owner = await here.wait_claimable()
+        renew, sent, answered = here.store.renew_sysid, trio.Event(), trio.Event()
+
+        async def renews_late(owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+            if sent.is_set():
+                await trio.sleep(0.5)  # the others take their time, too
+            answer = await renew(owner, through=through, settle=settle)
+            if through and not sent.is_set():
+                sent.set()
+                await answered.wait()
+            return answer
+
+        here.store.renew_sysid = renews_late  # type: ignore[method-assign]
+        await sent.wait()
+        here.store.restart()
+        here.membership.disturbed()  # a claim met it
+        await until(lambda: here.membership.through)
+        assert here.membership.seated == owner, "the seat is known there"
+        answered.set()
+        restarted_s = trio.current_time()
+        await here.wait_claimable()
+        assert trio.current_time() - restarted_s > here.membership.config.lease_s / 2
         nursery.cancel_scope.cancel()

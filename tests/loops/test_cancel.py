@@ -1,7 +1,9 @@
 """Word of a cancel comes with the renewals of whoever holds the job, whichever daemon took it."""
 
+import pytest
 import trio
 
+from jqd.store import Owner, Renewed
 from jqd.words.job import Job
 from tests.loops.house import house, offer, until
 
@@ -34,4 +36,35 @@ async def test_who_cannot_wait_for_the_next_renewal_hurries(autojump_clock: None
         here.membership.hurry()
         await until(lambda: here.runner.cancelled)
         assert trio.current_time() - asked_s < here.membership.config.renew_s / 4
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("met", ["by the barrier", "while the seat was in doubt"])
+async def test_a_cancel_is_told_also_when_the_renewal_that_brings_it_only_proves_the_seat(
+    autojump_clock: None, met: str
+) -> None:
+    """The store tells it once."""
+    async with house() as here, trio.open_nursery() as nursery:
+        here.runner.offers = {"a": offer()}
+        await here.add(Job("1", "a"))
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: here.started)
+        await trio.sleep(2 * here.membership.config.renew_s + 0.1)  # between two renewals
+        await here.store.apply_cancels("cd" * 16, 0, 1, ["1"])
+        if met == "by the barrier":
+            here.membership.disturbed()
+        else:
+            renew = here.store.renew_sysid
+
+            async def disturbs(owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
+                here.store.renew_sysid = renew  # type: ignore[method-assign]
+                answer = await renew(owner, through=through, settle=settle)
+                here.membership.disturbed()
+                return answer
+
+            here.store.renew_sysid = disturbs  # type: ignore[method-assign]
+        with trio.fail_after(30):
+            await until(lambda: here.runner.cancelled)
+        assert here.runner.cancelled == ["1"]
         nursery.cancel_scope.cancel()

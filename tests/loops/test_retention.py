@@ -13,7 +13,8 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention as retention_module
 from jqd.loops.ingest import Ingest, LaneRules
 from jqd.loops.retention import EVERY_S, Copied, Keeper, Retention
-from jqd.store import Ends, JobView, Owner, StoreConfig
+from jqd.store import JobView, Owner, StoreConfig
+from jqd.store.shapes import Ends
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.errors import JournalRefused, StoreAway
