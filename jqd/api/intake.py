@@ -56,10 +56,10 @@ def check_head(asked: Asked, bytes_max: int) -> None:
     if target_length > TARGET_LENGTH_MAX:
         raise Problem(414, f"path and query have {target_length} characters; a request may have {TARGET_LENGTH_MAX}")
     length = sum(map(len, headers)) + sum(map(len, headers.values()))
-    if len(headers) > HEADERS_MAX or length > HEADER_BYTES_MAX:
-        raise Problem(
-            431, f"{len(headers)} headers of {length} bytes; there may be {HEADERS_MAX} of {HEADER_BYTES_MAX}"
-        )
+    if len(headers) > HEADERS_MAX:
+        raise Problem(431, f"there are more than {HEADERS_MAX} headers")
+    if length > HEADER_BYTES_MAX:
+        raise Problem(431, f"the headers have {length} bytes; a request may have {HEADER_BYTES_MAX}")
     declared = headers.get("content-length", "")
     if declared.isdecimal() and (len(declared) > LENGTH_DIGITS_MAX or int(declared) > bytes_max):
         raise _too_large(bytes_max)

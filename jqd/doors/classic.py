@@ -32,7 +32,7 @@ from jqd.doors.fault import leaf, place_of, say, say_fault
 from jqd.doors.head import METHODS, Refused, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
-HEADER_BYTES_MAX = 16_384  # of one request, as the API has it
+GOODBYE_S = 0.1  # for a few bytes, which go out at once to all who read
 
 
 class Classic:
@@ -45,6 +45,7 @@ class Classic:
         self._log = log
         self.busy = busy
         self._writing = trio.Lock()
+        self._torn = False  # what is said now is not whole yet
         self._scope = trio.CancelScope()
         self._protocol: _Protocol | None = None
 
@@ -68,13 +69,26 @@ class Classic:
         except* Exception as group_told:  # noqa: BLE001 - whatever it is, it is this connection's alone
             error = type(leaf(group_told)).__name__
             say(self._log.warning, "door.http2_failed", error=error, place=place_of(group_told), peer=wire.client[0])
+        finally:
+            await self._go_away()
+
+    async def _go_away(self) -> None:
+        """Tell a client that is still there what was taken, so that it knows what to ask again."""
+        protocol = self._protocol
+        if protocol is None or protocol.closed or self._torn:
+            return
+        protocol.connection.close_connection()
+        with trio.move_on_after(GOODBYE_S, shield=True):
+            await self._wire.pipe.send_all(protocol.connection.data_to_send())
 
     async def send(self, event: object) -> None:
         """What hypercorn says of the connection. Whether it is idle we know better: it does not tell after a reset."""
         match event:
             case RawData():
                 async with self._writing:
+                    self._torn = True
                     await self._wire.write(bytes(event.data))
+                    self._torn = False
             case Closed():
                 assert self._protocol is not None
                 await self._protocol.handle(event)
@@ -131,7 +145,7 @@ class _Protocol(H2Protocol):
         ends = (wire.scheme == "https", wire.client, wire.server)
         super().__init__(app, config, WorkerContext(None), group, state, *ends, owner.send)
         codes = h2.settings.SettingCodes
-        limits = {codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX, codes.MAX_HEADER_LIST_SIZE: HEADER_BYTES_MAX}
+        limits = {codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX, codes.MAX_HEADER_LIST_SIZE: wire.config.head_bytes_max}
         self.connection.local_settings = h2.settings.Settings(client=False, initial_values=limits)
         self.running = 0
         """Requests somebody works for: those of streams that were reset, too."""

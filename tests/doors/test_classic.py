@@ -106,6 +106,7 @@ class Talk:
         self.bodies: dict[int, bytes] = {}
         self.ended: list[int] = []
         self.resets: dict[int, int] = {}
+        self.goaway: int | None = None
         self._heard = 0
 
     def ask(self, stream: int, path: str, *, method: str = "GET", body: bytes | None = None, end: bool = True) -> None:
@@ -131,6 +132,8 @@ class Talk:
                         self.ended.append(event.stream_id)
                     case h2.events.StreamReset():
                         self.resets[event.stream_id] = int(event.error_code)
+                    case h2.events.ConnectionTerminated():
+                        self.goaway = event.last_stream_id
 
     async def run(self) -> None:
         assert self.house.crowd.join(self.connection)
@@ -280,7 +283,7 @@ async def test_a_door_that_closes_lets_requests_end(autojump_clock: None) -> Non
         talk.ask(3, "/late")
         talk.client.send_data(1, b"llo", end_stream=True)
         await talk.turn()
-        assert (talk.bodies[1], 3 in talk.resets) == (b"/b hello", True)
+        assert (talk.bodies[1], 3 in talk.resets, talk.goaway) == (b"/b hello", True, 3)
         talk.pipe.feed_eof()
         await talk.wait_over()
 

@@ -1,0 +1,353 @@
+"""Every call there is, good and refused, as requests in order: no answer may hang on how they came.
+
+The ids, dates and numbers that are new each time are masked; all else is compared to the byte.
+"""
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from subprocess import Popen
+from typing import Any, NamedTuple, Protocol
+
+import httpx2
+import msgspec
+import trio
+
+from jqd.api.routes import ROUTES, Route
+from jqd.words.media import JSON, MSGPACK
+from tests.wire.attack import Answer
+
+NDJSON = "application/x-ndjson"
+NEW_EACH_TIME = re.compile(rb'[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16,32}|\d{4}-\d\d-\d\dT[\d:.]+Z|"cursor":"[^"]+"')
+NUMBER = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}")  # or a daemon's id
+OF_CONNECTIONS = frozenset({b"date", b"connection"})
+WAIT_S = 20.0  # no answer comes near
+SOON_S = 0.05
+ODD_ID = "a/b ü%?"
+ODD_PATH = "a%2Fb%20%C3%BC%25%3F"
+ARRAY_JOBS = 10_000
+JOB_BYTES_MAX = 1 << 20
+
+
+class Told(NamedTuple):
+    """One answer, masked."""
+
+    asked: str
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+
+
+class Stub(ThreadingHTTPServer):
+    """A worker of LightJQ that takes every job, and leaves it to the test what becomes of it."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Taking)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+
+    @contextmanager
+    def serving(self) -> Iterator["Stub"]:
+        thread = threading.Thread(target=self.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class _Taking(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(202)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test says what it needs."""
+
+
+class Client(Protocol):
+    """Speaks one version of HTTP."""
+
+    async def request(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> Answer:
+        """Ask, and hear the whole answer."""
+        ...
+
+
+class Plain:
+    """A client of HTTP/1."""
+
+    def __init__(self, client: httpx2.AsyncClient) -> None:
+        self._client = client
+
+    async def request(self, method: str, target: str, content: bytes | None, headers: dict[str, str]) -> Answer:
+        """See Client."""
+        told = await self._client.request(method, target, content=content, headers=headers)
+        return Answer(told.status_code, {name.lower(): value for name, value in told.headers.raw}, told.content)
+
+
+class Surface:
+    """Asks one daemon in one version of HTTP, and keeps what it was told."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.told: list[Told] = []
+        self.asked: dict[tuple[str, str], set[int]] = {}
+        """The statuses that each call of the table has answered with."""
+
+    async def ask(
+        self,
+        call: str,
+        status: int,
+        body: Any = None,
+        *,
+        into: str = "",
+        query: str = "",
+        kind: str = JSON,
+        numbers: bool = True,
+        accept: str = "",
+        fields: Mapping[str, str] | None = None,
+    ) -> Any:
+        """`call`: a method and a path of the table. `into`: what stands for its id. Returns the value, if it has one.
+
+        `numbers`: whether those of the answer are always the same. `fields`: further headers.
+        """
+        method, pattern = call.split()
+        target = re.sub("<.*?>", into, pattern) + query
+        data = body if isinstance(body, bytes) else None if body is None else _encoded(body, kind)
+        sent = {**(fields or {}), **({"accept": accept} if accept else {})}
+        if data is not None:
+            sent.setdefault("content-type", kind)
+        answer = await self.client.request(method, target, data, sent)
+        assert answer.status == status, (call, target, answer)
+        self.asked.setdefault((method, pattern), set()).add(status)
+        told = {name: value for name, value in answer.headers.items() if name not in OF_CONNECTIONS}
+        shown, value = answer.body, answer.value() if answer.body else None
+        if not numbers:
+            told.pop(b"content-length")
+            shown = NUMBER.sub("0", repr(value)).encode()
+        told = {name: NEW_EACH_TIME.sub(b"*", value) for name, value in told.items()}
+        name = NEW_EACH_TIME.sub(b"*", f"{method} {target[:100]}".encode()).decode()
+        self.told.append(Told(name, status, told, NEW_EACH_TIME.sub(b"*", shown)))
+        return value
+
+    async def runs(self, job_id: str) -> None:
+        """Until a worker has it in hand."""
+        while b"running" not in (await self.client.request("GET", f"/job/{job_id}", None, {})).body:
+            await trio.sleep(SOON_S)  # watches a process of its own
+
+
+def _encoded(body: Any, kind: str) -> bytes:
+    return msgspec.msgpack.encode(body) if kind == MSGPACK else json.dumps(body).encode()
+
+
+def _takes_body(route: Route) -> bool:
+    return route.body is not None
+
+
+async def drive(surface: Surface, worker_url: str) -> None:
+    """All of it."""
+    await _pushes(surface)
+    await _looks(surface)
+    await _changes(surface)
+    await _workers(surface, worker_url)
+    await _many(surface)
+    await _health(surface)
+    for route in ROUTES:
+        await _refused(surface, route)
+    await _heads(surface)
+
+
+async def _pushes(surface: Surface) -> None:
+    ask, push = surface.ask, "POST /v1/jobs"
+    await ask(push, 201, {"name": "a", "job_id": ODD_ID, "tags": ["t"]}, query="?ack=store")
+    await ask(push, 200, {"name": "a", "job_id": ODD_ID, "tags": ["t"]})
+    await ask(push, 409, {"name": "b", "job_id": ODD_ID})
+    await ask(push, 201, {"name": "a", "argument": b"\0"}, kind=MSGPACK, query="?ack=memory")
+    await ask(push, 201, {"name": "a"}, kind=MSGPACK, accept=JSON)
+    await ask(push, 201, b'{"name":"a"}\n{"name":"b"}\n', kind=NDJSON)
+    await ask(push, 207, [{"name": "a"}, {"nome": "a"}])
+    await ask(push, 422, {"name": "a", "priority": "high"}, kind=MSGPACK)
+    await ask(push, 422, {"name": "a"}, query="?ack=never")
+    await ask(push, 413, [{"name": "a"}] * (ARRAY_JOBS + 1), kind=MSGPACK)
+    await ask(push, 413, {"name": "a", "argument": "x" * JOB_BYTES_MAX})
+    await ask(push, 413, bytes((16 << 20) + 1), kind=MSGPACK)
+    await ask(push, 400, b"[]")
+    await ask(push, 403, {"name": "a"}, fields={"origin": "http://elsewhere.example"})
+
+
+async def _looks(surface: Surface) -> None:
+    ask, look = surface.ask, "GET /v1/jobs/<job_id>"
+    for into in (ODD_PATH, ODD_PATH.lower()):
+        await ask(look, 200, into=into)
+    await ask(look, 200, into=ODD_PATH, query=f"?wait={SOON_S}", accept=MSGPACK)
+    await ask("HEAD /v1/jobs/<job_id>", 200, into=ODD_PATH)
+    await ask(look, 404, into="none")
+    await ask(look, 422, into=ODD_PATH, query="?wait=long")
+    await ask("GET /v1/jobs", 200, query="?tag=t")
+    await ask("GET /v1/jobs", 422, query="?limit=0")
+    await ask("GET /v1/jobs/<job_id>/result", 200, into=ODD_PATH, accept=MSGPACK)
+    await ask("GET /v1/jobs/<job_id>/result", 404, into="none", accept=MSGPACK)
+    await ask("GET /v1/types", 200, numbers=False)
+
+
+async def _changes(surface: Surface) -> None:
+    ask, one = surface.ask, "/v1/jobs/<job_id>"
+    await ask(f"PATCH {one}", 200, {"priority": 3, "delay": 3_600}, into=ODD_PATH)
+    await ask(f"PATCH {one}", 422, {"priority": "x"}, into=ODD_PATH, kind=MSGPACK)
+    await ask(f"PATCH {one}", 404, {"priority": 1}, into="none")
+    await ask(f"POST {one}/run-now", 200, into=ODD_PATH)
+    await ask(f"POST {one}/retry", 409, into=ODD_PATH)
+    await ask(f"DELETE {one}", 409, into=ODD_PATH, query="?purge=1")
+    await ask(f"DELETE {one}", 204, into=ODD_PATH)
+    await ask(f"PATCH {one}", 409, {"priority": 1}, into=ODD_PATH)
+    await ask(f"POST {one}/run-now", 409, into=ODD_PATH)
+    await ask(f"POST {one}/retry", 200, into=ODD_PATH, accept=MSGPACK)
+    await ask(f"DELETE {one}", 404, into="none")
+
+
+async def _workers(surface: Surface, worker_url: str) -> None:
+    """A job goes to a worker and comes back, a poll waits for it, and both say so."""
+    ask = surface.ask
+    card = {"name": "w", "url": worker_url + "/v1", "max_jobs": 1, "jobs": ["nobody pushes it"]}
+    worker_id = (await ask("POST /v1/workers", 201, card))["worker_id"]
+    await ask("POST /v1/workers", 422, {**card, "max_jobs": 0}, kind=MSGPACK)
+    await ask("GET /v1/workers", 200)
+    await ask("DELETE /v1/workers/<worker_id>", 204, into=worker_id)
+    await ask("DELETE /v1/workers/<worker_id>", 404, into=worker_id)
+
+    await ask("POST /worker", 400, {"name": "l"}, kind=MSGPACK)
+    light = {"name": "l", "url": worker_url, "max_jobs": 4, "jobs": ["light"]}
+    mine = {"worker-id": (await ask("POST /worker", 201, light))["worker_id"]}
+    job = {"name": "light", "argument": 1, "keep_result": True}
+    first, second = [(await ask("POST /job", 201, job, kind=kind))["job_id"] for kind in (MSGPACK, JSON)]
+    waiting = (await ask("POST /job", 201, {**job, "name": "dark"}))["job_id"]
+    for job_id in (first, second):
+        await surface.runs(job_id)
+    await ask("GET /job/<job_id>", 200, into=first)
+    await ask("GET /job/<job_id>", 404, into="none", accept=JSON)
+    await ask("GET /job/<job_id>/polling", 408, into=first, query=f"?timeout={SOON_S}")
+    await ask("GET /job/<job_id>/polling", 404, into="none")
+    await ask("DELETE /job/<job_id>", 409, into=first)
+    await ask("DELETE /job/<job_id>", 204, into=waiting)
+    await ask("DELETE /job/<job_id>", 404, into="none", accept=JSON)
+    await ask("DELETE /v1/jobs/<job_id>", 202, into=second)
+
+    polled: list[Told] = []
+
+    async def poll(call: str, query: str) -> None:
+        own = Surface(surface.client)
+        own.asked = surface.asked
+        await own.ask(call, 200, into=first, query=f"?{query}={WAIT_S:g}")
+        polled.extend(own.told)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(poll, "GET /job/<job_id>/polling", "timeout")
+        nursery.start_soon(poll, "GET /v1/jobs/<job_id>", "wait")
+        nursery.start_soon(poll, "GET /v1/jobs/<job_id>/result", "wait")
+        done = {"type": "success", "job_id": first, "result": "x" * (JOB_BYTES_MAX - 1_000)}
+        await ask("POST /done", 400, done)
+        await ask("POST /done", 204, done, kind=MSGPACK, fields=mine)
+    surface.told += sorted(polled, key=str)
+    await ask("GET /v1/jobs/<job_id>/result", 200, into=first, accept=MSGPACK)
+    await ask("HEAD /v1/jobs/<job_id>/result", 200, into=first)
+    failed = {"type": "failure", "job_id": second, "reason": "other", "should_retry": False, "message": "no"}
+    await ask("POST /done", 204, {**failed, "error": [1]}, fields=mine)
+    await ask("POST /done", 404, {**failed, "job_id": "none"}, fields=mine)
+    await ask("GET /v1/jobs/<job_id>", 200, into=second, query=f"?wait={WAIT_S:g}")
+    await ask("DELETE /worker", 204, fields=mine)
+    await ask("DELETE /worker", 404, fields=mine)
+
+
+async def _many(surface: Surface) -> None:
+    ask = surface.ask
+    await ask("POST /v1/jobs/cancel", 200, {"job_ids": [ODD_ID, "none"]})
+    await ask("POST /v1/jobs/cancel", 422, {}, kind=MSGPACK)
+    await ask("POST /v1/jobs/retry", 200, {"job_ids": [ODD_ID]}, kind=MSGPACK)
+    await ask("POST /v1/jobs/retry", 422, {"state": "odd"})
+    await ask("POST /v1/jobs/clean", 200, {"before": 0})
+    await ask("POST /v1/jobs/clean", 422, {"before": "yesterday"}, accept=MSGPACK)
+
+
+async def _health(surface: Surface) -> None:
+    for path in ("/v1/stats", "/v1/daemons", "/v1/workers", "/livez", "/readyz", "/readyz/push", "/readyz/run"):
+        for accept in (JSON, MSGPACK):
+            await surface.ask(f"GET {path}", 200, accept=accept, numbers=path not in ("/v1/stats", "/v1/daemons"))
+
+
+async def _refused(surface: Surface, route: Route) -> None:
+    """What any call is refused for."""
+    native = route.path.startswith("/v1/")
+    call, into = f"{route.method} {route.path}", "none"
+    await surface.ask(f"OPTIONS {route.path}", 200, into=into)
+    await surface.ask(f"PUT {route.path}", 405, into=into)
+    await surface.ask(f"PUT {route.path}", 415, b"x", into=into, kind="text/plain")
+    if route.method == "GET" and native:
+        await surface.ask(f"HEAD {route.path}", 422, into=into, query="?odd=1")
+    if native:
+        await surface.ask(call, 422, b"{}" if _takes_body(route) else None, into=into, query="?odd=1")
+    if _takes_body(route):
+        headers = {"worker-id": "none"} if route.path == "/done" else {}
+        await surface.ask(call, 400, b"{", into=into, fields=headers)
+        await surface.ask(call, 400, b"\xc1", into=into, kind=MSGPACK, fields=headers)
+        await surface.ask(call, 415, b"<a/>", into=into, kind="text/plain", fields=headers)
+        if route.path not in ("/v1/jobs", "/done"):
+            size = 413 if native else 400
+            await surface.ask(call, size, b" " * (JOB_BYTES_MAX + 1), into=into, fields=headers)
+
+
+async def _heads(surface: Surface) -> None:
+    ask = surface.ask
+    await ask("GET /nothing", 404)
+    await ask("GET /v1/job/<job_id>", 404, into="x%2fy")
+    await ask("GET /livez", 414, query="?" + "x" * 16_384)
+    await ask("GET /livez", 431, numbers=False, fields={"odd": "x" * 16_384})
+    await ask("GET /livez", 431, numbers=False, fields={f"odd-{number}": "x" for number in range(101)})
+    await ask("POST /v1/jobs", 415, b"x", fields={"content-encoding": "gzip"})
+    await ask("GET /livez", 421, fields={"host": "elsewhere.example"})
+    jobs = [{"name": "a", "argument": number} for number in range(ARRAY_JOBS)]
+    await ask("POST /v1/jobs", 201, jobs)
+
+
+async def leave(surface: Surface, child: Popen[str], store: int, worker_url: str) -> None:
+    """SIGTERM, with requests under way. The process ends behind it."""
+    ask = surface.ask
+    card = {"name": "l", "url": worker_url, "max_jobs": 1, "jobs": ["last"]}
+    mine = {"worker-id": (await ask("POST /worker", 201, card))["worker_id"]}
+    job_id = (await ask("POST /job", 201, {"name": "last", "argument": 1}))["job_id"]
+    await surface.runs(job_id)
+    waiting: list[Told] = []
+
+    async def wait(call: str, status: int, *told: Any, **named: Any) -> None:
+        own = Surface(surface.client)
+        await own.ask(call, status, *told, **named)
+        waiting.extend(own.told)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(wait, "GET /v1/jobs/<job_id>", 200, into=job_id, query=f"?wait={WAIT_S:g}"))
+        os.kill(store, signal.SIGSTOP)
+        try:
+            nursery.start_soon(partial(wait, "POST /v1/jobs", 201, {"name": "a"}, query="?ack=store"))
+            await ask("POST /v1/jobs", 201, {"name": "a"})  # behind them on the same loop: both are waited for
+            assert not waiting
+            child.send_signal(signal.SIGTERM)
+            while (await surface.client.request("GET", "/readyz/push", None, {})).status == 200:
+                await trio.sleep(SOON_S)  # watches a process of its own
+            await ask("POST /v1/jobs", 503, {"name": "a"})
+            await ask("POST /job", 503, {"name": "a", "argument": 1})
+            await ask("GET /readyz/push", 503)
+            await ask("GET /livez", 200)
+        finally:
+            os.kill(store, signal.SIGCONT)
+        await ask("POST /done", 204, {"type": "success", "job_id": job_id}, fields=mine)
+    surface.told += sorted(waiting, key=str)
