@@ -21,7 +21,7 @@ from jqd.store.shapes import (
     Verdict,
     WaitingType,
 )
-from jqd.words.job import Change, Fate, Held, Job, Outcome, Wanted
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted
 from jqd.words.jobid import journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
@@ -305,6 +305,7 @@ class JobMethods:
 
 def _change(job: Job, change: Change) -> tuple[object, ...]:
     return (
+        int(change.kind is not ChangeKind.NEW),
         change.life,
         change.revision,
         change.generation,

@@ -411,6 +411,48 @@ async def test_a_change_that_comes_when_its_job_is_deleted_begins_nothing_anew(
     assert await store_bench.state(job) is State.WAITING
 
 
+@pytest.mark.parametrize("how", ["replaced", "pushed again", "replaced in an earlier life", "edited in an earlier life"])
+async def test_an_older_content_that_comes_when_the_newer_is_deleted_begins_nothing_anew(
+    store_bench: StoreBench, how: str
+) -> None:
+    """It lay in the journal of a daemon that stood still, or behind a backlog, while the newer one ran and ended."""
+    late = store_bench.make() if how.startswith("edited") else store_bench.make(name="mine")
+    given = 1
+    if late.name:
+        late = changed(late, (await ask(store_bench, late.id)).revision, ChangeKind.NEW, digest="d1")
+        assert late.change is not None
+        given = late.change.revision
+    if how == "pushed again":  # at another daemon, for the first one does not answer
+        newer, again = late, await ask(store_bench, "X")
+        assert (again.verdict, again.job_id, again.revision) == (Verdict.NEW, late.id, given)
+    elif how.startswith("replaced"):
+        assert await confirm(store_bench, late, "d1", given)
+        given = (await ask(store_bench, "X", "d2", replace=True)).revision
+        newer = changed(late, given, ChangeKind.REPLACE, digest="d2")
+    else:
+        newer = changed(late, await store_bench.store.reserve_change(late.id), ChangeKind.EDIT)
+    if how.endswith("life"):
+        store_bench.wipe()
+        await store_bench.store.look(fresh=True)
+    owner = await store_bench.join()
+    await store_bench.add(newer)
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    assert await store_bench.store.delete_dead([late.id]) == [late.id]
+    await store_bench.add(late)
+    assert not isinstance(await store_bench.store.get_job(late.id), JobView)
+    assert await store_bench.claim(owner) == []
+    # It is remembered as long as other notes are; and a later content of the job, or another job of its name, is one.
+    await store_bench.add(changed(late, await store_bench.store.reserve_change(late.id), ChangeKind.REPLACE))
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    assert await store_bench.store.delete_dead([late.id]) == [late.id]
+    if late.name:
+        assert (await ask(store_bench, "X")).job_id == "X"
+    store_bench.clock.advance(300_000)
+    assert await store_bench.store.purge(100) > 0
+    await store_bench.add(late)
+    assert await store_bench.state(late) is State.WAITING
+
+
 async def test_endings_of_several_contents_meet_theirs_in_any_order(store_bench: StoreBench) -> None:
     """Of those that nobody waits for here only the latest is kept."""
     job = await push_named(store_bench)

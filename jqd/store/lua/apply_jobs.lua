@@ -54,11 +54,14 @@ if at ~= arguments + 1 then
 end
 
 local has_notes = redis.call('ZCARD', K.tomb) > 0
--- The notes of a job that were left before it came: true when one of them ended it, else the date of a retry or nil.
+-- The notes of a job that were left before it came: true when one of them ended it, else the date of a retry or nil; whether
+-- it was here already, with a later content, and is deleted.
 local function meet_notes(id)
-  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
+  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
   local ended, killed, cancelled, retried = notes[1], notes[2], notes[3], notes[4]
-  if ended then
+  if notes[5] then
+    return true, nil, true
+  elseif ended then
     redis.call('ZADD', K.ended, ended, id)
   elseif killed then
     redis.call('ZADD', K.dead, killed, id)
@@ -86,20 +89,21 @@ local function meet_hold(id)
   return true
 end
 
--- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`.
+-- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`. Whether it is new.
 local function place(group, id, ready, later)
-  local over, retry_at_ms = meet_hold(id), nil
+  local over, retry_at_ms, is_old = meet_hold(id), nil, false
   if has_notes and not over then
-    over, retry_at_ms = meet_notes(id)
+    over, retry_at_ms, is_old = meet_notes(id)
   end
   local eligible_at_ms = math.max(group.eligible_at_ms, retry_at_ms or 0)
   if over then
-    return  -- the job lies among the ended already, or in a hand
+    return not is_old  -- it lies among the ended already, or in a hand
   elseif eligible_at_ms > now_ms then
     later[#later + 1], later[#later + 2] = eligible_at_ms, id
   else
     ready[#ready + 1] = id
   end
+  return true
 end
 
 -- Sets first, rows second, position last: if the script were ever cut short, applying the jobs again would find the rows missing.
@@ -113,8 +117,7 @@ for _, group in ipairs(groups) do
   end
   local known = redis.call('HMGET', K.jobs, unpack(ids))
   for position, id in ipairs(ids) do
-    if not known[position] and not known_copies[id] then
-      place(group, id, ready, later)
+    if not known[position] and not known_copies[id] and place(group, id, ready, later) then
       rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
       filled = filled + 2
     end

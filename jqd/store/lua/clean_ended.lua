@@ -11,5 +11,5 @@ local before_ms, limit = number(ARGV[2], 'before_ms'), number(ARGV[3], 'limit')
 
 expect_deletable()
 local ids = deletable(redis.call('ZRANGE', K.ended, '-inf', '(' .. string.format('%.0f', before_ms), 'BYSCORE', 'LIMIT', 0, limit), now_ms)
-delete_jobs(ids)
+delete_jobs(ids, now_ms)
 return #ids

@@ -6,7 +6,7 @@
 -- Errors   JQD_WRONG_TYPE; none after the first write
 -- Cost     O(ids · log ended)
 --@include fail keys now order heads pages holder move early tries change delete
-local FIRST = 2
+local now_ms, FIRST = clock(ARGV[1]), 2
 
 expect_deletable()
 expect('dead')
@@ -18,5 +18,5 @@ for at = FIRST, #ARGV do
     table.insert(gone, id)
   end
 end
-delete_jobs(gone)
+delete_jobs(gone, now_ms)
 return gone

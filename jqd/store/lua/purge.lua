@@ -12,7 +12,7 @@ local ended_keep_ms, ended_keep_jobs = number(ARGV[3], 'ended_keep_ms'), number(
 local tombstone_keep_ms = number(ARGV[5], 'tombstone_keep_ms')
 
 expect_deletable()
-expect('tomb', 'early')
+expect('early')
 
 local function due(key, before_ms)
   return redis.call('ZRANGE', key, '-inf', before_ms, 'BYSCORE', 'LIMIT', 0, limit)
@@ -34,7 +34,7 @@ local function drop_ended()
     ids = redis.call('ZRANGE', K.ended, 0, over - 1)
   end
   ids = deletable(ids, now_ms)
-  delete_jobs(ids)
+  delete_jobs(ids, now_ms)
   return #ids
 end
 
@@ -49,6 +49,7 @@ local function drop_notes()
       local row = job_id and redis.call('HGET', K.jobs, job_id)
       if job_id and not row then
         redis.call('HDEL', K.names, id)
+        redis.call('HDEL', K.generation, 'e' .. job_id)
       elseif job_id and awaits_newer(job_id, row) then
         redis.call('HSET', K.names, id, digits(changed(job_id)) .. ' ' .. job_id .. ' 0 ')
       end
@@ -67,6 +68,8 @@ local function drop_notes()
         redis.call('HDEL', K.tries, id)
       elseif letter == 'c' then
         redis.call('HDEL', K.generation, 'c' .. id)
+      elseif letter == 'o' then
+        redis.call('HDEL', K.generation, id)
       else
         redis.call('HDEL', K.outcome, id)
         redis.call('HDEL', K.result, id)

@@ -52,6 +52,9 @@ for at = FIRST, #ARGV, FIELDS do
     if what == 'new' then
       redis.call('HSET', K.names, name, revision .. ' ' .. id .. ' ' .. digits(now_ms + ttl_ms) .. ' ' .. digest)
       redis.call('ZADD', K.tomb, now_ms, 'n' .. name)
+      if id ~= ARGV[at + 1] then
+        redis.call('HSETNX', K.generation, 'e' .. id, '0:0')  -- what was given the id before may be in a journal, too
+      end
     else
       -- An edit of the content that stands there would bring it back.
       redis.call('HSET', K.generation, 'e' .. id, revision .. ':' .. digits(now_ms + ttl_ms))

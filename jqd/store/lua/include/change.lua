@@ -1,12 +1,14 @@
 -- Contents of jobs that the store agreed to, so that any order of arrival ends with the same one.
 -- Needs keys, fail, pages, move, early, holder, tries. A row of `generation` is "revision:generation": the number of the latest change,
 -- and of the latest that was no mere edit; "!" behind them: the latest found the job in a hand or ended, and left it there.
--- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come.
+-- Field "c<id>": up to which generation it was cancelled; "e<id>": "revision:until_ms" of a change that is about to come. It stays when the
+-- change is there, or is 0:0, for it says that journals may hold several contents of the job. When such a job is deleted its row stays as
+-- long as the note `o`: a content of no greater revision that comes after that begins nothing anew.
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
--- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids); apply_change(one, now_ms, history_max).
+-- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
 local function changed(id)
@@ -68,7 +70,7 @@ local function is_awaited(id, now_ms)
 end
 
 -- Frees the names of jobs that are deleted.
-local function drop_changes(ids)
+local function drop_changes(ids, now_ms)
   if not has_changes then
     return
   end
@@ -78,7 +80,12 @@ local function drop_changes(ids)
     if name and name ~= '' and (redis.call('HGET', K.names, name) or ''):match('^%d+ (%S+) ') == id then
       redis.call('HDEL', K.names, name)
     end
-    redis.call('HDEL', K.generation, id, 'c' .. id, 'e' .. id)
+    if redis.call('HEXISTS', K.generation, 'e' .. id) == 1 then
+      redis.call('ZADD', K.tomb, now_ms, 'o' .. id)
+      redis.call('HDEL', K.generation, 'c' .. id, 'e' .. id)
+    else
+      redis.call('HDEL', K.generation, id, 'c' .. id)
+    end
   end
 end
 
@@ -223,7 +230,7 @@ local function place_unseen(one, now_ms, history_max)
     end
     place_change(one, now_ms)
   end
-  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
+  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
 end
 
 -- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not count
@@ -297,21 +304,13 @@ local function is_over(one)
   return one.life ~= '' and one.life == redis.call('HGET', K.life, 'id')
 end
 
-local function forget_awaited(one)
-  local awaited = redis.call('HGET', K.generation, 'e' .. one.id)
-  if awaited and (tonumber(awaited:match('^%d+')) or 0) <= one.revision then
-    redis.call('HDEL', K.generation, 'e' .. one.id)
-  end
-end
-
 -- Returns 1 when the job was not here before.
 local function apply_change(one, now_ms, history_max)
   local id = one.id
   go_on_above(one.revision)
   local row = redis.call('HGET', K.jobs, id)
   local revision, generation = changed(id)
-  if row and revision >= one.revision or not row and (one.was_here or is_over(one)) then
-    forget_awaited(one)
+  if revision >= one.revision or not row and (one.was_here or is_over(one)) then
     return 0
   end
   local waits = true
@@ -329,7 +328,9 @@ local function apply_change(one, now_ms, history_max)
   end
   generation = digits(math.max(generation, one.generation))
   redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (waits and '' or '!'))
-  forget_awaited(one)
+  if one.follows then
+    redis.call('HSETNX', K.generation, 'e' .. id, '0:0')
+  end
   has_changes = true
   return row and 0 or 1
 end

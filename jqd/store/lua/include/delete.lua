@@ -1,7 +1,7 @@
 -- Deleting jobs with all that is known of them. Needs keys, move, early, holder, change.
--- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids).
+-- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
-  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths')
+  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths', 'tomb')
 end
 
 -- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
@@ -20,11 +20,11 @@ local function deletable(ids, now_ms)
 end
 
 -- The sets that list the jobs come last: if the script were cut short, the next call would find the jobs again.
-local function delete_jobs(ids)
+local function delete_jobs(ids, now_ms)
   if #ids == 0 then
     return
   end
-  drop_changes(ids)
+  drop_changes(ids, now_ms)
   for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
