@@ -20,6 +20,7 @@ from jqd.api import ApiConfig
 from jqd.doors import Guard
 from jqd.journal import JournalConfig
 from jqd.runner import RunnerConfig
+from jqd.runner.ledger import TAKE_BYTES_MAX
 from jqd.store import INTERNAL, StoreConfig
 from jqd.words import address, meant
 from jqd.words.backoff import Backoff
@@ -29,6 +30,7 @@ from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
 PREFIX = "JQD_"
+HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
 OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
 OTHERS_PREFIX = "JQD_TEST_"
@@ -133,6 +135,12 @@ class Config:
             raise ValueError(
                 f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
                 "there. Bind to 127.0.0.1 behind a proxy that does, or say --insecure"
+            )
+        least = max(self.api.array_bytes_max + HEAD_BYTES * self.api.array_jobs_max, 2 * TAKE_BYTES_MAX)
+        if self.journal.frame_bytes_max < least:
+            raise ValueError(
+                f"journal.frame_bytes_max = {self.journal.frame_bytes_max} is less than {least}, which a push of "
+                "api.array_bytes_max and api.array_jobs_max, or the outcomes of many jobs, may have as one frame"
             )
 
 

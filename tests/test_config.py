@@ -109,6 +109,8 @@ def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
         ("JQD_HTTP__BIND", "127.0.0.1:99999", ["host:port"]),
         ("JQD_STORE__URLS", '["redis://a", 5]', ["JQD_STORE__URLS", "list of texts", '["a", "b"]']),
         ("JQD_STORE__URLS", '["redis://a"', ["JQD_STORE__URLS", "begins like JSON"]),
+        ("JQD_JOURNAL__FRAME_BYTES_MAX", "1MiB", ["frame_bytes_max = 1048576 is less than", "JQD_JOURNAL__FRAME"]),
+        ("JQD_API__ARRAY_BYTES_MAX", "32MiB", ["journal.frame_bytes_max", "from JQD_API__ARRAY_BYTES_MAX"]),
         ("JQD_STORE__URLS", "redis://a redis://a", ["twice", "store.partitions", "from JQD_STORE__URLS"]),
         ("JQD_STORE__PARTITIONS", "33", ["partitions is 1 ", "to 32", "got 33", "from JQD_STORE__PARTITIONS"]),
         ("JQD_STORE__PARTITION", "1", ["unknown setting 'store.partition'", "did you mean 'JQD_STORE__PARTITIONS'"]),
@@ -123,6 +125,13 @@ def test_a_wrong_setting_is_named_with_its_origin_and_what_was_meant(name: str, 
         load(environ={name: value})
     for part in parts:
         assert part in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ['["redis://:a-secret@b", 5]', '["redis://:a-secret@b"'])
+def test_a_wrong_setting_is_not_repeated_where_a_password_may_be_in_it(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"store\.urls = … is no list of texts") as refused:
+        load(environ={"JQD_STORE__URLS": value})
+    assert "a-secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,16 @@ def read(hint: Any, value: Any, name: str) -> Any:
     try:
         meant = _meant(kind, value, name)
     except (ValueError, OverflowError) as error:
-        raise ValueError(f"= {value!r} is no {KINDS[kind]}: {error}") from error
+        raise ValueError(f"= {_quoted(value)} is no {KINDS[kind]}: {error}") from error
     try:
         return meant if kind is Path else msgspec.convert(meant, hint)
     except msgspec.ValidationError as error:
-        raise ValueError(f"must be {allowed(hint)}, not {value!r}") from error
+        raise ValueError(f"must be {allowed(hint)}, not {_quoted(value)}") from error
+
+
+def _quoted(value: Any) -> str:
+    """As it stands, unless there may be a password in it: messages end up in logs."""
+    return "…" if "@" in str(value) else repr(value)
 
 
 def _kind(hint: Any) -> Any:
