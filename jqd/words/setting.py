@@ -12,6 +12,7 @@ from jqd.words.units import BYTES, SECONDS, amount
 
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
+PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
@@ -34,7 +35,7 @@ def read(hint: Any, value: Any, name: str) -> Any:
 
 def _quoted(value: Any) -> str:
     """As it stands, unless there may be a password in it: messages end up in logs."""
-    return "…" if "@" in str(value) else repr(value)
+    return "…" if PASSWORD.search(str(value)) else repr(value)
 
 
 def _kind(hint: Any) -> Any:
