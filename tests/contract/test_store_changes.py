@@ -411,7 +411,9 @@ async def test_a_change_that_comes_when_its_job_is_deleted_begins_nothing_anew(
     assert await store_bench.state(job) is State.WAITING
 
 
-@pytest.mark.parametrize("how", ["replaced", "pushed again", "replaced in an earlier life", "edited in an earlier life"])
+@pytest.mark.parametrize(
+    "how", ["replaced", "pushed again", "replaced in an earlier life", "edited in an earlier life"]
+)
 async def test_an_older_content_that_comes_when_the_newer_is_deleted_begins_nothing_anew(
     store_bench: StoreBench, how: str
 ) -> None:
