@@ -165,9 +165,10 @@ class _Protocol(H2Protocol):
             case h2.events.RequestReceived():
                 return self._begins(event)
             case h2.events.DataReceived() if event.stream_id not in self.streams:
-                # It was answered before it was read: what still comes is read over, and the client told to stop.
+                # It was answered before it was read: what still comes is read over, and the client told to stop, once
+                # it has the whole answer: behind a reset it would take none.
                 self._read_over(event)
-                if event.stream_ended is None:
+                if event.stream_ended is None and event.stream_id not in self.stream_buffers:
                     self._reset(event.stream_id, ErrorCodes.NO_ERROR)
                 return False
             case h2.events.DataReceived() if self._is_answered(event.stream_id):

@@ -143,7 +143,9 @@ class Surface:
 
     async def runs(self, job_id: str) -> None:
         """Until a worker has it in hand."""
-        while b"running" not in (await self.client.request("GET", f"/job/{job_id}", None, {})).body:
+        while not re.search(
+            rb"running.*[0-9a-f]{16}", (await self.client.request("GET", f"/job/{job_id}", None, {})).body
+        ):
             await trio.sleep(SOON_S)  # watches a process of its own
 
 

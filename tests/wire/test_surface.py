@@ -1,5 +1,6 @@
 """The whole interface over HTTP/1 at the first door and over HTTP/2 at the second: the same answers, to the byte."""
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack, asynccontextmanager
 from typing import NamedTuple
@@ -43,6 +44,10 @@ def sides() -> Iterator[list[Side]]:
             base = stack.enter_context(short_directory())
             store = stack.enter_context(valkey("--appendfsync", "always"))
             daemon = Daemon(base / "d", "--store", store.url, env={"JQD_HTTP__DOOR": door})
+            deadline_s = time.monotonic() + WAIT_S
+            while '"through":true' not in daemon.get("/v1/daemons").text:
+                assert time.monotonic() < deadline_s, daemon.log.read_text()
+                time.sleep(0.01)  # watches a process of its own
             both.append(Side(stack.enter_context(daemon), store, streams=door == "hypercorn"))
         yield both
 
