@@ -247,7 +247,11 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
         except StoreAway:
             await self._beat.expect_in_place()
             raise
-        await self._beat.expect_in_place()
+        try:
+            await self._beat.expect_in_place()
+        except StoreChanged:
+            self._heard = False  # nobody sees what it told
+            raise
         return answer
 
     async def new_life(self, identity: str) -> None:

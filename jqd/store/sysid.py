@@ -19,6 +19,9 @@ class SysidMethods:
         self._keys = keys
         self._caller = caller
         self._heart = heart
+        self._renewals = 0
+        self._heard = False
+        """Whether the latest of them was answered, so that what it told need not be told again."""
 
     async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
         """See Store."""
@@ -46,11 +49,14 @@ class SysidMethods:
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
         """See Store."""
-        identity = self._heart.identity
-        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle))
+        identity, heard, self._heard = self._heart.identity, self._heard, False
+        self._renewals = number = self._renewals + 1
+        answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(heard))
         settled, asked, *flat = codec.list_of(self._keys, "members", answer)
         cancels = [codec.text(self._keys, "asked", job_id) for job_id in codec.list_of(self._keys, "asked", asked)]
-        return Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
+        renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
+        self._heard = number == self._renewals
+        return renewed
 
     async def tell_kept(self, journal_id: str, since: int) -> Kept:
         """See Store."""

@@ -4,6 +4,7 @@ import pytest
 import trio
 
 from jqd.store import Owner, Renewed
+from jqd.words.errors import StoreAway
 from jqd.words.job import Job
 from tests.loops.house import house, offer, until
 
@@ -67,4 +68,27 @@ async def test_a_cancel_is_told_also_when_the_renewal_that_brings_it_only_proves
         with trio.fail_after(30):
             await until(lambda: here.runner.cancelled)
         assert here.runner.cancelled == ["1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cancel_is_told_again_when_the_answer_that_told_it_was_lost(autojump_clock: None) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        here.runner.offers = {"a": offer()}
+        await here.add(Job("1", "a"))
+        await here.join(nursery)
+        await nursery.start(here.dispatch.run)
+        await until(lambda: here.started)
+        call, lost = here.store.client.call, [StoreAway("the answer was lost")]
+
+        async def loses(name: str, *arguments: object) -> object:
+            answer = await call(name, *arguments)
+            if name == "renew_sysid" and lost:
+                raise lost.pop()
+            return answer
+
+        here.store.client.call = loses  # type: ignore[method-assign]
+        await here.store.apply_cancels("cd" * 16, 0, 1, ["1"])
+        await trio.sleep(5 * here.membership.config.renew_s)
+        assert here.runner.cancelled == ["1"]
+        assert not here.store.server.keyspace.keys.get(here.store.keys["asked"].encode()), "nothing is left of it"
         nursery.cancel_scope.cancel()

@@ -2,15 +2,16 @@
 -- Raises this daemon's heartbeat and shows everybody's.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
---          life, 1 to note that all are, if so
--- Returns  1 when this life is settled, ids in our hand whose cancel was asked since the last renewal, then flat: sysid,
---          "counter:epoch:identity"
+--          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
+-- Returns  1 when this life is settled, ids in our hand whose cancel was asked since the last renewal that was heard, then flat:
+--          sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 --@include fail keys now members life
 local _, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
-local identity, through, settle = ARGV[4], ARGV[5] == '1', ARGV[6] == '1'
+local identity, through, settle, heard = ARGV[4], ARGV[5] == '1', ARGV[6] == '1', ARGV[7] == '1'
+local told = sysid .. '!'  -- stands in the row from the first telling until an answer was heard
 local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
 expect('members', 'life', 'asked')
@@ -26,9 +27,11 @@ local asked = {}
 if redis.call('EXISTS', K.asked) == 1 then
   local rows = redis.call('HGETALL', K.asked)
   for at = 1, #rows, 2 do
-    if rows[at + 1] == sysid and #asked < ASKED_MAX then
-      table.insert(asked, rows[at])
+    if heard and rows[at + 1] == told then
       redis.call('HDEL', K.asked, rows[at])
+    elseif (rows[at + 1] == sysid or rows[at + 1] == told) and #asked < ASKED_MAX then
+      table.insert(asked, rows[at])
+      redis.call('HSET', K.asked, rows[at], told)
     end
   end
 end
