@@ -43,12 +43,12 @@ def sides() -> Iterator[list[Side]]:
         for door in ("lean", "hypercorn"):
             base = stack.enter_context(short_directory())
             store = stack.enter_context(valkey("--appendfsync", "always"))
-            daemon = Daemon(base / "d", "--store", store.url, env={"JQD_HTTP__DOOR": door})
+            daemon = stack.enter_context(Daemon(base / "d", "--store", store.url, env={"JQD_HTTP__DOOR": door}))
             deadline_s = time.monotonic() + WAIT_S
             while '"through":true' not in daemon.get("/v1/daemons").text:
                 assert time.monotonic() < deadline_s, daemon.log.read_text()
                 time.sleep(0.01)  # watches a process of its own
-            both.append(Side(stack.enter_context(daemon), store, streams=door == "hypercorn"))
+            both.append(Side(daemon, store, streams=door == "hypercorn"))
         yield both
 
 
