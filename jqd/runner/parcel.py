@@ -177,9 +177,7 @@ class Parcel:
     def give_back(self) -> None:
         """Every job still waited for goes back, untried."""
         for entry in [*self.missing.values()]:
-            self._leave(entry)
-            self._shared.ledger.give_back(entry)
-            self._shared.counters.returned += 1
+            self._return(entry)
         self._after()
 
     def abandon(self) -> None:
@@ -189,9 +187,7 @@ class Parcel:
 
     def drop(self, entry: Entry) -> None:
         """This claim of the job is void or was withdrawn: hand the job back, and report nothing of its work."""
-        self._leave(entry)
-        self._shared.ledger.give_back(entry)
-        self._shared.counters.returned += 1
+        self._return(entry)
         self._after()
         if not self.missing:
             self.scope.cancel()
@@ -276,6 +272,11 @@ class Parcel:
             case Fate.DEAD:
                 counters.dead += 1
 
+    def _return(self, entry: Entry) -> None:
+        self._leave(entry)
+        self._shared.ledger.give_back(entry)
+        self._shared.counters.returned += 1
+
     def _leave(self, entry: Entry, *, ended: bool = False) -> None:
         job_id = entry.held.job.id
         del self.missing[job_id]
@@ -312,9 +313,7 @@ class Parcel:
         if entry is None:
             return
         now_s = self._heard_at_s = self._shared.clock.mono_s()
-        self._leave(entry)
-        self._shared.ledger.give_back(entry)
-        self._shared.counters.returned += 1
+        self._return(entry)
         self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
         self._after()
 

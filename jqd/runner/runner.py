@@ -6,14 +6,13 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
 from typing import Any, NamedTuple
 
 import httpcore2
 import trio
 
 from jqd.runner.cancel import Asked, Teller
-from jqd.runner.carry import Post, close_pool, make_pool
+from jqd.runner.carry import Post
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
@@ -59,18 +58,18 @@ class Runner:
         clock: Clock,
         source: random.Random,
         trusts: Callable[[], bool],
-        backoff: Backoff | None = None,
-        daemon: str = "",
-        pool: httpcore2.AsyncConnectionPool | None = None,
-        gates: Gates | None = None,
+        backoff: Backoff,
+        daemon: str,
+        pool: httpcore2.AsyncConnectionPool,
+        gates: Gates,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `pool`: closed by its owner.
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts.
 
-        `gates`: shared with the runners of other partitions, so that a worker gets no more from all than it takes.
+        `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config
         self._workers = workers
-        self._gates = gates or Gates(config, workers, source, clock)
+        self._gates = gates
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
@@ -80,10 +79,10 @@ class Runner:
             clock=clock,
             source=source,
             trusts=trusts,
-            backoff=backoff or Backoff(),
+            backoff=backoff,
             daemon=daemon,
             config=config,
-            gates=self._gates,
+            gates=gates,
         )
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
@@ -96,29 +95,24 @@ class Runner:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Carry parcels until cancelled. Requests under way end with it; their jobs stay in hand."""
-        async with AsyncExitStack() as stack:
-            pool = self._pool
-            if pool is None:
-                pool = make_pool(self._config, self._gates.connections.most)
-                stack.push_async_callback(close_pool, pool)
-            carrier = Post(pool, self._gates.connections, self._config)
-            async with trio.open_nursery() as nursery:
+        carrier = Post(self._pool, self._gates.connections, self._config)
+        async with trio.open_nursery() as nursery:
 
-                def start(parcel: Parcel) -> None:
-                    nursery.start_soon(deliver, self._shared, carrier, parcel, self._mark, start)
+            def start(parcel: Parcel) -> None:
+                nursery.start_soon(deliver, self._shared, carrier, parcel, self._mark, start)
 
-                def tell(parcel: Parcel, job_id: str) -> None:
-                    nursery.start_soon(self._teller.tell, carrier, parcel, job_id)
+            def tell(parcel: Parcel, job_id: str) -> None:
+                nursery.start_soon(self._teller.tell, carrier, parcel, job_id)
 
-                self._start, self._tell = start, tell
-                for parcel in self._early:
-                    start(parcel)
-                self._early.clear()
-                task_status.started()
-                try:
-                    await self._keep_time()
-                finally:
-                    self._start = self._tell = None
+            self._start, self._tell = start, tell
+            for parcel in self._early:
+                start(parcel)
+            self._early.clear()
+            task_status.started()
+            try:
+                await self._keep_time()
+            finally:
+                self._start = self._tell = None
 
     # ------------------------------------------------ for the loop that dispatches
 

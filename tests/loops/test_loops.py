@@ -9,9 +9,10 @@ import trio
 from jqd.loops.alone import EMPTYING_S
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
-from jqd.runner import Card, Runner, RunnerConfig, Stopped, Workers
+from jqd.runner import Card, Gates, Runner, RunnerConfig, Stopped, Workers, make_pool
 from jqd.store import JobView, Member
 from jqd.testing.store import FakeStore
+from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
 from jqd.words.job import Fate, Held, Job, Outcome, State
 from jqd.words.record import Lane, decode_outcomes
@@ -201,8 +202,17 @@ async def test_a_job_that_is_given_anew_while_it_is_at_work_counts_once_for_each
     async with house() as here, trio.open_nursery() as nursery:
         workers = Workers(None, clock=here.clock)
         workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=10))
+        config = RunnerConfig()
         runner: Any = Runner(  # never run: its jobs wait to be sent
-            RunnerConfig(), workers=workers, clock=here.clock, source=random.Random(1), trusts=lambda: True
+            config,
+            workers=workers,
+            clock=here.clock,
+            source=random.Random(1),
+            trusts=lambda: True,
+            backoff=Backoff(),
+            daemon="",
+            pool=make_pool(config, 1),
+            gates=Gates(config, workers, random.Random(1), here.clock),
         )
         here.claims.runner = here.settle._runner = runner
         await here.add(Job("1", "a"))

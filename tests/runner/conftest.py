@@ -11,7 +11,7 @@ import msgpack
 import pytest
 import trio
 
-from jqd.runner import Card, Runner, RunnerConfig, Worker, Workers
+from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, close_pool, make_pool
 from jqd.runner.worker import StyleName
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock, SystemClock
@@ -114,14 +114,20 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
     clock = clock or SystemClock()
     workers = Workers(None, clock=clock)
     house: House
+    limits = RunnerConfig(**{**settings, **config})
+    source = random.Random(1)
+    gates = Gates(limits, workers, source, clock)
+    pool = make_pool(limits, gates.connections.most)
     runner = Runner(
-        RunnerConfig(**{**settings, **config}),
+        limits,
         workers=workers,
         clock=clock,
-        source=random.Random(1),
+        source=source,
         trusts=lambda: house.trusted,
         backoff=Backoff(first_s=1.0, jitter=0.0),
         daemon="DAEMON",
+        pool=pool,
+        gates=gates,
     )
     house = House(runner, workers)
     async with trio.open_nursery() as nursery:
@@ -129,6 +135,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         yield house
         house.take()
         nursery.cancel_scope.cancel()
+    await close_pool(pool)
 
 
 @pytest.fixture(name="open_house")
