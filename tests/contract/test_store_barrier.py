@@ -118,6 +118,16 @@ async def test_who_dies_again_and_again_before_it_is_through_is_not_waited_for(s
     await reserve(store, "two", through=False)  # another life is another matter
 
 
+async def test_who_comes_through_each_time_gets_a_seat_as_often_as_he_needs_one(store_bench: StoreBench) -> None:
+    """Whoever stood still for a lease is burnt, and sits down anew."""
+    store, other = store_bench.store, store_bench.other
+    await store.look(fresh=False)
+    await other.look(fresh=False)
+    await reserve(other, "one", through=False)
+    for _ in range(2 * SEATS_MAX):
+        await store.renew_sysid(await reserve(store, "two", through=False), through=True)
+
+
 async def reserve(store: Store, sysid: str, *, through: bool) -> Owner:
     """A seat."""
     return await store.reserve_sysid(sysid, previous_epoch_dead=True, through=through)

@@ -18,7 +18,10 @@ expect('members', 'life', 'asked')
 -- Checked first: an owner that an emptied store does not know was not burnt.
 expect_life(identity)
 own(sysid, epoch)
-local counter = member(sysid)
+local counter, _, was = member(sysid)
+if through and was ~= identity then
+  redis.call('HDEL', K.life, 'sat:' .. sysid)  -- who came through is not one who never does
+end
 set_member(sysid, math.max(counter + 1, now_us), epoch, through and identity or '')
 if settle and all_through(identity) then
   redis.call('HSET', K.life, 'settled', identity)
