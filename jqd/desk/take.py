@@ -1,6 +1,6 @@
 """Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import msgspec
@@ -82,8 +82,17 @@ async def _push_named(desk: Desk, batch: Batch, wanted: Ack, *, atomic: bool) ->
         raise Conflict(refused[0].detail, batch.told(refused))
     if refused and atomic:
         raise Incomplete("nothing was taken: atomic=1 was asked for and some ids are taken", batch.told(refused))
-    taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes) if agreed.jobs else None
-    lapsed = await confirm(desk, agreed) if taken and wanted.level != "memory" else set()
+    lapsed: set[int] = set()
+
+    async def confirmed() -> None:
+        lapsed.update(await confirm(desk, agreed))
+
+    taken: Accepted | None = None
+    if agreed.jobs:
+        mixed = 0 < len(agreed.changes) < len(agreed.jobs)
+        taken = await take(desk, agreed.array, agreed.jobs, wanted, agreed.changes, confirmed if mixed else None)
+        if not mixed and wanted.level != "memory":
+            await confirmed()
     refused = refusals(batch, agreed)
     new = [job_id for place, job_id in enumerate(taken.job_ids if taken else ()) if place not in lapsed]
     if refused and batch.single:
@@ -114,23 +123,31 @@ class Accepted(NamedTuple):
 
 
 async def take(
-    desk: Desk, array: bytes, jobs: list[NewJob], wanted: Ack = FSYNC, changes: Changes | None = None
+    desk: Desk,
+    array: bytes,
+    jobs: list[NewJob],
+    wanted: Ack = FSYNC,
+    changes: Changes | None = None,
+    confirmed: Callable[[], Awaitable[None]] | None = None,
 ) -> Accepted:
     """Journal checked jobs (`array`: the same ones as MessagePack); returns when they are as safe as `wanted` says.
 
     `changes`: what the store agreed to for those whose ids their pusher chose; such an id is the one that is answered.
+    `confirmed`: called when those are synced, before jobs without such an id are written. If it raises, the others are
+    not taken: who is told to push all again would have them twice.
 
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
-    if changes and len(changes) < len(jobs):
-        written = _write_both(desk, array, jobs, changes)
-    else:
-        written = [_write(desk, array, jobs, changes or {})]
-    if wanted.level != "memory":
-        # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
-        for frame in written:
+    both = _write_both(desk, array, jobs, changes) if changes and len(changes) < len(jobs) else None
+    written: list[_Written] = []
+    for frame in both or (_write(desk, array, jobs, changes or {}),):
+        written.append(frame)
+        if wanted.level != "memory":
+            # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
             await desk.journal.wsync(frame.position, shielded=True)
+            if confirmed is not None and frame.lane is Lane.CHANGES:
+                await confirmed()
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
     names = job_ids.copy()
     for index in changes or ():
@@ -171,16 +188,14 @@ def _write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -
     return _Written(lane, position, ids.ids())
 
 
-def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> list[_Written]:
-    """Jobs with ids of their own and jobs without, of one request: each kind has its lane."""
+def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> Iterator[_Written]:
+    """Jobs with ids of their own, then jobs without, of one request: each kind has its lane, written when it is due."""
     items = _items_decoder.decode(array)
-    written = []
     for places in sorted(changes), [place for place in range(len(jobs)) if place not in changes]:
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
         frame = _write(desk, some, [jobs[place] for place in places], its)
-        written.append(frame._replace(places=places))
-    return written
+        yield frame._replace(places=places)
 
 
 def _in_order(written: Sequence[_Written]) -> list[str]:

@@ -81,6 +81,21 @@ async def test_a_push_that_is_not_confirmed_to_the_store_is_told_so_and_counts_o
     assert len(await edge.claim()) == 1
 
 
+async def test_of_a_push_that_is_not_confirmed_nothing_runs_twice(edge, monkeypatch):
+    """Also none of its jobs without an id of their own: its pusher is told to push all again."""
+
+    async def away(rows: object) -> None:
+        raise StoreAway("away")
+
+    jobs = [{"name": "mail", "argument": 1}, JOB, {"name": "mail", "argument": 2}]
+    with monkeypatch.context() as patched:
+        patched.setattr(edge.whole, "confirm_names", away)
+        assert (await push(edge, jobs))[0] == 503
+    status, body = await push(edge, jobs)
+    assert (status, body["duplicates"]) == (201, ["order/17"])
+    assert sorted(map(str, await arguments(edge))) == ["1", "2", "{'n': 1}"]
+
+
 async def test_the_same_again_counts_once_when_it_has_ended_too(edge):
     await edge.ended(Fate.SUCCEEDED, **JOB)
     assert (await push(edge, JOB))[0] == 200
