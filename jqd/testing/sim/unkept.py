@@ -43,6 +43,14 @@ UNKEPT: dict[str, Mistake] = {
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
     ),
+    "deleted-forgotten": mistake(
+        "backlog,pause,purge,trim",
+        37,
+        "older",
+        "an older content that comes when the newer one has ended and is deleted is taken for a new job",
+        in_scripts("  if revision >= one.revision or not row", "  if row and revision >= one.revision or not row"),
+        changes=True,
+    ),
     "numbers-behind": mistake(
         "clock,wipe",
         73,
