@@ -6,12 +6,13 @@ took it: a store that loses data while that daemon is away does without it.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import trio
 
-from jqd.testing.sim.plan import LEASE
+from jqd.testing.sim.plan import LEASE, TRIM
 from jqd.words.job import Fate
 
 
@@ -87,6 +88,11 @@ class Causes:
     def losses_of(self, home: int) -> list[Loss]:
         """Those of that partition."""
         return [loss for loss in self.losses if loss.partition == home]
+
+    def is_untold(self, home: int, kinds: frozenset[str], ends_s: Iterable[float]) -> bool:
+        """Whether nobody need know of a job that ended so: journals that keep nothing gave it up, the store lost it."""
+        lost_s = max((loss.at_s for loss in self.losses_of(home)), default=-math.inf)
+        return TRIM in kinds and any(end_s <= lost_s for end_s in ends_s)
 
     def was_lapsed(self, home: int, node: str, from_s: float, to_s: float) -> bool:
         """Whether its renewals did not come in time, at some time between."""

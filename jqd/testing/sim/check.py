@@ -40,6 +40,12 @@ class Story:
     cancelled: list[tuple[float, str]] = field(default_factory=list)
     """Answered 204: when, by which node."""
 
+    @property
+    def ends_s(self) -> list[float]:
+        """When it may have ended for good. A dead job is promised until somebody deals with it."""
+        ends = [each.fate_at_s for each in self.attempts if each.fate in (Fate.SUCCEEDED, Fate.FAILED)]
+        return ends + [at_s for at_s, _ in self.cancels]
+
 
 class History(Notes):
     """Everything noted, and what is wrong with it."""
@@ -139,6 +145,8 @@ class History(Notes):
             story = self.stories[number]
             fates = {attempt.fate for attempt in story.attempts}
             if state is None and PURGE in self.plan.kinds and (story.cancels or fates - {None, Fate.RETRY}):
+                continue
+            if state is None and self.is_untold(self._home(story), self.plan.kinds, story.ends_s):
                 continue
             if state is None:
                 self.wrong(f"lost: job {number} was acknowledged, and the store does not know it")

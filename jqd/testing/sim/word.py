@@ -339,7 +339,10 @@ class Tale:
 
     @property
     def _purges(self) -> bool:
-        return PURGE in self.history.plan.kinds
+        kinds = self.history.plan.kinds
+        ends_s = [run.fate_at_s for run in self.runs if run.fate in ENDS - {Fate.DEAD}]
+        ends_s += [word.sent_s for word in self._acting() if word.what == DELETE]
+        return PURGE in kinds or self.history.is_untold(self.home, kinds, ends_s)
 
     def _acting(self) -> Iterator[Word]:
         return (word for word in self.words if word.may_act)
