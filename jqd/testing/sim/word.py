@@ -19,7 +19,7 @@ notices too late: until that daemon is back nobody knows it. It is never lost: a
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import trio
@@ -307,7 +307,8 @@ class Tale:
             for run in self.runs
         ):
             self._wrong("unrun", f"nothing came of the last word, a {last}; it is {state}")
-        if state is not None and last.gives and content != last.content:
+        of_last = [run for run in self.runs if run.content == last.content]
+        if state is not None and last.gives and content != last.content and not self._is_untold(of_last):
             self._wrong("older", f"content {content} is left after a {last}")
 
     def _check_cancelled(self, last: Word | None, content: int) -> None:
@@ -339,10 +340,12 @@ class Tale:
 
     @property
     def _purges(self) -> bool:
-        kinds = self.history.plan.kinds
-        ends_s = [run.fate_at_s for run in self.runs if run.fate in ENDS - {Fate.DEAD}]
-        ends_s += [word.sent_s for word in self._acting() if word.what == DELETE]
-        return PURGE in kinds or self.history.is_untold(self.home, kinds, ends_s)
+        deleted = [word.sent_s for word in self._acting() if word.what == DELETE]
+        return PURGE in self.history.plan.kinds or self._is_untold(self.runs, deleted)
+
+    def _is_untold(self, runs: Iterable[Run], deleted: Iterable[float] = ()) -> bool:
+        ends_s = [run.fate_at_s for run in runs if run.fate in ENDS - {Fate.DEAD}]
+        return self.history.is_untold(self.home, self.history.plan.kinds, (*ends_s, *deleted))
 
     def _acting(self) -> Iterator[Word]:
         return (word for word in self.words if word.may_act)
