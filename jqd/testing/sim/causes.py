@@ -127,9 +127,7 @@ class Causes:
     def forgotten(self, home: int, at_s: float, node: str, now_s: float) -> bool:
         """Whether what that node took at `at_s` may be unknown to the store: it lost it, the node was away since."""
         return any(
-            self.was_away(home, node, loss.at_s, now_s)
-            or self.was_slow(home, loss.at_s, now_s)
-            or self._noticed_late(home, node, loss, now_s)
+            self.was_away(home, node, loss.at_s, now_s) or self._noticed_late(home, node, loss, now_s)
             for loss in self.losses_of(home)
             if at_s <= loss.at_s <= now_s
         )
