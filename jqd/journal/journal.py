@@ -90,6 +90,8 @@ class Journal:
         assert found.journal_id is not None
         self.opened_at = found.end
         """Where this life begins: frames before it were written by earlier lives."""
+        self.is_new = found.is_new
+        """Begun by this life, so none before it can have been in any store."""
         self.journal_id = found.journal_id.hex()
         self.ids = IdSource(journal=journal_number(self.journal_id), salt=salt, clock=clock, after_ms=found.last_at_ms)
         self._config = config

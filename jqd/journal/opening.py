@@ -107,7 +107,7 @@ async def _at_work(commits: Commits) -> AsyncIterator[None]:
 def _name(found: Recovered, journal_id: bytes | None, random_bytes: Callable[[int], bytes]) -> None:
     """The id that the journal has from here on."""
     if found.journal_id is None:
-        found.journal_id = journal_id or random_bytes(16)
+        found.journal_id, found.is_new = journal_id or random_bytes(16), True
     elif journal_id not in (None, found.journal_id):
         found.before, found.journal_id = found.journal_id, journal_id
 

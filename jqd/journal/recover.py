@@ -51,6 +51,8 @@ class Recovered:
     segments: list[Segment] = field(default_factory=list)
     journal_id: bytes | None = None
     """The newest id: a copied directory goes on under a new one."""
+    is_new: bool = False
+    """Nothing was left, not even an id: no earlier life of it can have been in any store."""
     before: bytes = NO_JOURNAL
     """The id before that."""
     end: int = 0

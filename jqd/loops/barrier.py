@@ -126,7 +126,7 @@ class Barrier:
             await self._end_life(membership.life_to_end)
         past = membership.past
         is_new = not isinstance(past, str)  # through no life of the store yet, or not since we resigned
-        look = await self._store.look(fresh=past is Past.START and self._journal.opened_at == 0)
+        look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
         if is_new:
             await expect_readable(self._journal, await self._store.applied(self._journal.journal_id))
         for ending in ENDINGS:

@@ -168,7 +168,7 @@ class Store(EdgeStore, Protocol):
     async def look(self, *, fresh: bool) -> Look:
         """See who answers, and accept it: from now on nothing is sent to any other, every call raises StoreChanged.
 
-        `fresh`: the caller never held nor journaled anything; a store that nobody ever used is settled at once then.
+        `fresh`: the caller's journal begins with this start. A store that nobody ever used is settled at once then.
         Before the first look anything is accepted. A server that is no master raises StoreAway.
         """
         ...

@@ -307,6 +307,25 @@ async def test_the_barrier_survives_a_store_that_goes_away_in_the_midst_of_it(au
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.parametrize("began", [True, False])
+async def test_a_store_that_nobody_used_is_settled_at_once_only_for_a_journal_that_begins_now(
+    autojump_clock: None, began: bool
+) -> None:
+    """An empty journal of an earlier start tells nothing: others may have used the store before it was emptied."""
+    clock, disk = TrioClock(), MemoryFiles()
+    config = JournalConfig(directory=Path("/journal"))
+    if began:
+        async with open_journal(config, clock=clock, files=disk):
+            pass  # a daemon that took nothing and was killed
+    async with open_journal(config, clock=clock, files=disk) as journal, trio.open_nursery() as nursery:
+        here = House(journal, FakeStore(clock), clock)
+        await here.join(nursery)
+        await until(lambda: here.membership.through)
+        assert here.membership.settled is not began
+        await here.wait_claimable()
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_finished_job_does_not_come_back_before_its_ending(autojump_clock: None) -> None:
     """The store was wiped, and settled by another, while its daemon was down."""
     clock, disk = TrioClock(), MemoryFiles()
