@@ -170,7 +170,9 @@ class Barrier:
         ours = self._answer_lost or look.identity != membership.past
         self._answer_lost = True
         try:
-            owner = await self._still_good() or await self._store.reserve_sysid(membership.sysid, ours, through=through)
+            owner = await self._still_good() or await self._store.reserve_sysid(
+                membership.sysid, ours, through=through, seen=look.fence
+            )
         except SysidTaken as error:
             raise JournalForked(f"{error}: another copy of this directory is in use") from error
         self._answer_lost = False

@@ -230,13 +230,15 @@ class RedisStore(JobMethods, LookMethods, SysidMethods):
             raise
         finally:
             probe.close()
-        life, settled = (*codec.list_of(self._keys, "life", answer), None)[:2]
+        life, settled, fence = codec.list_of(self._keys, "life", answer)
         accepted = Accepted(run_id, codec.text(self._keys, "life", life))
         if run_id != self._bulk.identity.partition(".")[0]:
             self._durability.forget()
         for connection in (self._bulk, self._beat, self._waiting):
             connection.accept(accepted)
-        return Look(accepted.identity, settled == accepted.identity.encode())
+        return Look(
+            accepted.identity, settled == accepted.identity.encode(), codec.whole(self._keys, "fence", fence or 0)
+        )
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
         """See Store. Trust in a seat is trust in the server that keeps it: it must still be the store."""

@@ -294,7 +294,9 @@ class Store(EdgeStore, Protocol):
 
     # ------------------------------------------------------------ members
 
-    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
+    async def reserve_sysid(
+        self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None
+    ) -> Owner:
         """Take a seat among the daemons under a new epoch; if `through`, what an earlier one held is ready again.
 
         `through`: we are through the recovery barrier of this life of the store. If not, nobody claims until we are,
@@ -306,6 +308,9 @@ class Store(EdgeStore, Protocol):
         `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
         member of that name raises SysidTaken. Whoever sat down five times within minutes and was never through, while
         others wait, raises SeatRefused for a minute, and nobody waits for it.
+
+        `seen`: the fence of our last look. Who sat down under this sysid since keeps the seat: StaleOwner. A call that
+        was given up may come long after the one that was made instead, and would burn our own epoch.
         """
         ...
 

@@ -69,6 +69,8 @@ class Look(NamedTuple):
     """Changes whenever the store may be older than it was, emptied, or another one."""
     settled: bool
     """All daemons came through the recovery barrier under this very identity."""
+    fence: int = 0
+    """The last fence or epoch that it had given."""
 
 
 class Renewed(NamedTuple):

@@ -23,7 +23,9 @@ class SysidMethods:
         self._heard = False
         """Whether the latest of them was answered, so that what it told need not be told again."""
 
-    async def reserve_sysid(self, sysid: str, previous_epoch_dead: bool, *, through: bool) -> Owner:
+    async def reserve_sysid(
+        self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None
+    ) -> Owner:
         """See Store."""
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
@@ -35,6 +37,7 @@ class SysidMethods:
             int(through),
             SEATS_MAX,
             round(SEATS_SOON_S * 1000),
+            "" if seen is None else seen,
         )
         epoch, unburnt = codec.list_of(self._keys, "members", answer)
         owner = Owner(sysid, codec.whole(self._keys, "members", epoch))

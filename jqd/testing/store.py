@@ -163,11 +163,11 @@ class FakeStore(JobMethods, LookMethods, SysidMethods):
         await self.client.reach()
         run = self.server.runs
         answer = self.client.call_now("look", self._name_life(), run, "history", int(fresh), self.config.place)
-        life, settled = (*codec.list_of(self.keys, "life", answer), None)[:2]
+        life, settled, fence = codec.list_of(self.keys, "life", answer)
         client = self.client
         client.accepted_run, client.changed = run, ""
         client.identity = f"{run}.{codec.text(self.keys, 'life', life)}"
-        return Look(client.identity, settled == client.identity.encode())
+        return Look(client.identity, settled == client.identity.encode(), codec.whole(self.keys, "fence", fence or 0))
 
     async def new_life(self, identity: str) -> None:
         """See Store."""

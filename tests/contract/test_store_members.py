@@ -52,6 +52,20 @@ async def test_a_seat_is_taken_once(store_bench: StoreBench) -> None:
     assert (await store.reserve_sysid("one", previous_epoch_dead=False, through=True)).epoch > owner.epoch
 
 
+async def test_a_call_for_a_seat_that_comes_after_the_one_that_replaced_it_changes_nothing(
+    store_bench: StoreBench,
+) -> None:
+    """It was given up, and lay in a network for long: it would burn the epoch of the very daemon that sent it."""
+    store = store_bench.store
+    given_up = await store.look(fresh=False)
+    owner = await store.reserve_sysid("one", True, through=True, seen=given_up.fence)
+    with pytest.raises(StaleOwner):
+        await store_bench.other.reserve_sysid("one", True, through=True, seen=given_up.fence)
+    await store.renew_sysid(owner, through=True)
+    seen = (await store.look(fresh=False)).fence
+    assert (await store.reserve_sysid("one", True, through=True, seen=seen)).epoch > owner.epoch
+
+
 async def test_release_gives_back_without_counting(store_bench: StoreBench) -> None:
     owner, other = await store_bench.join("one"), await store_bench.join("two")
     jobs = [await store_bench.push(priority=1) for _ in range(3)]

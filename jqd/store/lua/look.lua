@@ -5,7 +5,7 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id for a new life, run id of the server, id of its replication history, 1 when the
 --          caller never saw this store nor any other, which partition of how many this is to be ("0/1")
--- Returns  id of this life, identity under which all came through the barrier, or nil
+-- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil
 -- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 --@include fail keys now forgotten
@@ -27,4 +27,5 @@ redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place
 if fresh and not id and redis.call('EXISTS', K.members) == 0 then
   redis.call('HSET', K.life, 'settled', run_id .. '.' .. new_id)
 end
-return redis.call('HMGET', K.life, 'id', 'settled')
+local life, settled = unpack(redis.call('HMGET', K.life, 'id', 'settled'))
+return {life, settled, redis.call('GET', K.fence)}

@@ -2,20 +2,23 @@
 -- Takes a seat among the daemons under a new epoch. What earlier epochs hold has lower fences: `give_back` finds it.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, 1 when the caller knows that no other process lives under this sysid, identity of the store as
---          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms
+--          the caller knows it, 1 when it is through the barrier of that life: else the store is not settled any more; seats_max, soon_ms,
+--          the last fence that the caller saw: whoever sat down here since did so after this call was meant; nothing: it did not look
 -- Returns  epoch, 1 when an earlier epoch was not burnt: the daemon that had the seat died without leaving. Epoch 0: no seat is
 --          given now to a daemon that had it again and again without coming through; the others do not wait for it
--- Errors   JQD_STORE_CHANGED, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_SYSID_TAKEN, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(members)
 --@include fail keys now members life deaths
 local _, now_us = clock(ARGV[1])
 local sysid, previous_epoch_dead = ARGV[2], ARGV[3] == '1'
-local identity, through = ARGV[4], ARGV[5] == '1'
+local identity, through, seen = ARGV[4], ARGV[5] == '1', ARGV[8]
 
 expect('fence', 'members', 'life', 'deaths')
 expect_life(identity)
 local counter, present = member(sysid)
-if present and present ~= 0 and not previous_epoch_dead then
+if present and seen ~= '' and present > number(seen, 'seen') then
+  fail('JQD_STALE_OWNER', digits(present))  -- this call was on its way for long: a later one took the seat
+elseif present and present ~= 0 and not previous_epoch_dead then
   fail('JQD_SYSID_TAKEN', digits(present))
 end
 -- Field "sat:<sysid>" of `life`: how often the daemon took a seat in this life without being through, one soon after the
