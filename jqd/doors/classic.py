@@ -32,6 +32,7 @@ from jqd.doors.fault import leaf, place_of, say, say_fault
 from jqd.doors.head import METHODS, Refused, check_target
 
 STREAMS_MAX = 32  # requests at once on one connection; it counts once among the connections
+TURN_BYTES = 4_096  # of what was read: full of SETTINGS they hold the loop for some 15 ms, and all of a read for 250
 GOODBYE_S = 0.1  # for a few bytes, which go out at once to all who read
 
 
@@ -60,7 +61,7 @@ class Classic:
                     data = bytes(wire.buffer) or await wire.pipe.receive_some(READ_BYTES)
                     wire.buffer.clear()
                     while data and not protocol.closed:
-                        await protocol.handle(RawData(data))
+                        await self._hear(protocol, data)
                         data = await wire.pipe.receive_some(READ_BYTES)
                     await protocol.handle(Closed())
                     self._scope.cancel()
@@ -71,6 +72,15 @@ class Classic:
             say(self._log.warning, "door.http2_failed", error=error, place=place_of(group_told), peer=wire.client[0])
         finally:
             await self._go_away()
+
+    async def _hear(self, protocol: "_Protocol", data: bytes) -> None:
+        """Read frames, and let others have their turn between: each costs the more, the smaller it is."""
+        for begin in range(0, len(data), TURN_BYTES):
+            if protocol.closed:
+                return
+            if begin:
+                await trio.lowlevel.checkpoint()
+            await protocol.handle(RawData(data[begin : begin + TURN_BYTES]))
 
     async def _go_away(self) -> None:
         """Tell a client that is still there what was taken, so that it knows what to ask again."""
@@ -115,6 +125,8 @@ class Classic:
 
         try:
             await to_asgi(core, config)(scope, receive, bounded)
+        except trio.BrokenResourceError:
+            self._scope.cancel()  # the client has gone: no mistake, and no stream of it will get on
         except Exception as error:  # noqa: BLE001 - hypercorn's own; it is this stream's alone
             say(self._log.warning, "door.http2_failed", error=type(leaf(error)).__name__, place=place_of(error))
         finally:
@@ -197,9 +209,11 @@ class _Protocol(H2Protocol):
                 raise Refused(400, "the method is none that is served")
             check_target(bytes(fields.get(b":path", b"")))
         except Refused:
-            self.connection.send_headers(event.stream_id, [(b":status", b"400")], end_stream=True)
-            if event.stream_ended is None:
-                self._reset(event.stream_id, ErrorCodes.NO_ERROR)
+            # What came behind it is read already: it may be reset, or the connection over.
+            with suppress(h2.exceptions.ProtocolError):
+                self.connection.send_headers(event.stream_id, [(b":status", b"400")], end_stream=True)
+                if event.stream_ended is None:
+                    self._reset(event.stream_id, ErrorCodes.NO_ERROR)
             return False
         self.running += 1
         self._owner.busy(busy=True)
@@ -208,7 +222,7 @@ class _Protocol(H2Protocol):
     def _reset(self, stream_id: int, code: ErrorCodes) -> None:
         try:
             self.connection.reset_stream(stream_id, code)
-        except h2.exceptions.StreamClosedError:
+        except h2.exceptions.ProtocolError:  # it is over already
             self._wire.read_due_s = min(self._wire.read_due_s, trio.current_time() + self._wire.config.idle_s)
 
     async def _send_data(self, stream_id: int) -> None:

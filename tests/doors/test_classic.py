@@ -18,7 +18,7 @@ import trio.testing
 from trio.testing import wait_all_tasks_blocked
 
 from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, to_asgi
-from jqd.doors.classic import STREAMS_MAX, Classic
+from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, Classic
 from jqd.doors.config import DoorConfig as Config
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
@@ -220,6 +220,52 @@ async def test_streams_that_are_broken_off_do_not_add_up(autojump_clock: None) -
         await talk.turn()
         assert talk.statuses == {8 * STREAMS_MAX + 1: "200"}
     assert talk.log.lines == []
+
+
+@pytest.mark.parametrize("path", ["/%ff", "/late"])
+async def test_a_refusal_of_what_is_reset_already_leaves_the_others_alone(autojump_clock: None, path: str) -> None:
+    """A request and its reset came in one packet: the 400 had no stream any more, and the connection ended."""
+    async with talking() as talk:
+        talk.ask(1, "/b", method="POST", body=b"he", end=False)
+        await talk.turn()
+        for stream in range(3, 8 * STREAMS_MAX, 2):
+            talk.ask(stream, path, method="POST", body=b"", end=False)
+            talk.client.reset_stream(stream)
+        await talk.turn()
+        talk.client.send_data(1, b"llo", end_stream=True)
+        await talk.turn()
+        assert talk.bodies[1] == b"/b hello"
+    assert talk.log.lines == []
+
+
+async def test_a_client_that_goes_while_it_is_answered_is_no_fault_of_ours(autojump_clock: None) -> None:
+    async with talking() as talk:
+        talk.ask(1, "/wait")
+        talk.ask(3, "/b", method="POST", body=b"he", end=False)
+        await talk.turn()
+        talk.pipe.reads = False
+        talk.client.send_data(3, b"llo", end_stream=True)
+        talk.pipe.feed(talk.client.data_to_send())
+        await wait_all_tasks_blocked()
+        talk.pipe.reset()
+        await talk.wait_over()
+    assert {(line["event"], line.get("error")) for line in talk.log.lines} <= {("door.broken", None)}
+
+
+async def test_a_flood_of_frames_leaves_the_others_their_turns(autojump_clock: None) -> None:
+    """All of a read was heard in one turn: five connections full of SETTINGS kept everybody waiting for 430 ms."""
+    steps: list[int] = []
+    async with talking() as talk:
+        await talk.turn()
+        flood = _frame(6, bytes(8), stream=0, flags=0) * 3_000
+        begin = before = len(talk.pipe.sent)
+        talk.pipe.feed(flood)
+        with trio.fail_after(PATIENCE_S):
+            while before < begin + len(flood):
+                await trio.lowlevel.checkpoint()
+                steps.append(len(talk.pipe.sent) - before)
+                before = len(talk.pipe.sent)
+    assert max(steps) < 2 * TURN_BYTES, "each is answered by as many bytes"
 
 
 async def test_who_takes_no_answer_is_cut_off(autojump_clock: None) -> None:
