@@ -17,7 +17,7 @@ import trio
 
 from jqd.words.descriptors import RESERVE_PARTITION
 from tests.live.harness import START_S, Daemon, Process, short_directory
-from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, WORKER, Case
+from tests.wire.corpus import ANYWHERE, CLOSE, DAEMON, FRAMES, H2, WORKER, Case
 
 ANSWER_S = 20.0  # longer than any deadline that a case here can meet
 SETTLE_S = 15.0  # for descriptors to be given back and jobs to be applied
@@ -278,6 +278,65 @@ async def send_mutations(target: Target, rounds: int, source: random.Random) -> 
             for data in sent:
                 nursery.start_soon(one, data, cut(data, source), source.choice(ENDS))
         await target.lives()
+
+
+# ---------------------------------------------------------------- HTTP/2
+
+FRAMES_BYTES_MAX = 4_000  # of a case that is bent; its first frames are as odd as its last
+FAILED = ("door.failed", "door.http2_failed", "door.app_failed")
+
+
+def bend(data: bytes, other: bytes, source: random.Random) -> bytes:
+    """Other frames: mostly still frames, so that what is odd is found within, and not before."""
+    begin = source.choice((0, len(H2), len(H2), len(H2), len(H2)))
+    out = bytearray(data[:FRAMES_BYTES_MAX])
+    if source.randrange(3) == 0:
+        out += other[len(H2) : FRAMES_BYTES_MAX]
+    if source.randrange(4) == 0:
+        return bytes(out[:begin]) + mutate(bytes(out[begin:]), other, source)
+    for _ in range(source.choice((0, 1, 1, 2, 5))):
+        if len(out) > begin:
+            out[source.randrange(begin, len(out))] = source.choice((0, 1, 4, 5, 0xFF, source.randrange(256)))
+    return bytes(out)
+
+
+async def send_frames(target: Target, source: random.Random | None = None) -> int:
+    """Every case of HTTP/2 as it is, or, by a source, bent, in packets and broken off; says how many were sent.
+
+    Each ends by the client, so that none waits longer than ANSWER_S. What the daemon says must be whole frames.
+    """
+    heard = target.process.log.stat().st_size
+    sent: list[tuple[str, bytes, list[bytes], str]] = []
+    for name, data in FRAMES.items():
+        if source is None:
+            sent.append((name, data, [data], "finish"))
+        else:
+            bent = bend(data, source.choice(list(FRAMES.values())), source)
+            sent.append((name, bent, cut(bent, source), source.choice(ENDS)))
+
+    async def one(name: str, data: bytes, pieces: list[bytes], end: str) -> None:
+        said, whole = await talk(target.port, pieces, end)
+        target.unheard += data.count(b"argument") + 3 * (source is not None)
+        if whole and data.startswith(H2):
+            assert not _left(said), f"{name}: {said!r} ends within a frame\nsent: {data!r} then {end}"
+
+    for start in range(0, len(sent), AT_ONCE):
+        async with trio.open_nursery() as nursery:
+            for each in sent[start : start + AT_ONCE]:
+                nursery.start_soon(one, *each)
+        await target.lives()
+        with target.process.log.open("rb") as log:
+            log.seek(heard)
+            failed = [line for line in log.read().decode().splitlines() if any(event in line for event in FAILED)]
+        assert not failed, f"one of {sent[start : start + AT_ONCE]}: {failed}"
+    return len(sent)
+
+
+def _left(data: bytes) -> bytes:
+    """What is no whole frame at the end."""
+    while len(data) >= 9 and len(data) >= (size := 9 + int.from_bytes(data[:3])):
+        data = data[size:]
+    return data
 
 
 # ---------------------------------------------------------------- processes

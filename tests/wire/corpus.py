@@ -235,3 +235,188 @@ WORKER: dict[str, Case] = {
     "too large": Case(_push(path=b"/", body=bytes(1 << 20), length=1 << 40), (413,)),
     "no such method": Case(_get(CLOSE, b"Content-Type: application/json\r\n", first=b"PUT / HTTP/1.1"), (405,)),
 }
+
+
+# ---------------------------------------------------------------- HTTP/2
+
+HEADERS, PRIORITY, RST, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = 1, 2, 3, 5, 6, 7, 8, 9
+END_STREAM, END_HEADERS, PADDED = 1, 4, 8
+GET, POST, HTTP, ROOT, LOCALHOST = b"\x82", b"\x83", b"\x86", b"\x84", b"\x41\x09localhost"
+LIVEZ = GET + HTTP + b"\x04\x06/livez" + LOCALHOST
+PUSHES = POST + HTTP + b"\x04\x08/v1/jobs" + LOCALHOST + b"\x0f\x10\x10application/json"
+FLOOD = 1_000  # frames; far more than any client has a use for
+
+
+def _literal(name: bytes, value: bytes) -> bytes:
+    """A field that no table holds; both below 127 bytes."""
+    return b"\0%c%b%c%b" % (len(name), name, len(value), value)
+
+
+def _settings(code: int, value: int) -> bytes:
+    return _frame(4, struct.pack(">HI", code, value), stream=0, flags=0)
+
+
+def _window(stream: int, more: int) -> bytes:
+    return _frame(WINDOW, struct.pack(">I", more), stream=stream, flags=0)
+
+
+def _rapid(fields: bytes, flags: int, streams: range) -> bytes:
+    """Requests that are taken back at once."""
+    return b"".join(_frame(HEADERS, fields, stream=n, flags=flags) + _frame(RST, bytes(4), stream=n) for n in streams)
+
+
+MANY = range(1, 2 * FLOOD, 2)
+JOB_FRAMES = _frame(HEADERS, PUSHES, flags=END_HEADERS) + _frame(0, JOB, flags=END_STREAM)
+_ASKED = _frame(HEADERS, LIVEZ)
+_OPEN = _frame(HEADERS, PUSHES, flags=END_HEADERS)
+
+# What follows the preface. Only "sound" has whole pushes, and it is one.
+_BEHIND: dict[str, bytes] = {
+    "sound": SETTINGS + JOB_FRAMES + _frame(HEADERS, LIVEZ, stream=3),
+    "nothing": b"",
+    "no SETTINGS": _ASKED,
+    "HTTP/1": b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "the preface again": SETTINGS + H2,
+    "garbage": SETTINGS + b"\xff" * 400,
+    "zeros": SETTINGS + bytes(400),
+    "half a frame's head": SETTINGS + _ASKED[:5],
+    "half a frame": SETTINGS + _ASKED[:-4],
+    "half a body": SETTINGS + _OPEN + _frame(0, JOB)[:-9],
+    "headers without end": SETTINGS + _frame(HEADERS, LIVEZ, flags=END_STREAM),
+    "huge frame": SETTINGS + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01",
+    "frame above the limit": SETTINGS + _OPEN + _frame(0, bytes(1 << 15), flags=0),
+    "unknown frame": SETTINGS + _frame(0xBE, b"x" * 90) + _ASKED,
+    "PUSH_PROMISE": SETTINGS + _frame(PUSH, struct.pack(">I", 2) + LIVEZ),
+    "even stream": SETTINGS + _frame(HEADERS, LIVEZ, stream=2),
+    "stream 0": SETTINGS + _frame(HEADERS, LIVEZ, stream=0),
+    "streams backwards": SETTINGS + _frame(HEADERS, LIVEZ, stream=9) + _frame(HEADERS, LIVEZ, stream=7),
+    "last stream": SETTINGS + _frame(HEADERS, LIVEZ, stream=(1 << 31) - 1),
+    "depends on itself": SETTINGS + _frame(HEADERS, struct.pack(">IB", 1, 9) + LIVEZ, flags=0x25),
+    "padding above the frame": SETTINGS + _frame(HEADERS, b"\xff" + LIVEZ, flags=END_HEADERS | END_STREAM | PADDED),
+    "short PING": SETTINGS + _frame(PING, bytes(7), stream=0, flags=0),
+    "PING on a stream": SETTINGS + _ASKED + _frame(PING, bytes(8), flags=0),
+    "short RST": SETTINGS + _ASKED + _frame(RST, bytes(3)),
+    "short GOAWAY": SETTINGS + _frame(GOAWAY, bytes(4), stream=0, flags=0),
+    "GOAWAY, then a request": SETTINGS + _frame(GOAWAY, bytes(8), stream=0, flags=0) + _ASKED,
+    "reset of nobody": SETTINGS + _frame(RST, bytes(4), stream=7),
+    "SETTINGS, odd length": SETTINGS + _frame(4, bytes(5), stream=0, flags=0),
+    "SETTINGS on a stream": SETTINGS + _frame(4, b"", flags=0),
+    "SETTINGS, a full ACK": SETTINGS + _frame(4, bytes(6), stream=0, flags=1),
+    "SETTINGS, ACK of nothing": SETTINGS + _frame(4, b"", stream=0, flags=1) * 9,
+    "SETTINGS, window": SETTINGS + _settings(4, 0xFFFFFFFF),
+    "SETTINGS, frames of nothing": SETTINGS + _settings(5, 0) + _ASKED,
+    "SETTINGS, no table": SETTINGS + _settings(1, 0) + _ASKED,
+    "SETTINGS, huge table": SETTINGS + _settings(1, 0xFFFFFFFF) + _ASKED,
+    "window of nothing": SETTINGS + _settings(4, 0) + JOB_FRAMES.replace(JOB, b"x" * len(JOB)) + _window(1, 1),
+    "window overflow": SETTINGS + _window(0, 0x7FFFFFFF) * 2,
+    "window overflow of a stream": SETTINGS + _OPEN + _window(1, 0x7FFFFFFF) * 2,
+    "window overflow by SETTINGS": SETTINGS + _OPEN + _window(1, 0x7FFF0000) + _settings(4, 0x7FFFFFFF),
+    "window, no more": SETTINGS + _OPEN + _window(1, 0) + _window(0, 0),
+    "window of nobody": SETTINGS + _window(7, 9),
+    "more than the window": SETTINGS + _OPEN + _frame(0, bytes(16_384), flags=0) * 70,
+    "DATA of nobody": SETTINGS + _frame(0, b"x" * 100, stream=7),
+    "DATA on stream 0": SETTINGS + _frame(0, b"x", stream=0),
+    "DATA behind the end": SETTINGS + _ASKED + _frame(0, b"x" * 100) * 9,
+    "DATA behind a reset": SETTINGS + _OPEN + _frame(RST, bytes(4)) + _frame(0, b"x" * 100, flags=0) * 200,
+    "DATA behind a refusal": SETTINGS
+    + _frame(HEADERS, PUSHES + _literal(b"content-encoding", b"gzip"), flags=4)
+    + _frame(0, b"x" * 1_000, flags=0) * 50,
+    "headers behind the end": SETTINGS + _ASKED * 3,
+    "trailers": SETTINGS + _OPEN + _frame(0, b"{", flags=0) + _frame(HEADERS, _literal(b"a", b"b")),
+    "trailers with a path": SETTINGS + _OPEN + _frame(0, b"{", flags=0) + _frame(HEADERS, LIVEZ),
+    "trailers without an end": SETTINGS + _OPEN + _frame(HEADERS, _literal(b"a", b"b"), flags=END_HEADERS),
+    "frame within headers": SETTINGS + _frame(HEADERS, LIVEZ, flags=0) + _frame(PING, bytes(8), stream=0, flags=0),
+    "CONTINUATION of another": SETTINGS + _frame(HEADERS, LIVEZ, flags=0) + _frame(CONTINUATION, b"", stream=3),
+    "CONTINUATION of nothing": SETTINGS + _frame(CONTINUATION, LIVEZ),
+    "index of nothing": SETTINGS + _frame(HEADERS, b"\xff\xff\xff\xff\xff\x7f"),
+    "index 0": SETTINGS + _frame(HEADERS, b"\x80"),
+    "table above the limit": SETTINGS + _frame(HEADERS, b"\x3f\xff\xff\xff\x07" + LIVEZ),
+    "cut field": SETTINGS + _frame(HEADERS, LIVEZ + b"\0\x09abc"),
+    "odd Huffman": SETTINGS + _frame(HEADERS, LIVEZ + b"\0\x84\xff\xff\xff\xff\x01a"),
+    "bomb of fields": SETTINGS + _frame(HEADERS, LIVEZ + b"\x40\x01a\x7f\xa1\x1e" + b"a" * 4_000 + b"\xbe" * 9_000),
+    "10,000 fields": SETTINGS + _frame(HEADERS, LIVEZ + b"\x90" * 10_000),
+    **{
+        f"fields: {name}": SETTINGS + _frame(HEADERS, fields) + _frame(HEADERS, LIVEZ, stream=3)
+        for name, fields in {
+            "none": b"",
+            "odd method": b"\x02\x01\xff" + HTTP + ROOT + LOCALHOST,
+            "no method": HTTP + ROOT + LOCALHOST,
+            "two methods": GET + LIVEZ,
+            "no path": GET + HTTP + LOCALHOST,
+            "empty path": GET + HTTP + b"\x04\x00" + LOCALHOST,
+            "two paths": LIVEZ + ROOT,
+            "odd path": GET + HTTP + b"\x04\x02/\xff" + LOCALHOST,
+            "path of another": GET + HTTP + b"\x04\x0bhttp://[::1" + LOCALHOST,
+            "asterisk": GET + HTTP + b"\x04\x01*" + LOCALHOST,
+            "no scheme": GET + ROOT + LOCALHOST,
+            "odd scheme": GET + b"\x06\x02\xff\0" + ROOT + LOCALHOST,
+            "no authority": GET + HTTP + ROOT,
+            "odd authority": GET + HTTP + ROOT + b"\x41\x02\xff\xfe",
+            "two hosts": LIVEZ + _literal(b"host", b"elsewhere"),
+            "CONNECT": b"\x02\x07CONNECT" + LOCALHOST,
+            "WebSocket": b"\x02\x07CONNECT" + _literal(b":protocol", b"websocket") + HTTP + ROOT + LOCALHOST,
+            "status": LIVEZ + b"\x88",
+            "unknown pseudo": LIVEZ + _literal(b":odd", b"x"),
+            "pseudo behind": LIVEZ[:1] + _literal(b"a", b"b") + LIVEZ[1:],
+            "upper case": LIVEZ + _literal(b"Odd", b"x"),
+            "empty name": LIVEZ + _literal(b"", b"x"),
+            "NUL, CR, LF": LIVEZ + _literal(b"a\0\r\n", b"\0\r\nb: c"),
+            "not ASCII": LIVEZ + _literal(b"\xff", b"\xff\xfe"),
+            "connection": LIVEZ + _literal(b"connection", b"close"),
+            "upgrade": LIVEZ + _literal(b"upgrade", b"h2c") + _literal(b"http2-settings", b"AAAA"),
+            "te": LIVEZ + _literal(b"te", b"gzip"),
+            "chunks": PUSHES + _literal(b"transfer-encoding", b"chunked"),
+            "odd length": PUSHES + _literal(b"content-length", b"-1"),
+            "length of more": PUSHES + _literal(b"content-length", b"9"),
+            "two lengths": PUSHES + _literal(b"content-length", b"0") + _literal(b"content-length", b"1"),
+            "length in other digits": PUSHES + _literal(b"content-length", "٣".encode()),
+        }.items()
+    },
+    "length above the body": SETTINGS
+    + _frame(HEADERS, PUSHES + _literal(b"content-length", b"999"), flags=END_HEADERS)
+    + _frame(0, JOB, flags=END_STREAM),
+    "length below the body": SETTINGS
+    + _frame(HEADERS, PUSHES + _literal(b"content-length", b"3"), flags=END_HEADERS)
+    + _frame(0, JOB, flags=END_STREAM),
+    "flood of PRIORITY": SETTINGS + b"".join(_frame(PRIORITY, b"\0\0\0\0\x10", stream=n, flags=0) for n in MANY),
+    "flood of SETTINGS": SETTINGS + _settings(4, 1) * FLOOD,
+    "flood of empty SETTINGS": SETTINGS * FLOOD,
+    "flood of windows by SETTINGS": SETTINGS
+    + b"".join(_frame(HEADERS, LIVEZ, stream=n) for n in range(1, 64, 2))
+    + (_settings(4, 0) + _settings(4, 1)) * (FLOOD // 4),
+    "flood of PING": SETTINGS + _frame(PING, bytes(8), stream=0, flags=0) * FLOOD,
+    "flood of PING ACK": SETTINGS + _frame(PING, bytes(8), stream=0, flags=1) * FLOOD,
+    "flood of windows": SETTINGS + _OPEN + _window(1, 1) * FLOOD + _window(0, 1) * FLOOD,
+    "flood of unknown frames": SETTINGS + _frame(0xBE, b"", flags=0) * FLOOD,
+    "flood of empty DATA": SETTINGS + _OPEN + _frame(0, b"", flags=0) * FLOOD,
+    "flood of padded DATA": SETTINGS + _OPEN + _frame(0, b"\x09" + bytes(9), flags=PADDED) * FLOOD,
+    "flood of CONTINUATION": SETTINGS + _frame(HEADERS, LIVEZ, flags=0) + _frame(CONTINUATION, b"", flags=0) * FLOOD,
+    "flood of full CONTINUATION": SETTINGS
+    + _frame(HEADERS, LIVEZ, flags=0)
+    + _frame(CONTINUATION, _literal(b"a", b"b" * 99) * 100, flags=0) * 60,
+    "flood of requests": SETTINGS + b"".join(_frame(HEADERS, LIVEZ, stream=n) for n in MANY[:200]),
+    "flood of bad requests": SETTINGS + b"".join(_frame(HEADERS, GET + HTTP + ROOT, stream=n) for n in MANY[:200]),
+    "flood of requests, then GOAWAY": SETTINGS
+    + b"".join(_frame(HEADERS, LIVEZ, stream=n) for n in MANY[:50])
+    + _frame(GOAWAY, bytes(8), stream=0, flags=0),
+    "bad request, then GOAWAY": SETTINGS
+    + _frame(HEADERS, GET + HTTP + b"\x04\x02/\xff" + LOCALHOST)
+    + _frame(GOAWAY, bytes(8), stream=0, flags=0),
+    "rapid reset": SETTINGS + _rapid(LIVEZ, END_HEADERS | END_STREAM, MANY[:200]),
+    "rapid reset of pushes": SETTINGS + _rapid(PUSHES, END_HEADERS, MANY[:200]),
+    "rapid reset of bad requests": SETTINGS
+    + _rapid(GET + HTTP + b"\x04\x02/\xff" + LOCALHOST, END_HEADERS, MANY[:200]),
+    "flood of RST": SETTINGS + _ASKED + _frame(RST, bytes(4)) * FLOOD,
+}
+
+# For who speaks HTTP/2: whole connections. No status is told of: what is refused there is often a reset or a goodbye.
+FRAMES: dict[str, bytes] = {
+    **{name: H2 + behind for name, behind in _BEHIND.items()},
+    "half a preface": H2[:12],
+    "preface, one byte short": H2[:-1],
+    "preface, odd end": H2[:-4] + b"XX\r\n" + SETTINGS + _ASKED,
+    "h2c upgrade": _get(b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n")
+    + H2
+    + SETTINGS
+    + _ASKED,
+}
