@@ -2,15 +2,21 @@
 
 import contextlib
 import dataclasses
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.config import Config, load, store_flags
-from jqd.store import StoreConfig
+from jqd.store import INTERNAL, StoreConfig
 from jqd.words.errors import ConfigError
+from jqd.words.setting import read as read_setting
+
+SETTINGS = Path(__file__).parent.parent / "docs" / "SETTINGS.md"
 
 
 def test_defaults_lie_in_the_data_directory() -> None:
@@ -269,3 +275,25 @@ def test_other_addresses_are_allowed_to_those_who_insist() -> None:
 def test_the_configuration_cannot_be_changed_afterwards() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         Config().drain_s = 3  # type: ignore[misc]
+
+
+def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
+    """Every setting that somebody may say: dotted key, type, default."""
+    hints = get_type_hints(type(config), include_extras=True)
+    for one in dataclasses.fields(config):
+        default = getattr(config, one.name)
+        if dataclasses.is_dataclass(default):
+            yield from _settings(default, f"{above}{one.name}.")
+        elif INTERNAL not in one.metadata:
+            yield f"{above}{one.name}", hints[one.name], default
+
+
+def test_every_setting_stands_on_its_page_with_its_default_and_no_other_does() -> None:
+    told = dict(re.findall(r"^\| `([a-z_.]+)` \| (none|`[^`]+`) \|", SETTINGS.read_text(), re.MULTILINE))
+    known = {key: (hint, default) for key, hint, default in _settings(Config())}
+    assert told.keys() == known.keys()
+    for key, (hint, default) in known.items():
+        if told[key] == "none":
+            assert default in (None, "", ()), key
+        else:
+            assert read_setting(hint, told[key].strip("`"), key.rpartition(".")[2]) == default, key
