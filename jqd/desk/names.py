@@ -12,7 +12,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import once_noted
 from jqd.desk.job import NewJob
 from jqd.store import NameGiven, NameJournaled, NameWanted, Standing, Verdict
-from jqd.words.errors import Fault, NotYet, StoreError
+from jqd.words.errors import Fault, NotYet, StoreAway, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
@@ -49,7 +49,11 @@ def has_names(jobs: Sequence[NewJob]) -> bool:
 async def agree(desk: Desk, batch: Batch) -> Agreed:
     """Ask the store for the names in a batch. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
     items = _items_decoder.decode(batch.array)
-    verdicts = await _ask(desk, batch.jobs, items)
+    try:
+        verdicts = await _ask(desk, batch.jobs, items)
+    except StoreAway as error:
+        why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
+        raise type(error)(f"{error}; {why}") from error
     agreed = Agreed(b"", [], {}, {}, {}, len(batch.jobs))
     kept: list[Raw] = []
     for place, job in enumerate(batch.jobs):

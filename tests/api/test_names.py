@@ -387,6 +387,7 @@ async def test_without_the_store_only_ids_of_ours_are_given(edge):
     edge.whole.away = "cable pulled"
     told = await edge.call("POST", "/v1/jobs", JOB)
     assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert "pushes without a job_id go on" in told.body["detail"]
     assert (await edge.call("POST", "/v1/jobs", [{"name": "mail"}, JOB])).status == 503
     assert edge.journal.frames == []
     assert (await edge.call("POST", "/v1/jobs", {"name": "mail"})).status == 201
