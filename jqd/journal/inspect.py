@@ -9,9 +9,9 @@ The rules of recovery (`recover.py`) tell damage from a torn tail: a later frame
 up to where all was on disk once.
 """
 
+import contextlib
 import enum
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -138,7 +138,7 @@ def snapshot(files: Files, directory: Path) -> list[Seen]:
         raise JournalRefused(
             f"the journal in {directory} cannot be read: {error}. Nothing was changed; look at the disk", full=False
         ) from error
-    _judge_heads(listed)
+    _judge_heads(files, listed)
     return listed
 
 
@@ -177,7 +177,7 @@ def _bad_copies(name: str, head: bytes, header: SegmentHeader) -> Iterator[Place
             yield Place(name, at, HEADER_COPY_BYTES, Kind.BAD_HEAD, "the other copy is good")
 
 
-def _judge_heads(listed: list[Seen]) -> None:
+def _judge_heads(files: Files, listed: list[Seen]) -> None:
     """Compare heads and sizes: which segments belong to this journal, and what is missing between two of them."""
     before: Seen | None = None
     journal_id: bytes | None = None
@@ -187,6 +187,9 @@ def _judge_heads(listed: list[Seen]) -> None:
             note = f"it is of journal {seen.header.journal_id.hex()}, not of {(journal_id or b'').hex()}"
             seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
             seen.header = None
+        if before is not None and seen.header is None and _reaches(files, before, seen.first):
+            note = f"it has no head, and good frames of {before.path.name} lie where by its name it would begin"
+            seen.places.append(Place(seen.path.name, 0, seen.size, Kind.FOREIGN, note))
         if any(place.kind in (Kind.FOREIGN, Kind.KEPT) for place in seen.places):
             continue
         if before is not None:
@@ -194,6 +197,17 @@ def _judge_heads(listed: list[Seen]) -> None:
         if seen.header is not None:
             journal_id = seen.header.journal_id
         before = seen
+
+
+def _reaches(files: Files, seen: Seen, position: int) -> bool:
+    """Whether a segment has a good frame that ends behind a position; frames are read if its file goes that far."""
+    if seen.header is None or seen.file_end <= position:
+        return False
+    reaches = False
+    with contextlib.suppress(JournalVersion), reading(files, seen.path) as fd:
+        pieces = Walker(files, fd, seen.header).frames(seen.first, seen.file_end, check=True)
+        reaches = any(isinstance(piece, Frame) and piece.end > position for piece in pieces)
+    return reaches
 
 
 def _bound(seen: Seen, following: Seen) -> None:
@@ -289,7 +303,7 @@ class _Judge:
             yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
 
 
-@contextmanager
+@contextlib.contextmanager
 def reading(files: Files, path: Path) -> Iterator[int]:
     """The file, open to read."""
     fd = files.open(path)

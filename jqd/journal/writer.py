@@ -110,6 +110,7 @@ class Writer:
             self._files.sync(self._fd)
             if not self._files.in_place(self._fd, segment.path):
                 raise OSError(errno.ESTALE, "it was deleted or replaced while it was written to")
+            self._check_lock()
         except OSError as error:
             self._poison()
             raise self._refused(f"segment {segment.path.name} cannot be written", error) from error
@@ -121,9 +122,7 @@ class Writer:
 
     def _check_place(self, path: Path) -> None:
         """Raise JournalRefused where a new segment could do harm or would fail at once."""
-        fd, lock = self._lock
-        if not self._files.in_place(fd, lock):
-            raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
+        self._check_lock()
         if self._full and self._files.free_bytes(self._directory) < RESUME_FREE_BYTES:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         try:
@@ -132,6 +131,12 @@ class Writer:
             return
         if taken_bytes > HEAD_BYTES:
             raise OSError(errno.EEXIST, f"{path.name} exists and holds something; move it away")
+
+    def _check_lock(self) -> None:
+        """Raise OSError when another daemon may live in this directory by now: two of them write over one another."""
+        fd, lock = self._lock
+        if not self._files.in_place(fd, lock):
+            raise OSError(errno.ESTALE, "the lock file was deleted or replaced; end this daemon and look who did it")
 
     def _write_all(self, buffers: Sequence[bytes]) -> None:
         assert self._fd is not None

@@ -11,7 +11,7 @@ from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
-from tests.journal.conftest import FULL, always, no_failure, once, opened, push, read_lane, segments, until
+from tests.journal.conftest import DIRECTORY, FULL, always, no_failure, once, opened, push, read_lane, segments, until
 
 NUMBERS = [errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EINTR, errno.EAGAIN, 9_999]
 
@@ -178,6 +178,18 @@ async def test_a_deleted_directory_is_refused_until_a_restart() -> None:
             await push(journal, b"b")
         await until(lambda: "lock file" in (journal.refusing or ""))
         assert segments(files) == []
+    async with opened(files) as journal:
+        await push(journal, b"c")
+
+
+async def test_a_deleted_lock_file_is_noticed_before_the_ack() -> None:
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        await push(journal, b"a")
+        del files.files[DIRECTORY / "lock"]
+        with pytest.raises(JournalRefused, match="lock file was deleted or replaced"):
+            await push(journal, b"b")  # somebody else may have begun to live here, and hold these positions
+        await until(lambda: "lock file" in (journal.refusing or ""))
     async with opened(files) as journal:
         await push(journal, b"c")
 

@@ -341,6 +341,11 @@ async def test_what_may_not_be_touched_is_refused() -> None:
     newer = bytearray(whole[path])
     newer[8] = newer[HEADER_COPY_BYTES + 8] = 77
     refused(bytes(newer), JournalVersion, "format version 77")
+    del files.files[path]
+    path = DIRECTORY / f"{1:020d}.jqd"  # by its name it begins in the first frame of the first segment
+    refused(b"whatever" * 2_000, JournalDamaged, "does not belong where it lies: it has no head, and good frames")
+    del files.files[path]
+    path = segments(files)[0].with_name(f"{header.first:020d}.jqd")
     strange = pack_frame_header(
         header.segment_id, header.first, kind=9, records=1, back=0, seq=9, at_ms=1, body=frames[44:]
     )

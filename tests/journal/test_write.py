@@ -42,7 +42,7 @@ async def test_write_makes_no_disk_call_and_wsync_returns_after_the_sync() -> No
         assert len(files.calls) == calls
         assert journal.end < position
         await journal.wsync(position)
-        assert files.calls[calls:] == ["write", "sync", "in_place"]
+        assert files.calls[calls:] == ["write", "sync", "in_place", "in_place"]
         assert journal.end == position
         (path,) = segments(files)
         assert files.files[path].synced.endswith(b"job")
