@@ -605,6 +605,37 @@ async def test_a_cancel_of_what_was_replaced_meanwhile_changes_nothing(store_ben
     assert await store_bench.state(job) is State.CANCELLED
 
 
+@pytest.mark.parametrize("cancelled", ["the older", "the newer"])
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD, Fate.SUCCEEDED])
+async def test_a_cancel_beats_a_failure_of_its_content_and_no_later_one(
+    store_bench: StoreBench, cancelled: str, fate: Fate
+) -> None:
+    """The job failed, was tried again, and that ended, too; all of it comes to an emptied store in any order."""
+    job = await store_bench.push()
+    owner = await store_bench.join()
+    first = outcome(await store_bench.claim_one(owner), Fate.FAILED)
+    store_bench.clock.advance(1)
+    old = await store_bench.store.reserve_change(job.id)
+    await store_bench.settle(first)
+    again = changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY)
+    await store_bench.add(again)
+    last = outcome(await store_bench.claim_one(owner), fate)
+    new = await store_bench.store.reserve_change(job.id)
+    cancel = cancel_of(job.id, old if cancelled == "the older" else new)
+    records = [("add", job), ("add", again), ("settle", first), ("settle", last), ("cancel", cancel)]
+    store_bench.clock.advance(1)
+    failed = State.FAILED if cancelled == "the older" else State.CANCELLED
+    for order in itertools.permutations(records):
+        store_bench.wipe()
+        store_bench.at = dict.fromkeys(store_bench.at, 0)
+        await store_bench.store.look(fresh=False)
+        for lane, record in order:
+            await getattr(store_bench, lane)(record)
+        state = await store_bench.state(job)
+        assert state is (State.SUCCEEDED if fate is Fate.SUCCEEDED else failed), order
+        assert (await store_bench.store.stats())[:3] == (0, 0, 0), order
+
+
 @pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD, Fate.RETRY, Fate.SUCCEEDED])
 async def test_a_running_job_whose_cancel_was_asked_ends_as_cancelled_unless_it_succeeds(
     store_bench: StoreBench, fate: Fate

@@ -1,6 +1,7 @@
 """What becomes of jobs, on the fake and on a real Valkey."""
 
 from itertools import permutations
+from typing import Any
 
 import msgspec
 import pytest
@@ -318,11 +319,11 @@ async def test_a_cancel_of_a_held_job_is_noted(store_bench: StoreBench) -> None:
     assert reaped.job.id == jobs[3].id
 
 
-async def test_a_cancel_after_the_end_changes_nothing(store_bench: StoreBench) -> None:
+async def test_a_cancel_after_a_success_changes_nothing(store_bench: StoreBench) -> None:
     job = await store_bench.push()
-    await store_bench.settle(outcome(await store_bench.claim_one(await store_bench.join()), Fate.DEAD))
+    await store_bench.settle(outcome(await store_bench.claim_one(await store_bench.join()), Fate.SUCCEEDED))
     await store_bench.cancel(job.id)
-    assert await store_bench.state(job) is State.FAILED
+    assert await store_bench.state(job) is State.SUCCEEDED
     assert not (await store_bench.view(job)).cancel_asked
 
 
@@ -367,6 +368,30 @@ async def test_a_failure_does_not_beat_a_cancel_that_ended_the_job(store_bench: 
     for fate in (Fate.FAILED, Fate.DEAD, Fate.RETRY):
         assert await store_bench.settle(outcome_of(job, fate)) == [job.id]
     assert await store_bench.state(job) is State.CANCELLED
+
+
+@pytest.mark.parametrize("order", list(permutations(("add", "cancel", "settle"))), ids="-".join)
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD, Fate.RETRY])
+@pytest.mark.parametrize("number", [0, 1 << 52])
+async def test_a_cancel_beats_a_failure_in_whatever_order_they_come(
+    store_bench: StoreBench, order: tuple[str, ...], fate: Fate, number: int
+) -> None:
+    """As they came live, and again after the store was emptied. `number`: up to which change the cancel is meant."""
+    owner = await store_bench.join()
+    job = await store_bench.push()
+    held = await store_bench.claim_one(owner)
+    records: dict[str, Any] = {"add": job, "cancel": cancel_of(job.id, number), "settle": outcome(held, fate)}
+    await store_bench.cancel(records["cancel"])
+    await store_bench.settle(records["settle"])
+    assert await store_bench.state(job) is State.CANCELLED
+    store_bench.wipe()
+    store_bench.at = dict.fromkeys(store_bench.at, 0)
+    await store_bench.store.look(fresh=False)
+    for record in order:
+        await getattr(store_bench, record)(records[record])
+    view = await store_bench.view(job)
+    assert (view.state, view.cancel_asked) == (State.CANCELLED, False)
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
 
 
 @pytest.mark.parametrize("fate", list(Fate))

@@ -31,6 +31,7 @@ local function cancel(record)
     end
     return 0
   elseif has_ended(id) then
+    prefer_cancel(id, began(id), now_ms)
     return 0
   elseif redis.call('ZSCORE', K.later, id) then
     end_cancelled(id, now_ms)

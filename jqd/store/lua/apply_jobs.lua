@@ -68,6 +68,9 @@ local function meet_notes(id)
   elseif cancelled then
     end_cancelled(id, now_ms)
   end
+  if (ended or killed) and cancelled then
+    prefer_cancel(id, 0, now_ms)
+  end
   if ended or killed or cancelled or retried then
     redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id)
   end

@@ -7,7 +7,7 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- note_late_end(id, kept, dead, now_ms); awaits_newer(id, row);
+-- note_late_end(id, kept, dead, now_ms); prefer_cancel(id, generation, now_ms): a cancel beats a failure; awaits_newer(id, row);
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
@@ -137,6 +137,35 @@ local function note_late_end(id, kept, dead, now_ms)
   end
 end
 
+local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
+
+-- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
+local function failure_in(kept)
+  local generation, from = kept:match('^' .. MEANT .. '(%d+):()')
+  local packed = kept:sub(from or 1)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
+  return good and (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
+end
+
+-- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant for this
+-- generation and for the content that failed: whatever came first. Not so while the success of a content that was cancelled as
+-- well waits for that content, which it ends.
+local function prefer_cancel(id, generation, now_ms)
+  local kept, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
+  if not kept or kept:sub(1, 1) == CANCELLED then
+    return
+  end
+  local to, packed, meant = cancelled_to(id), failure_in(kept)
+  if not packed or to < math.max(generation, meant) then
+    return
+  elseif late and not failure_in(late:sub(2)) and meant_for(late:sub(2)) <= to then
+    return
+  end
+  end_cancelled(id, now_ms, packed)
+  redis.call('ZREM', K.dead, id)
+end
+
 -- Whether such an ending is of this content: then it ends the job.
 local function meet_late_end(one, now_ms)
   local row = redis.call('HGET', K.outcome, 'z' .. one.id)
@@ -147,6 +176,7 @@ local function meet_late_end(one, now_ms)
     redis.call('ZREM', row:sub(1, 1) == 'd' and K.ended or K.dead, one.id)
     redis.call('HDEL', K.outcome, 'z' .. one.id)
     redis.call('ZREM', K.tomb, 'z' .. one.id)
+    prefer_cancel(one.id, one.generation, now_ms)
   end
   return ends
 end
@@ -166,16 +196,12 @@ local function place_change(one, now_ms)
   return 'ready'
 end
 
-local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
-
 -- The end of a content that is replaced: if it failed, the failure stays in the job's history.
 local function begin_anew(id, history_max)
-  local packed = redis.call('HGET', K.outcome, id) or ''
-  packed = packed:sub(1, 1) == CANCELLED and packed:sub(2) or packed:sub((packed:match('^' .. MEANT .. '%d+:()') or 1))
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
+  local kept = redis.call('HGET', K.outcome, id) or ''
+  local packed = failure_in(kept:sub(1, 1) == CANCELLED and kept:sub(2) or kept)
   forget_end(id)
-  if good and (fate == FAILED or fate == DEAD_END) then
+  if packed then
     add_try(id, 0, packed, history_max)
   end
 end
@@ -220,6 +246,9 @@ local function place_unseen(one, now_ms, history_max)
   local ended, killed, cancelled = notes[1], notes[2], notes[3]
   if (ended or killed) and end_stands(one) then
     redis.call('ZADD', ended and K.ended or K.dead, ended or killed, id)
+    if cancelled then
+      prefer_cancel(id, one.generation, now_ms)
+    end
   elseif meet_late_end(one, now_ms) then
     ended = true
   elseif cancelled and cancelled_to(id) >= one.generation then
