@@ -280,12 +280,24 @@ async def _fork(daemon: Daemon, stop: trio.Event) -> bytes | None:
 
 @asynccontextmanager
 async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
-    """Of the store the operator named, or of one of our own in the data directory."""
+    """Of the store the operator named, or of one of our own in the data directory: that is looked at once it runs.
+
+    Raises StoreUnsafe for one of our own that was begun otherwise than it is to be used now.
+    """
     if not config.store.is_own:
         yield config.store
         return
+    refused: JqdError | None = None
     async with open_embedded(config.data_dir / "store") as url:
-        yield dataclasses.replace(config.store, url=url)
+        own = dataclasses.replace(config.store, url=url)
+        try:
+            await _look_at_all(own.parts())
+        except JqdError as error:
+            refused = error  # raised below, outside the server's nursery, as what it is
+        else:
+            yield own
+    if refused is not None:
+        raise refused
 
 
 async def _watch_signals(

@@ -19,7 +19,10 @@ from jqd.words import log
 from jqd.words.errors import ConfigError, StoreAway
 from jqd.words.finding import Finding, Severity, refusals
 
-NO_STORE = "no store is named, and the daemon's own does not run: only the disk was looked at"
+NO_STORE = (
+    "no store is named, and the daemon's own does not run: only the disk was looked at. Whether store.partitions is "
+    "the number it was begun with shows when it runs: `jqd serve` looks before it takes a job"
+)
 
 
 async def doctor(
@@ -31,7 +34,8 @@ async def doctor(
 ) -> int:
     """Say what of the store's settings or of the data directory would lose jobs, and how to mend it.
 
-    Ends with 0 when a daemon would start here, 1 when it would refuse to, 4 when the store does not answer.
+    Ends with 0 when nothing that could be looked at keeps a daemon from starting here, 1 when it would refuse to, 4
+    when the store does not answer.
 
     Parameters
     ----------
@@ -47,7 +51,7 @@ async def doctor(
     settings = _settings(store, data_dir, config)
     findings = examine_disk(settings.journal.directory) + _examine_certificate(settings)
     try:
-        told, code = await _examine_stores(settings)
+        told, code, seen = await _examine_stores(settings)
     except ConfigError as error:
         raise Usage(str(error)) from error
     findings += told
@@ -56,7 +60,10 @@ async def doctor(
     if refusals(findings):
         return Exit.FAILED
     if code is Exit.DONE:
-        print("jqd: a daemon would start here" + (", with these warnings" if findings else ""), file=sys.stderr)
+        verdict = (
+            "a daemon would start here" if seen else "nothing that was looked at keeps a daemon from starting here"
+        )
+        print(f"jqd: {verdict}" + (", with these warnings" if findings else ""), file=sys.stderr)
     return code
 
 
@@ -80,8 +87,9 @@ def _settings(store: list[str] | None, data_dir: Path | None, config: Path | Non
     return settings
 
 
-async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
-    """The findings of all servers, each with its server's name if there are several; and whether all servers answered.
+async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:
+    """The findings of all servers, each with its server's name if there are several; how to end; and whether all
+    servers were looked at.
 
     A daemon's own store is looked at only while it runs: the daemon itself sets it up well.
     """
@@ -91,13 +99,13 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
             server_binary()
         except ConfigError as error:
             print(f"jqd: no daemon would start here: {error}", file=sys.stderr)
-            return [], Exit.FAILED
+            return [], Exit.FAILED, False
         url = f"unix://{(settings.data_dir / 'store' / 'valkey.sock').absolute()}"
         try:
-            return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE
+            return await _examine_server(dataclasses.replace(store, url=url).parts()), Exit.DONE, True
         except StoreAway:
             print(f"jqd: {NO_STORE}", file=sys.stderr)
-            return [], Exit.DONE
+            return [], Exit.DONE, False
     findings: list[Finding] = []
     code = Exit.DONE
     for url in store.urls or (store.url,):
@@ -109,7 +117,7 @@ async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit]:
             code = Exit.UNREACHABLE
         else:
             findings += (msgspec.structs.replace(finding, what=f"{where}{finding.what}") for finding in found)
-    return findings, code
+    return findings, code, code is Exit.DONE
 
 
 async def _examine_server(parts: Sequence[StoreConfig]) -> list[Finding]:

@@ -52,11 +52,13 @@ def judge_places(config: StoreConfig, places: Mapping[int, str]) -> list[Finding
 
 def _other_number(config: StoreConfig, note: str) -> Finding:
     number, _, count = note.partition("/")
+    begun = f"the store was begun as partition {number} of {count}, and is to be used as {config.partition}"
+    if count != str(config.count):
+        begun = f"store.partitions is {config.count} here, and the store was begun with {count}"
     return Finding(
         OTHER_NUMBER,
         Severity.REFUSE,
-        f"the store was begun as partition {number} of {count}, and is to be used as "
-        f"{config.partition} of {config.count}",
+        begun,
         "where a job lies follows from the number of partitions: jobs would be looked for where they are not, and the "
         "same one could run twice",
         f"set store.partitions = {count}, as it was. To change it, let all jobs end, stop all daemons, and empty the "

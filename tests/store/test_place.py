@@ -66,9 +66,10 @@ def test_what_lies_on_a_server_must_be_meant_to(config: StoreConfig, places: dic
 
 def test_the_mend_names_what_the_store_was_begun_with() -> None:
     (finding,) = judge_places(TWO[2], {2: "2/6"})
-    assert "partition 2 of 6" in finding.what
-    assert "2 of 4" in finding.what
+    assert finding.what == "store.partitions is 4 here, and the store was begun with 6"
     assert "store.partitions = 6" in finding.mend
+    (finding,) = judge_places(TWO[2], {2: "1/4"})
+    assert finding.what == "the store was begun as partition 1 of 4, and is to be used as 2"
     (finding,) = judge_places(TWO[0], {1: "1/4", 3: "3/4"})
     assert "partition 1, 3" in finding.what
     assert "{jqd:1}:life" in finding.mend
@@ -97,7 +98,7 @@ async def test_another_number_of_partitions_is_refused_and_never_looked_into(
         for part in wrong[:3]:
             assert codes(await examine(part)) == ["partitions"]
             async with open_store(part) as store:
-                with pytest.raises(StoreMisplaced, match=rf"begun as partition {part.partition}/3"):
+                with pytest.raises(StoreMisplaced, match=rf"^the store was begun as partition {part.partition}/3"):
                     await store.look(fresh=True)
                 with pytest.raises(StoreChanged, match=rf"begun as partition {part.partition}/3"):
                     await store.apply_cancels("a" * 32, 0, 1, ["0" * 26])
