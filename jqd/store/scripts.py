@@ -134,7 +134,7 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
     if name == "JQD_SYSID_TAKEN":
         return SysidTaken(f"another living daemon uses this sysid (epoch {detail}): a copied data directory?")
     if name == "JQD_PARTITION":
-        return StoreMisplaced(f"{call}: the store was begun as partition {detail}; `jqd doctor` says what to do")
+        return StoreMisplaced(f"the store was begun as partition {detail}; `jqd doctor` says what to do")
     if name == "JQD_WRONG_TYPE" and detail in KINDS:
         key = keys[detail] + (":…" if detail in ("ready", "held") else "")
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")
