@@ -261,6 +261,8 @@ def _unknown(setting: Setting) -> str:
     """The message: what is wrong, where it was said, and what was probably meant, spelled as it is spelled there."""
     given, known = ".".join(setting.path), list(_paths(Config))
     elsewhere = meant.settings(given)
+    if instead := meant.no_setting(given):
+        return f"{setting.origin}: unknown setting {given!r}; {instead}"
     section = any(path.startswith(f"{given}.") for path in known)
     if section and not elsewhere:
         there_are = f"is a section; there are {', '.join(path for path in known if path.startswith(f'{given}.'))}"

@@ -121,6 +121,7 @@ def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
         ("JQD_STORE__PARTITIONS", "33", ["partitions is 1 ", "to 32", "got 33", "from JQD_STORE__PARTITIONS"]),
         ("JQD_STORE__PARTITION", "1", ["unknown setting 'store.partition'", "did you mean 'JQD_STORE__PARTITIONS'"]),
         ("JQD_STORE__NEIGHBOURS", "1", ["unknown setting 'store.neighbours'"]),
+        ("JQD_RETRY__MAX", "3", ["JQD_RETRY__MAX: unknown setting 'retry.max'; how often", "max_retry of its push"]),
         ("JQD_PORT", "7500", ["unknown setting 'port'; did you mean 'JQD_HTTP__BIND'?"]),
         ("JQD_XYZ__ABC__DEF", "1", ["unknown setting 'xyz.abc.def'; there are api, data_dir, drain_s, http"]),
         ("JQD_LOG__XYZZY", "1", ["unknown setting 'log.xyzzy'; there are log.level, log.form, log.job_log"]),

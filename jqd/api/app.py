@@ -118,6 +118,8 @@ class Api:
 
 def _no_path(path: str) -> str:
     """What was asked for that there is not, and what there is."""
+    if TABLE.match(f"/v1{path}"):
+        return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
     close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7)
     meant = f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
     return f"there is no path '{_short(path)}'; {meant}"

@@ -128,15 +128,22 @@ async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobVie
     position = desk.journal.write(Lane.CHANGES, 1, body)
     await desk.journal.wsync(position, shielded=True)
     if not await desk.control.wait_caught_up(Lane.CHANGES, position, desk.config.cancel_s, desk.where(view.id)):
-        detail = f"it is recorded that job {view.id} is to be {kind.value}, but the store has not applied it yet"
+        detail = f"it is recorded that job {_called(view)} is to be {kind.value}, but the store has not applied it yet"
         raise NotYet(detail)
     after = await desk.store.get_job(view.id)
     if not isinstance(after, JobView) or after.revision < revision:
-        raise Conflict(f"job {view.id} cannot be {kind.value}: it was deleted, or its id was given to another")
+        raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted, or its id was given to another")
     if after.revision == revision and after.missed:
+        if after.state is State.RUNNING and kind is not Kind.RETRY:
+            detail = (
+                f"job {_called(after)} has begun meanwhile: the change is recorded, and counts for a next attempt only"
+            )
+            raise Conflict(detail)
         _refuse(after, kind)
     if after.revision > revision and trio.current_time() - began_s > LAPSES_S:
-        detail = f"job {view.id} was changed by somebody else, while this change waited for the disk; look at it again"
+        detail = (
+            f"job {_called(view)} was changed by somebody else while this change waited for the disk; look at it again"
+        )
         raise Conflict(detail)
     return after
 
@@ -153,22 +160,28 @@ async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, Edit
         if given is not None:
             return view, given
         if trio.current_time() >= deadline_s:
-            detail = f"job {view.id} is being changed by somebody else; try again"
+            detail = f"job {_called(view)} is being changed by somebody else; try again"
             raise NotYet(detail)
         await trio.sleep(BUSY_S)
         again = await desk.store.get_job(view.id)
         if again is None:
-            raise Conflict(f"job {view.id} cannot be {kind.value}: it was deleted")
+            raise Conflict(f"job {_called(view)} cannot be {kind.value}: it was deleted")
         if isinstance(again, JobView):
             view = again
         if view.state not in ALLOWED[kind]:
             _refuse(view, kind)
 
 
+def _called(view: JobView) -> str:
+    """By its pusher's own id, where it has one: who has pushed it knows it by no other."""
+    return view.name or view.id
+
+
 def _refuse(view: JobView, kind: Kind) -> NoReturn:
     if view.state is State.RUNNING and kind is not Kind.RETRY:
-        raise Conflict(f"job {view.id} is running: only what waits can be {kind.value}. It counts for a next attempt")
-    raise Conflict(f"job {view.id} cannot be {kind.value}: it is {view.state.value}")
+        can = f"only a job that waits can be {kind.value}, as this one can if its attempt fails"
+        raise Conflict(f"job {_called(view)} is running, and nothing was changed: {can}")
+    raise Conflict(f"job {_called(view)} cannot be {kind.value}: it is {view.state.value}")
 
 
 def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict[str, Any]) -> bytes:

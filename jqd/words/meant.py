@@ -21,6 +21,16 @@ SETTINGS_ELSEWHERE = {
     "log.level": ("loglevel", "log_level", "verbosity"),
 }
 
+# What others say in a section on retries, and what is said of each job here.
+OF_A_PUSH = ("max", "max_retry", "max_retries", "max_attempts", "retries", "attempts", "limit")
+
+
+def no_setting(given: str) -> str:
+    """Where to say what is no setting of a daemon, but something like one; empty when it is not."""
+    if given.startswith("retry.") and given.removeprefix("retry.") in OF_A_PUSH:
+        return "how often a job is tried goes with the job: max_retry of its push; the longest wait is 'retry.cap_s'"
+    return ""
+
 
 def settings(given: str) -> list[str]:
     """The daemon's settings for a name that other programs use."""

@@ -187,7 +187,18 @@ async def test_what_does_not_wait_is_not_changed(edge, fate):
         await edge.end(held, fate)
     told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"priority": 1}, accept=JSON)
     assert told.status == 409
-    assert ("running" if fate is None else fate.name.lower()) in told.body["detail"]
+    wanted = "is running, and nothing was changed" if fate is None else fate.name.lower()
+    assert wanted in told.body["detail"]
+
+
+@pytest.mark.parametrize(("method", "call"), [("PATCH", ""), ("POST", "/run-now"), ("POST", "/retry")])
+async def test_a_refused_change_names_the_job_as_its_pusher_does(edge, method, call):
+    job_id = await edge.push(job_id="order-17")
+    assert job_id == "order-17"
+    await edge.claim()
+    body = {"priority": 1} if method == "PATCH" else None
+    told = await edge.call(method, f"/v1/jobs/{job_id}{call}", body, accept=JSON)
+    assert (told.status, told.body["detail"].startswith("job order-17 ")) == (409, True)
 
 
 # ------------------------------------------------------------ on its way
@@ -237,7 +248,8 @@ async def test_a_job_that_starts_while_it_is_changed(edge, monkeypatch):
     monkeypatch.setattr(edge.whole, "reserve_edit", late)
     told = await edge.call("PATCH", f"/v1/jobs/{job_id}", {"argument": "new"}, accept=JSON)
     assert told.status == 409
-    assert "running" in told.body["detail"]
+    assert "is recorded, and counts for a next attempt only" in told.body["detail"]
+    assert (await view(edge, job_id)).argument == pack("new")
 
 
 async def test_of_two_changes_at_once_neither_is_lost(edge, autojump_clock):

@@ -147,6 +147,9 @@ async def test_a_path_is_never_written_another_way():
     ("method", "path", "status", "told"),
     [
         ("GET", "/", 404, "there is no path '/'; jobs are pushed with POST /v1/jobs"),
+        ("POST", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),
+        ("GET", "/jobs", 404, "there is no path '/jobs'; did you mean '/v1/jobs'?"),
+        ("GET", "/jobs/a/result", 404, "did you mean '/v1/jobs/a/result'?"),
         ("GET", "/v1/job", 404, "there is no path '/v1/job'; did you mean '/v1/jobs'?"),
         ("GET", "/v1/v1/jobs", 404, "there is no path '/v1/v1/jobs'; did you mean '/v1/jobs'?"),
         ("POST", "/v1/jobs/a%2Fb/run_now", 404, "did you mean '/v1/jobs/{id}/run-now'?"),
