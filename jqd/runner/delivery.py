@@ -11,6 +11,7 @@
     judged ERROR                       ERROR                      split in halves, sent again
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    ERROR CONNECTION_LOST      the missing: split, sent again one by one
+    a kept one, at once, unheard       sent a second time, whole; the loss counts if that is lost too or cannot be sent
     not sent                           back untried, worker backed off
     no connection to be had            back untried, and nothing more is claimed for a moment
     not let out                        back untried; what was packed with a job that was withdrawn is sent without it
@@ -26,6 +27,10 @@ from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.styles import Judgement, Sending
 from jqd.runner.verdict import INVALID_RESPONSE, NO_RESPONSE, Report, parse_retry_after
 from jqd.words.log import get_logger
+
+# A worker may close a connection that nobody used just as we write on it: it never saw the request. We hear of that
+# within a round trip, or a few when packets are lost. What breaks later breaks over the jobs.
+UNSEEN_S = 1.0
 
 log = get_logger("runner")
 
@@ -52,8 +57,11 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
     worker, gate = parcel.worker, parcel.gate
     if not parcel.missing:
         return None
-    if shared.workers.get(worker.id) is None or gate.is_open(shared.clock.mono_s()) or not shared.trusts():
+    if not shared.trusts():
         parcel.give_back()
+        return None
+    if shared.workers.get(worker.id) is None or gate.is_open(shared.clock.mono_s()):
+        _not_sent(parcel, "its worker is gone or left alone for a while")
         return None
     batch_id = shared.next_batch_id(mark)
     sending = Sending(worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
@@ -85,20 +93,43 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
             connections = shared.gates.connections
             log.warning("runner.crowded", count=len(parcel.missing), most=connections.most, why=ending.brief)
             connections.pause()
-            parcel.give_back()
+            _not_sent(parcel, ending.message)
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
+            _not_sent(parcel, ending.message)
             shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
             shared.counters.garbled += 1
             return _blame(parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief)
         case End.LOST:
             shared.counters.lost += 1
-            if ending.reused and not parcel.again and parcel.missing:
-                return parcel.split(again=True)
-            return _blame(parcel, Report(status=500, message=f"CONNECTION_LOST: {ending.message}"), ending.brief)
+            return _lost(parcel, ending, now_s)
     return []
+
+
+def _lost(parcel: Parcel, ending: Ending, now_s: float) -> list[Parcel]:
+    """Once, and only where the worker may not have seen the request, that is nobody's fault."""
+    sent_at_s = now_s if parcel.sent_at_s is None else parcel.sent_at_s
+    if ending.reused and parcel.loss is None and parcel.missing and now_s - sent_at_s <= UNSEEN_S:
+        return parcel.second(ending.message)
+    parcel.begun_at_first()
+    return _blame(parcel, _lost_report(parcel, ending.message), ending.brief)
+
+
+def _not_sent(parcel: Parcel, why: str) -> None:
+    """The worker got nothing of this. Unless it got a single job of it before, and was lost over that."""
+    if parcel.loss is not None and parcel.loss.size == 1:
+        parcel.begun_at_first()
+        parcel.report_all(_lost_report(parcel, why))
+    else:
+        parcel.give_back()
+
+
+def _lost_report(parcel: Parcel, why: str) -> Report:
+    if parcel.loss is not None:
+        why = f"{parcel.loss.why.rstrip('.')}; and when it was sent again: {why}"
+    return Report(status=500, message=f"CONNECTION_LOST: {why}")
 
 
 def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
@@ -110,6 +141,7 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
         case Judgement.BACK_OFF:
             wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
             _back_off(shared, parcel, now_s, wait_s, ending.brief)
+            parcel.give_back()
         case Judgement.GONE:
             log.error("runner.worker_gone", worker=worker.id, name=worker.name, url=worker.url, status=ending.status)
             shared.workers.unregister(worker.id)
@@ -129,7 +161,7 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
 
 
 def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
-    """Hand the jobs back and send its worker nothing for a while."""
+    """Send its worker nothing for a while."""
     sent_at_s = now_s if parcel.sent_at_s is None else parcel.sent_at_s
     if parcel.gate.back_off(sent_at_s, now_s, retry_after_s):
         shared.counters.back_offs += 1
@@ -141,7 +173,6 @@ def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float
             failures=parcel.gate.failures,
             why=why,
         )
-    parcel.give_back()
 
 
 def _blame(parcel: Parcel, report: Report, why: str) -> list[Parcel]:

@@ -8,6 +8,7 @@ such a report once for each job.
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import NamedTuple
 
 import trio
 
@@ -80,14 +81,30 @@ class Shared:
         return f"{self.daemon or 'jqd'}-{mark}-{self.posts}"
 
 
+class Loss(NamedTuple):
+    """A request that was lost on a kept connection, with nothing heard."""
+
+    size: int
+    """Its jobs."""
+    sent_at_ms: int
+    why: str
+
+
 class Parcel:
     """A `Listener` of the carrier."""
 
     def __init__(
-        self, shared: Shared, worker: Worker, gate: Gate, jobtype: str, entries: Sequence[Entry], *, again: bool = False
+        self,
+        shared: Shared,
+        worker: Worker,
+        gate: Gate,
+        jobtype: str,
+        entries: Sequence[Entry],
+        *,
+        loss: Loss | None = None,
     ) -> None:
-        """`again`: these jobs were lost once already on a kept connection, all together."""
-        self.worker, self.gate, self.jobtype, self.again = worker, gate, jobtype, again
+        """`loss`: these jobs are sent for the second time, for they were lost, all together."""
+        self.worker, self.gate, self.jobtype, self.loss = worker, gate, jobtype, loss
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs without an outcome so far."""
         self.size = len(self.missing)
@@ -220,19 +237,34 @@ class Parcel:
                 # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
                 self.gate.back_off(self._sent_at_s(), now_s)
 
-    def split(self, *, again: bool = False) -> "list[Parcel]":
-        """What is still waited for, in two halves to be sent anew; with `again` in one, for a second try."""
+    def split(self) -> "list[Parcel]":
+        """What is still waited for, in two halves to be sent anew."""
         entries = self._hand_on()
-        half = len(entries) if again else (len(entries) + 1) // 2
-        parts = [part for part in (entries[:half], entries[half:]) if part]
-        self._shared.counters.splits += not again
-        return [Parcel(self._shared, self.worker, self.gate, self.jobtype, part, again=again) for part in parts]
+        half = (len(entries) + 1) // 2
+        self._shared.counters.splits += 1
+        return [self._of(part) for part in (entries[:half], entries[half:]) if part]
+
+    def second(self, why: str) -> "list[Parcel]":
+        """What is still waited for, in one, to be sent once more after this loss."""
+        loss = Loss(self.size, max(entry.started_at_ms for entry in self.missing.values()), why)
+        entries = self._hand_on()
+        return [self._of(entries, loss)] if entries else []
+
+    def begun_at_first(self) -> None:
+        """If this was sent for the second time, that does not count: the attempts began with the first."""
+        if self.loss is not None:
+            for entry in self.missing.values():
+                entry.started_at_ms = self.loss.sent_at_ms
 
     def repacked(self) -> "Parcel":
         """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
-        return Parcel(self._shared, self.worker, self.gate, self.jobtype, self._hand_on(), again=self.again)
+        return self._of(self._hand_on(), self.loss)
 
     # ------------------------------------------------
+
+    def _of(self, entries: Sequence[Entry], loss: Loss | None = None) -> "Parcel":
+        """Another for the same worker."""
+        return Parcel(self._shared, self.worker, self.gate, self.jobtype, entries, loss=loss)
 
     def _hand_on(self) -> list[Entry]:
         """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""

@@ -155,6 +155,8 @@ class ScriptedWorker:
         """All requests so far but DELETEs, as they were complete."""
         self.cancels: list[Request] = []
         self.connections = 0
+        self.life = trio.CancelScope()
+        """Cancelled, it dies: all its connections break, and it can be reached no more."""
         self._some = trio.Event()
 
     async def request(self, number: int) -> Request:
@@ -168,6 +170,13 @@ class ScriptedWorker:
         while len(self.cancels) <= number:
             await self._some.wait()
         return self.cancels[number]
+
+    async def listen(
+        self, listener: trio.SocketListener, *, task_status: trio.TaskStatus[object] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Serve what connects, for life."""
+        with self.life:
+            await trio.serve_listeners(self.serve, [listener], task_status=task_status)
 
     async def serve(self, stream: trio.SocketStream) -> None:
         """One connection, until the peer, the script or time ends it."""
@@ -203,7 +212,7 @@ async def open_worker(script: Script = succeed, *, host: str = "127.0.0.1") -> A
     port = listener.socket.getsockname()[1]
     worker = ScriptedWorker(script, f"http://{host}:{port}/run")
     async with trio.open_nursery() as nursery:
-        await nursery.start(trio.serve_listeners, worker.serve, [listener])
+        await nursery.start(worker.listen, listener)
         yield worker
         nursery.cancel_scope.cancel()
 
