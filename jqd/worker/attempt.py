@@ -15,6 +15,7 @@ from jqd.worker.wire import (
     ERROR_CHARS_MAX,
     MESSAGE_CHARS_MAX,
     RESULT_BYTES_MAX,
+    RESULT_TOO_LARGE_STATUS,
     Codec,
     Failure,
     Reason,
@@ -108,6 +109,8 @@ class Attempts:
 
     def _returned(self, item: Item, result: Any) -> bytes:
         codec, job_id = item.batch.codec, item.job_id
+        if not item.job.keep_result:
+            result = None  # nobody looks at it: it may have any size and kind
         try:
             body = codec.encode(Success(job_id, self._stamps.text(self._clock.wall_ms()), result))
         except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
@@ -121,7 +124,14 @@ class Attempts:
                 f"the job ran, but its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
                 "put it where it can stay and return its address"
             )
-            return self._failure(codec, job_id, message, error="result too large", should_retry=False)
+            return self._failure(
+                codec,
+                job_id,
+                message,
+                error="result too large",
+                should_retry=False,
+                status=RESULT_TOO_LARGE_STATUS,
+            )
         return body
 
     def _raised(self, item: Item, error: BaseException) -> bytes:

@@ -1,6 +1,6 @@
 """Batches in, outcomes out: the worker protocol as bytes. Pure.
 
-    batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, …}, …]}
+    batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   {type: "success", job_id, finished_at, result}
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?}
               {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
@@ -25,6 +25,7 @@ ERROR_CHARS_MAX = 1_024  # of an exception's own text
 ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
 RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it in memory, and a daemon reads no more
 
+RESULT_TOO_LARGE_STATUS = 413  # as a daemon has it for the same
 CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
 
 Reason = Literal["timeout", "other"]
@@ -41,6 +42,8 @@ class JobIn(msgspec.Struct, gc=False):
     attempt: int = 1
     max_retry: int = 0
     timeout: float | None = None
+    keep_result: bool = True
+    """Whether anybody wants the result; a daemon of an earlier version does not say."""
 
     @property
     def timeout_s(self) -> float:

@@ -34,6 +34,7 @@ async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) ->
             "attempt": 2,
             "max_retry": 4,
             "timeout": 20.0,
+            "keep_result": True,
             "created_at": "2023-11-14T22:13:20.000Z",
         }
         outcome = outcomes[2]

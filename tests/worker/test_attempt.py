@@ -113,8 +113,8 @@ async def ending_async(argument: Any) -> Any:
 both = pytest.mark.parametrize("name", ["plain", "async"])
 
 
-async def end(name: str, argument: Any) -> dict[str, Any]:
-    exchange = await run_batch(app, {"job_id": "a", "name": name, "argument": argument})
+async def end(name: str, argument: Any, **fields: Any) -> dict[str, Any]:
+    exchange = await run_batch(app, {"job_id": "a", "name": name, "argument": argument, **fields})
     assert exchange.status == 200
     (outcome,) = exchange.body
     assert outcome["job_id"] == "a"
@@ -147,6 +147,14 @@ async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argu
     outcome = await end(name, argument)
     assert (outcome["type"], outcome["reason"], outcome["should_retry"]) == ("failure", "other", False)
     assert says in outcome["message"]
+    assert outcome.get("status") == (413 if argument == "huge" else None)
+
+
+@both
+@pytest.mark.parametrize("argument", ["object", "int too big", "huge", {"return": "small"}])
+async def test_a_result_that_nobody_wants_is_not_sent(name: str, argument: Any) -> None:
+    outcome = await end(name, argument, keep_result=False)
+    assert (outcome["type"], outcome["result"]) == ("success", None)
 
 
 @both

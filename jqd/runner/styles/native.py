@@ -1,6 +1,6 @@
 """Native workers: a batch of jobs in one request, a stream of outcomes in its answer; docs/WORKERS.md.
 
-    batch     {batch_id, jobs: [{job_id, id, name, argument, attempt, max_retry, timeout, created_at, deadline}, …]}
+    batch     {batch_id, jobs: [{job_id, id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   see `outcome.py`
     cancel    DELETE <worker url>?job_id=…
 
@@ -34,6 +34,7 @@ class _Job(msgspec.Struct, gc=False):
     attempt: int
     max_retry: int
     timeout: float
+    keep_result: bool
     created_at: str
     deadline: str
 
@@ -80,6 +81,7 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int) -> bytes:
             h.attempt,
             h.job.max_retry,
             h.job.timeout_s,
+            h.job.keep_result,
             date(h.job.created_at_ms),
             date(sent_at_ms + round(h.job.timeout_s * 1000)),
         )
