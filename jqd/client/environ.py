@@ -2,7 +2,7 @@
 
 import os
 
-from jqd.client.http import checked_url
+from jqd.client.url import checked_url
 from jqd.words.errors import ConfigError
 
 URL_DEFAULT = "http://127.0.0.1:7420"
@@ -24,3 +24,8 @@ def daemon_url() -> str:
 def daemon_token() -> str | None:
     """The token for that daemon, and for no other: with a URL of your own, give its token, too."""
     return os.environ.get(TOKEN_VARIABLE) or None
+
+
+def trust_file() -> str | None:
+    """The file of certificates to believe, if one is named. Python reads it, and is silent if it is not there."""
+    return os.environ.get("SSL_CERT_FILE") or None

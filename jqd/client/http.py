@@ -2,7 +2,6 @@
 
 import os
 import random
-import ssl
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,9 +24,9 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.words.address import is_http
+from jqd.client.trust import trouble_of_tls, trusted
+from jqd.client.url import checked_url
 from jqd.words.backoff import Backoff
-from jqd.words.errors import ConfigError
 from jqd.words.media import MSGPACK, language_of
 
 TRIES_MAX = 4  # of a request that may be repeated: with the back-off below, a daemon's restart of about a second
@@ -129,6 +128,7 @@ class Http:
             except httpx2.TransportError as error:
                 trouble = self._trouble(error)
                 again = isinstance(trouble, Unreachable) and (repeatable or not trouble.sent)
+                again = again and self._by_tls(error) is None
                 if tried == TRIES_MAX or not again:
                     raise trouble from error
                 self._sleep(BACKOFF.delay_s(tried, self._source))
@@ -158,11 +158,16 @@ class Http:
             raise JqdClientError(message, status=response.status_code)
         return response.text[:DETAIL_CHARS_MAX]
 
+    def _by_tls(self, error: httpx2.TransportError) -> str | None:
+        return trouble_of_tls(self.url, error) if isinstance(error, httpx2.ConnectError) else None
+
     def _trouble(self, error: httpx2.TransportError) -> JqdClientError:
         if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
             return TimedOut(f"{self.url} did not answer within {self._timeout_s:g} s; it may have taken the request")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return JqdClientError(f"cannot talk to {self.url}: {error}; a URL like http://127.0.0.1:7420 is needed")
+        if (told := self._by_tls(error)) is not None:
+            return Unreachable(f"{told}; nothing was sent", sent=False)
         why = str(error) or type(error).__name__
         if _was_sent(error):
             message = f"the connection to {self.url} broke before the answer came ({why}); the request may have arrived"
@@ -171,18 +176,6 @@ class Http:
             f"no daemon answers at {self.url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         )
         return Unreachable(message, sent=False)
-
-
-def checked_url(url: str) -> str:
-    """`url`, if it can be a daemon's; raises ConfigError otherwise."""
-    if not is_http(url):
-        raise ConfigError(f"{url!r} is no daemon's URL; write one like http://127.0.0.1:7420")
-    return url
-
-
-def trusted() -> ssl.SSLContext:
-    """Whose certificates are believed: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
-    return ssl.create_default_context()
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

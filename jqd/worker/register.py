@@ -18,6 +18,7 @@ import httpx2
 import msgspec
 import trio
 
+from jqd.client.trust import trouble_of_tls
 from jqd.words.backoff import Backoff
 from jqd.words.log import get_logger
 from jqd.words.media import MSGPACK, language_of
@@ -128,7 +129,7 @@ class Registration:
                 )
             trouble = self._take(answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:
-            trouble = f"not reached: {type(error).__name__} {error}".rstrip()
+            trouble = trouble_of_tls(self.daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
         if trouble is not None and trouble != self._told:
             self._log.warning("worker.not_registered", daemon=self.daemon, trouble=trouble)
         self._told = trouble

@@ -20,7 +20,7 @@ import trio
 
 from jqd import __version__
 from jqd.client import daemon_url
-from jqd.client.http import trusted
+from jqd.client.trust import trusted
 from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.words import address
 from jqd.words.address import Address

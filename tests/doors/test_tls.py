@@ -1,22 +1,27 @@
 """TLS: what it carries is the same, and who does not speak it is told so and let go."""
 
+import random
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 
+import httpx2
 import pytest
+import structlog
 import trio
 import trio.testing
 import trustme
 
 from jqd.client import Unreachable
 from jqd.client.http import Http
+from jqd.client.trust import trusted
 from jqd.config import load
 from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, tls_context
 from jqd.doors.connection import Connection, House
 from jqd.doors.tls import PLAIN, TlsPipe
 from jqd.words.errors import ConfigError
+from jqd.worker.register import Registration, Slots
 from tests.doors.conftest import Certificate
 from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
 
@@ -81,21 +86,61 @@ async def test_requests_and_answers_go_through(ca, certificate, version):
     assert log.lines == []
 
 
-@pytest.mark.parametrize("trusts", [True, False])
-async def test_our_own_client_asks_by_https(ca, certificate, trusts, monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "believed", "said"),
+    [
+        ("localhost", "ca.pem", None),
+        ("localhost", "other.pem", r"is not trusted here: .*in SSL_CERT_FILE; nothing"),
+        ("localhost", "none.pem", r"is not trusted here: .*SSL_CERT_FILE names .*none\.pem, and there is no such file"),
+        ("127.0.0.1", "ca.pem", "Use the name that the certificate has"),
+    ],
+)
+async def test_our_own_client_and_worker_ask_by_https(ca, certificate, name, believed, said, monkeypatch, tmp_path):
     ca.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
-    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "ca.pem") if trusts else str(certificate[0]) + "-none")
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / believed))
+    monkeypatch.setenv("SSL_CERT_DIR", str(tmp_path / "nowhere"))
+    slept: list[float] = []
 
     def ask(port: int) -> int:
-        http = Http(f"https://localhost:{port}", timeout_s=ANSWER_S, token=None, sleep=lambda _: None)
+        http = Http(f"https://{name}:{port}", timeout_s=ANSWER_S, token=None, sleep=slept.append)
         return http.call("GET", "/refuse", accept=(413,)).status
 
     async with serving(certificate, Log()) as port:
-        if trusts:
+        if said is None:
             assert await trio.to_thread.run_sync(ask, port) == 413
             return
-        with pytest.raises(Unreachable, match="certificate verify failed"):
+        with pytest.raises(Unreachable, match=rf"^a daemon answers at https://{name}.*{said}") as caught:
             await trio.to_thread.run_sync(ask, port)
+        assert not caught.value.sent
+        assert slept == [], "to ask again mends nothing"
+        assert f"a daemon answers at https://{name}:{port}, but its" in await registered(f"https://{name}:{port}")
+
+
+async def registered(url: str) -> str:
+    """What a worker says that cannot register there."""
+    with structlog.testing.capture_logs() as logs:
+        async with httpx2.AsyncClient(trust_env=False, verify=trusted()) as http, trio.open_nursery() as nursery:
+            nursery.start_soon(Registration(url, {}, Slots(1, 1), http=http, source=random.Random(1)).run)
+            while not logs:
+                await trio.sleep(0.01)  # watches what the worker says
+            nursery.cancel_scope.cancel()
+    return str(logs[0]["trouble"])
+
+
+async def test_a_daemon_without_tls_is_named_as_such():
+    listener, stopped = bind("127.0.0.1:0"), trio.Event()
+    url = f"https://127.0.0.1:{listener.getsockname()[1]}"
+    said = f"what answers at {url} speaks no TLS: use {url.replace('https', 'http')}"
+    with trio.fail_after(ANSWER_S):
+        async with trio.open_nursery() as nursery:
+            serve = partial(serve_http, echo, listener, stopped=stopped.wait, config=DoorConfig(), log=Log())
+            await nursery.start(serve)
+            http = Http(url, timeout_s=ANSWER_S, token=None)
+            with pytest.raises(Unreachable, match=f"^{said}; nothing was sent$"):
+                await trio.to_thread.run_sync(http.call, "GET", "/a")
+            assert await registered(url) == said
+            stopped.set()
 
 
 @pytest.mark.filterwarnings("ignore:ssl.TLSVersion:DeprecationWarning")

@@ -1,0 +1,41 @@
+"""Whose certificates are believed, and what is said when TLS to a daemon does not come about."""
+
+import ssl
+from pathlib import Path
+
+from jqd.client.environ import trust_file
+
+NOT_ITS_NAME = (62, 64)  # of OpenSSL's X509_V_ERR: host name mismatch, address mismatch
+PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what OpenSSL calls an answer without TLS
+
+
+def trusted() -> ssl.SSLContext:
+    """Whose certificates are believed: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
+    return ssl.create_default_context()
+
+
+def trouble_of_tls(url: str, error: BaseException) -> str | None:
+    """What to say when TLS is why a daemon was not reached; None when it is not. Trying again will not mend it."""
+    failed = _by_tls(error)
+    if isinstance(failed, ssl.SSLCertVerificationError):
+        told = f"a daemon answers at {url}, but its certificate is not trusted here: {failed.verify_message}"
+        return f"{told}. {_mend(failed)}"
+    if failed is not None and failed.reason in PLAIN:
+        return f"what answers at {url} speaks no TLS: use http://{url.partition('://')[2]}"
+    return None
+
+
+def _mend(failed: ssl.SSLCertVerificationError) -> str:
+    if failed.verify_code in NOT_ITS_NAME:
+        return "Use the name that the certificate has"
+    said = trust_file()
+    if said and not Path(said).is_file():
+        return f"SSL_CERT_FILE names {said}, and there is no such file"
+    return "Name the file of the authority that signed it in SSL_CERT_FILE"
+
+
+def _by_tls(error: BaseException) -> ssl.SSLError | None:
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, ssl.SSLError):
+        cause = cause.__cause__ or cause.__context__
+    return cause
