@@ -1,5 +1,6 @@
 """The part of the client that looks over many jobs and changes what becomes of them."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -9,6 +10,7 @@ from jqd.client.http import Answer, Http, encode, job_path, odd, query
 from jqd.client.info import JobInfo, job_info, job_map
 
 PAGE_JOBS = 500  # asked for in one request
+SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
 UNSET: Any = object()  # stands for an argument that was not given, for None may be given
 
@@ -32,16 +34,22 @@ class Manage:
     ) -> Iterator[JobInfo]:
         """Jobs in that state, of that name, with that tag; newest first, at most `limit`. Asks page by page.
 
-        They come without error, result and history, which `get` tells. Raises Invalid for an unknown state.
+        They come without error, result and history, which `get` tells. A job that changes its state meanwhile comes
+        once, as it was seen first. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
+        seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
             params = query(state=state, name=name, tag=tag, limit=size, cursor=cursor or None)
             answer = self._http.call("GET", "/v1/jobs", params=params)
             told = _map("a question for jobs", answer)
             infos = [_info(job, answer) for job in told.get("jobs", [])]
+            infos = [info for info in infos if info.job_id not in seen]
             yield from infos
+            seen |= dict.fromkeys(info.job_id for info in infos)
+            for job_id in list(itertools.islice(seen, max(0, len(seen) - SEEN_JOBS))):
+                del seen[job_id]
             cursor = told.get("cursor") or ""
             if not cursor:
                 return

@@ -2,7 +2,7 @@
 
 import base64
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -76,7 +76,7 @@ class LookMethods:
     ) -> Page:
         """See Store."""
         walked = _decode_cursor(cursor)
-        found: list[JobView] = []
+        found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
         left = LIST_SCAN
         sources = await self._sources(state, jobtype)
         for at in range(0, len(sources), LIST_SOURCES):
@@ -91,10 +91,10 @@ class LookMethods:
                 for source, (job_id, score) in rows:
                     walked[source.name] = score, job_id
                 views = await self._views([job_id for _, (job_id, _) in rows], brief=True)
-                found += [v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag)]
+                found |= {v.id: v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag)}
             else:
-                return Page(_newest_first(found), _encode_cursor(walked))
-        return Page(_newest_first(found), "")
+                return Page(_newest_first(found.values()), _encode_cursor(walked))
+        return Page(_newest_first(found.values()), "")
 
     async def _sources(self, state: State | None, jobtype: str | None) -> list[tuple[str, str]]:
         sources: list[tuple[str, str]] = []
@@ -293,7 +293,7 @@ class LookMethods:
         return await self._caller.call("delete_handler", jobtype, self._config.handler_versions) == 1
 
 
-def _newest_first(views: list[JobView]) -> list[JobView]:
+def _newest_first(views: Iterable[JobView]) -> list[JobView]:
     return sorted(views, key=lambda view: view.id, reverse=True)
 
 

@@ -185,7 +185,7 @@ class Spread:
     ) -> Page:
         """See EdgeStore."""
         walks = _decode_cursor(cursor, len(self._stores))
-        found: list[JobView] = []
+        found: dict[str, JobView] = {}  # by id: a job may move between the pieces of its partition
         piece = max(1, min(limit, PIECE_JOBS, CURSOR_IDS // len(walks)))
         while len(found) < limit:
             dry = {n: walk for n, walk in enumerate(walks) if walk.is_dry}
@@ -205,9 +205,9 @@ class Spread:
             ready = [walk for walk in walks if walk.rows]
             if not ready:
                 break
-            found.append(max(ready, key=lambda walk: walk.rows[-1].id).tell())
-        found.sort(key=lambda view: view.id, reverse=True)
-        return Page(found, _encode_cursor(walks))
+            view = max(ready, key=lambda walk: walk.rows[-1].id).tell()
+            found[view.id] = view
+        return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks))
 
     # ------------------------------------------------------------ handlers
 

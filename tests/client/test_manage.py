@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 import pytest
 
-from jqd.client import Changed, Client, Conflict, JqdClientError, NotFound
+from jqd.client import Changed, Client, Conflict, JqdClientError, NotFound, manage
 
 JOB = {"job_id": "a", "name": "mail", "state": "waiting"}
 
@@ -35,12 +35,31 @@ class Script:
 
 def test_jobs_come_page_by_page_and_no_more_than_wanted() -> None:
     page = [{**JOB, "job_id": str(n)} for n in range(500)]
-    script = Script((200, {"jobs": page, "cursor": "c1"}), (200, {"jobs": page[:100], "cursor": "c2"}))
+    more = [{**JOB, "job_id": str(n)} for n in range(500, 600)]
+    script = Script((200, {"jobs": page, "cursor": "c1"}), (200, {"jobs": more, "cursor": "c2"}))
     assert len(list(script.client().jobs(state="waiting", limit=600))) == 600
     assert [params for _, _, params, _ in script.asked] == [
         {"state": "waiting", "limit": "500"},
         {"state": "waiting", "limit": "100", "cursor": "c1"},
     ]
+
+
+def test_a_job_that_moves_while_it_is_listed_comes_once() -> None:
+    one, other, last = ({**JOB, "job_id": name} for name in ("one", "other", "last"))
+    script = Script(
+        (200, {"jobs": [one, other], "cursor": "c1"}),
+        (200, {"jobs": [{**one, "state": "succeeded"}], "cursor": "c2"}),
+        (200, {"jobs": [one, last], "cursor": ""}),
+    )
+    assert [info.job_id for info in script.client().jobs(limit=3)] == ["one", "other", "last"]
+    assert [params["limit"] for _, _, params, _ in script.asked] == ["3", "1", "1"]
+
+
+def test_of_a_long_walk_the_last_ids_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manage, "SEEN_JOBS", 2)
+    pages = [[{**JOB, "job_id": name} for name in names] for names in ("ab", "bc", "ca")]
+    script = Script(*[(200, {"jobs": page, "cursor": "more" if page is not pages[-1] else ""}) for page in pages])
+    assert "".join(info.job_id for info in script.client().jobs()) == "abca", "what was seen long ago is forgotten"
 
 
 def test_jobs_end_with_the_last_page() -> None:

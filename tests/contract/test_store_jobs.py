@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from jqd.store import OnItsWay, Promoted, WaitingType
 from jqd.words.errors import PositionMismatch
-from jqd.words.job import NIL, Change, ChangeKind, Fate, Held, Job, State, Wanted
+from jqd.words.job import NIL, Change, ChangeKind, Fate, Held, Job, Outcome, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
@@ -508,3 +508,27 @@ async def test_purge_of_notes_spares_running_jobs(store_bench: StoreBench) -> No
 def outcome_of(job: Job, fate: Fate):
     """An outcome under a claim this store has forgotten."""
     return outcome(Held(job, 12345, 1), fate, result=b"\x05", delay_ms=500)
+
+
+async def test_a_job_that_moves_while_it_is_listed_stands_once(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more queues than are walked side by side, the ended are walked when all in hand is looked at already."""
+    owner = await store_bench.join()
+    job = await store_bench.push()
+    held = await store_bench.claim_one(owner)
+    for number in range(70):
+        await store_bench.push(f"type-{number}")
+    look = getattr(store_bench.store, "_views")  # noqa: B009
+    told: list[Outcome] = [outcome(held, Fate.SUCCEEDED)]
+
+    async def look_and_end(*args: Any, **named: Any) -> Any:
+        views = await look(*args, **named)
+        if told:
+            await store_bench.settle(told.pop())
+        return views
+
+    monkeypatch.setattr(store_bench.store, "_views", look_and_end)
+    page = await store_bench.store.list_jobs(None, None, None, 100, "")
+    assert (len(page.jobs), page.cursor, told) == (71, "", [])
+    assert [view.state for view in page.jobs if view.id == job.id] == [State.SUCCEEDED], "as it was seen last"

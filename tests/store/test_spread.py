@@ -590,6 +590,26 @@ async def test_a_page_ends_where_many_were_looked_at(fakes: Cluster) -> None:
     assert sorted(rest) == sorted([jobs[0].id, jobs[2].id, jobs[4].id])
 
 
+class Moving(FakeStore):
+    """The newest of its jobs is seen in a first piece, and again in a second, where it ended."""
+
+    async def list_jobs(
+        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+    ) -> Page:
+        views = (await super().list_jobs(state, jobtype, tag, EVERYTHING, "")).jobs
+        return Page([structs.replace(views[0], state=State.SUCCEEDED)], "") if cursor else Page(views, "1")
+
+
+async def test_a_job_that_moves_between_two_pieces_stands_once(fakes: Cluster) -> None:
+    cluster = Cluster([Moving(fakes.clock, CONFIG), *fakes.stores[1:]], fakes.clock)
+    await cluster.begin()
+    jobs = [cluster.make(name_in(0)) for _ in range(PIECE_JOBS)]
+    await cluster.add(*jobs)
+    page = await cluster.spread.list_jobs(None, None, None, PIECE_JOBS + 5, "")
+    assert sorted(view.id for view in page.jobs) == sorted(job.id for job in jobs)
+    assert (page.jobs[0].state, page.cursor) == (State.SUCCEEDED, "")
+
+
 @pytest.mark.parametrize(
     "cursor",
     [
