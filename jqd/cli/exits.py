@@ -2,7 +2,7 @@
 
 import enum
 
-from jqd.client import Invalid, NotFound, PartlyPushed, TimedOut, Unreachable
+from jqd.client import Invalid, NotFound, PartlyPushed, TimedOut, Unavailable, Unreachable
 from jqd.words.errors import ConfigError, JqdError, StoreAway
 
 
@@ -14,7 +14,7 @@ class Exit(enum.IntEnum):
     USAGE = 2
     NOT_FOUND = 3
     UNREACHABLE = 4
-    """The daemon, or the store that the command itself asks."""
+    """The daemon, or the store: the command asked it itself, or the daemon says that it cannot answer without (503)."""
     TIMED_OUT = 5
     INTERRUPTED = 130
     """By Ctrl-C, as shells say it. A daemon or a worker that Ctrl-C stopped in order is DONE."""
@@ -31,7 +31,7 @@ def exit_of(error: JqdError) -> Exit:
             return Exit.USAGE
         case NotFound():
             return Exit.NOT_FOUND
-        case Unreachable() | StoreAway():
+        case Unreachable() | StoreAway() | Unavailable(status=503):
             return Exit.UNREACHABLE
         case TimedOut():
             return Exit.TIMED_OUT

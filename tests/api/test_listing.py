@@ -77,7 +77,7 @@ async def test_what_cannot_be_listed_is_named(edge, query, says):
     assert says in told.body["detail"]
 
 
-@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/types", "/v1/jobs/own"])
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/types", "/v1/daemons", "/v1/jobs/own"])
 async def test_without_the_store_nobody_can_tell(edge, path):
     edge.store.away = True
     told = await edge.call("GET", path)

@@ -263,3 +263,10 @@ def test_what_cannot_be_meant_is_said(words: list[str], part: str, capsys: pytes
 def test_a_daemon_that_is_away_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["jobs", "--url", ABSENT]) == 4
     assert "no daemon answers" in capsys.readouterr().err
+
+
+def test_a_store_that_is_away_is_said(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", "/v1/daemons", 503, {"detail": "the store does not answer"})
+    assert run(["daemons"]) == 4
+    told = capsys.readouterr()
+    assert (told.out, told.err) == ("", "jqd: the store does not answer (503)\n")

@@ -58,7 +58,10 @@ async def list_types(parts: Parts, request: Request) -> Response:
 
 
 async def list_daemons(parts: Parts, request: Request) -> Response:
-    """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them."""
+    """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them. Raises StoreAway."""
+    peers = parts.desk.control.daemons()
+    if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
+        await parts.desk.store.list_types(1)
     rows = [
         Daemon(
             daemon=peer.sysid,
@@ -68,7 +71,7 @@ async def list_daemons(parts: Parts, request: Request) -> Response:
             heard_s=round(peer.heard_s, 3),
             in_hand=await parts.desk.control.in_hand(peer.sysid),
         )
-        for peer in parts.desk.control.daemons()
+        for peer in peers
     ]
     return answer(200, Daemons(rows), request.answer_language())
 
