@@ -172,10 +172,16 @@ class Daemon:
         log.info("daemon.stopped", in_hand=self.runners.in_hand)
 
 
-async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: None) -> None:
+async def serve(
+    config: Config,
+    *,
+    ready: Callable[[str], None] = lambda url: None,
+    interrupted: Callable[[int], None] = lambda in_hand: None,
+) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
-    `ready` is called with the URL once jobs are accepted. Raises ConfigError, JournalLocked, JournalVersion and
+    `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
+    waited for. Raises ConfigError, JournalLocked, JournalVersion and
     StoreUnsafe before anything is accepted.
     """
     share_out(open_files_max(), partitions=len(config.store.parts()))
@@ -196,7 +202,7 @@ async def serve(config: Config, *, ready: Callable[[str], None] = lambda url: No
 
     while True:
         with closing(listener):
-            forked = await _serve_once(config, listener, ready_once, journal_id)
+            forked = await _serve_once(config, listener, ready_once, interrupted, journal_id)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
@@ -220,7 +226,11 @@ async def _look_at_all(parts: Sequence[StoreConfig]) -> None:
 
 
 async def _serve_once(
-    config: Config, listener: Any, ready: Callable[[str], None], journal_id: bytes | None
+    config: Config,
+    listener: Any,
+    ready: Callable[[str], None],
+    interrupted: Callable[[int], None],
+    journal_id: bytes | None,
 ) -> bytes | None:
     """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
     clock = SystemClock()
@@ -235,7 +245,7 @@ async def _serve_once(
         stack.push_async_callback(close_pool, daemon.pool)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
-        await nursery.start(_watch_signals, stop, config.drain_s)
+        await nursery.start(_watch_signals, stop, config.drain_s, lambda: interrupted(daemon.runners.in_hand))
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
@@ -301,7 +311,11 @@ async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
 
 
 async def _watch_signals(
-    stop: trio.Event, drain_s: float, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    stop: trio.Event,
+    drain_s: float,
+    interrupted: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """First signal: stop in order. Second: end now; the journal makes that safe."""
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
@@ -315,6 +329,8 @@ async def _watch_signals(
             deadline.daemon = True
             deadline.start()
             stop.set()
+            if number == signal.SIGINT:
+                interrupted()
 
 
 def _end_overdue(drain_s: float) -> None:

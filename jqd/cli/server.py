@@ -68,7 +68,11 @@ async def serve(
     flags = {"http.bind": bind, "data_dir": data_dir, "drain_s": drain, "log.level": log_level, "insecure": insecure}
     settings = _load(config, flags | store_flags(store) | {"store.i_accept_loss": i_accept_loss})
     with _usable(settings.data_dir):
-        await serve_daemon(settings, ready=lambda url: print(f"jqd is ready at {url}", flush=True))
+        await serve_daemon(
+            settings,
+            ready=lambda url: print(f"jqd is ready at {url}", flush=True),
+            interrupted=lambda in_hand: _say_stopping(in_hand, settings),
+        )
     return Exit.DONE
 
 
@@ -101,7 +105,7 @@ async def dev(
             start(url)
             print(_welcome(url, settings), flush=True)
 
-        await serve_daemon(settings, ready=ready)
+        await serve_daemon(settings, ready=ready, interrupted=lambda in_hand: _say_stopping(in_hand, settings))
     return Exit.DONE
 
 
@@ -253,6 +257,14 @@ def _example_worker() -> Iterator[Callable[[str], None]]:
             except subprocess.TimeoutExpired:
                 child.kill()
                 child.wait()
+
+
+def _say_stopping(in_hand: int, settings: Config) -> None:
+    """Say to whoever pressed Ctrl-C what is waited for. Not between JSON lines: programs read those."""
+    if settings.log.form == "json" or not sys.stderr.isatty():
+        return
+    jobs = f"{in_hand} job{'' if in_hand == 1 else 's'} in hand, up to {settings.drain_s:g} s"
+    print(f"jqd: stopping; waits for {jobs}. A second Ctrl-C ends it at once", file=sys.stderr, flush=True)
 
 
 def _welcome(url: str, settings: Config) -> str:

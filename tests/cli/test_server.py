@@ -60,7 +60,7 @@ def test_too_few_open_files_are_refused_before_anything_is_begun(
 def test_several_servers_are_named_by_the_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = []
 
-    async def serve(config: Any, *, ready: Any) -> None:
+    async def serve(config: Any, *, ready: Any, **_: Any) -> None:
         told.append(config.store)
 
     monkeypatch.setattr("jqd.cli.server.serve_daemon", serve)
@@ -120,7 +120,7 @@ def test_a_daemon_is_told_what_flags_environment_and_file_say(
 ) -> None:
     told = []
 
-    async def serve(config: Any, *, ready: Any) -> None:
+    async def serve(config: Any, *, ready: Any, **_: Any) -> None:
         told.append(config)
         ready("http://127.0.0.1:7")
 
@@ -165,7 +165,7 @@ def test_weather_ends_a_daemon_with_a_sentence(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def serve(config: Any, *, ready: Any) -> None:
+    async def serve(config: Any, *, ready: Any, **_: Any) -> None:
         raise error
 
     monkeypatch.setattr("jqd.cli.server.serve_daemon", serve)
@@ -177,7 +177,7 @@ def test_weather_ends_a_daemon_with_a_sentence(
     "bug", [AssertionError("a bug"), ExceptionGroup("nursery", [KeyError("a bug"), StoreAway("x")])]
 )
 def test_a_bug_ends_it_with_its_traceback(bug: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def serve(config: Any, *, ready: Any) -> None:
+    async def serve(config: Any, *, ready: Any, **_: Any) -> None:
         raise bug
 
     monkeypatch.setattr("jqd.cli.server.serve_daemon", serve)

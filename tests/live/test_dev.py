@@ -1,8 +1,13 @@
 """`jqd dev`: one command is a whole queue, and Ctrl-C stops all of it cleanly."""
 
+import os
+import pty
 import re
+import signal
 import subprocess
 import sys
+
+import pytest
 
 from jqd.client import Client
 from tests.live.harness import Process, short_directory
@@ -45,3 +50,28 @@ def test_dev_prints_a_push_line_that_works_and_ctrl_c_stops_everything() -> None
         with Process(args, base / "log") as dev, Client(dev.wait_line("is ready at").split()[-1]) as client:
             assert client.get(slow).state == "succeeded"  # it was drained, and the data survived
             dev.kill()
+
+
+@pytest.mark.parametrize("form", ["auto", "json"])
+def test_ctrl_c_in_a_terminal_says_what_is_waited_for_but_not_among_json_lines(form: str) -> None:
+    ours, theirs = pty.openpty()
+    with short_directory() as base, os.fdopen(ours, "rb", buffering=0) as terminal:
+        args = [sys.executable, "-m", "jqd", "dev", "--data-dir", str(base / "d"), "--bind", "127.0.0.1:0"]
+        env = {**os.environ, "JQD_LOG__FORM": form}
+        child = subprocess.Popen(args, stdout=subprocess.PIPE, stderr=theirs, env=env, text=True)
+        try:
+            assert child.stdout is not None
+            assert "is ready at" in child.stdout.readline()
+            os.set_blocking(theirs, False)
+            child.send_signal(signal.SIGINT)
+            assert child.wait(timeout=60) == 0
+            os.write(theirs, b"END\n")
+            told = b""
+            while not told.endswith(b"END\r\n"):
+                told += terminal.read(4096) or b""
+        finally:
+            os.close(theirs)
+            child.kill()
+            child.communicate(timeout=60)
+    line = b"jqd: stopping; waits for 0 jobs in hand, up to 25 s. A second Ctrl-C ends it at once\r\n"
+    assert (line in told) == (form == "auto")
