@@ -65,14 +65,21 @@ local function write_endings()
 end
 
 -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
--- that trimming the ended to their number takes others first.
-local function keep_result(one)
+-- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
+local function keep_result(one, name)
   if one.fate ~= SUCCEEDED or one.result == '' then
     return now_ms
   end
-  redis.call('HSET', K.result, one.id, one.result)
-  redis.call('ZADD', K.results, now_ms + result_ttl_ms, one.id)
+  redis.call('HSET', K.result, name or one.id, one.result)
+  redis.call('ZADD', K.results, now_ms + result_ttl_ms, name or one.id)
   return now_ms + result_ttl_ms
+end
+
+-- Of a job that has ended: this may be the ending of a later content, whose change is on its way.
+local function end_late(one)
+  if note_late_end(one.id, one.kept, one.fate == DEAD, now_ms) then
+    keep_result(one, 'z' .. one.id)
+  end
 end
 
 -- A job whose cancel was asked ends as cancelled, unless it succeeded all the same.
@@ -125,7 +132,7 @@ local function note(one)
   local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
   if ends[1] or ends[2] then
     if one.fate ~= RETRY then
-      note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)
+      end_late(one)
     end
     return false
   elseif one.fate == RETRY then
@@ -231,7 +238,7 @@ for _, one in ipairs(outcomes) do
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
     table.insert(stale, one.id)
   elseif not succeed_after_all(one) then
-    note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)
+    end_late(one)
     table.insert(stale, one.id)
   end
 end

@@ -56,7 +56,7 @@ local function drop_notes()
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
     elseif letter == 'z' then
-      redis.call('HDEL', K.outcome, note)
+      forget_end(note)
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1
     elseif redis.call('HEXISTS', K.jobs, id) == 1 or early_holder(id) then
@@ -71,9 +71,7 @@ local function drop_notes()
       elseif letter == 'o' then
         redis.call('HDEL', K.generation, id)
       else
-        redis.call('HDEL', K.outcome, id)
-        redis.call('HDEL', K.result, id)
-        redis.call('ZREM', K.results, id)
+        forget_end(id)
       end
       redis.call('ZREM', K.tomb, note)
       dropped = dropped + 1

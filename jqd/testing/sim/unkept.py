@@ -64,9 +64,7 @@ UNKEPT: dict[str, Mistake] = {
         8,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
-        in_scripts(
-            "    note_late_end(one.id, one.kept, one.fate == DEAD, now_ms)\n    table.insert", "    table.insert"
-        ),
+        in_scripts("    end_late(one)\n    table.insert", "    table.insert"),
         changes=True,
     ),
     "names-lapse": mistake(

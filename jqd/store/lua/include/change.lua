@@ -7,7 +7,8 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- note_late_end(id, kept, dead, now_ms); prefer_cancel(id, generation, now_ms): a cancel beats a failure; awaits_newer(id, row);
+-- note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
+-- awaits_newer(id, row);
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
@@ -105,6 +106,7 @@ local function meant_for(kept)
   return (good and tonumber(fence) or 0) - 1
 end
 
+-- Of a job, or of a note `z`.
 local function forget_end(id)
   redis.call('HDEL', K.outcome, id)
   redis.call('HDEL', K.result, id)
@@ -123,18 +125,23 @@ local function end_stands(one)
 end
 
 -- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later
--- content than the one that ended: a change that begins the job anew is still on its way.
+-- content than the one that ended: a change that begins the job anew is still on its way. Its result lies under the note's
+-- name, too, and the caller puts it there. Returns whether the ending was noted.
 local function note_late_end(id, kept, dead, now_ms)
-  local row, late = unpack(redis.call('HMGET', K.outcome, id, 'z' .. id))
+  local note = 'z' .. id
+  local row, late = unpack(redis.call('HMGET', K.outcome, id, note))
   row = row or ''
   local known = row:sub(1, 1) == CANCELLED and cancelled_to(id) or meant_for(row)
   if late then
     known = math.max(known, meant_for(late:sub(2)))
   end
-  if meant_for(kept) > known then
-    redis.call('HSET', K.outcome, 'z' .. id, (dead and 'd' or 's') .. kept)
-    redis.call('ZADD', K.tomb, now_ms, 'z' .. id)
+  if meant_for(kept) <= known then
+    return false
   end
+  forget_end(note)  -- with the result of an earlier one
+  redis.call('HSET', K.outcome, note, (dead and 'd' or 's') .. kept)
+  redis.call('ZADD', K.tomb, now_ms, note)
+  return true
 end
 
 local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
@@ -166,21 +173,6 @@ local function prefer_cancel(id, generation, now_ms)
   redis.call('ZREM', K.dead, id)
 end
 
--- Whether such an ending is of this content: then it ends the job.
-local function meet_late_end(one, now_ms)
-  local row = redis.call('HGET', K.outcome, 'z' .. one.id)
-  local ends = row and meant_for(row:sub(2)) >= one.generation
-  if ends then
-    redis.call('HSET', K.outcome, one.id, row:sub(2))
-    redis.call('ZADD', row:sub(1, 1) == 'd' and K.dead or K.ended, now_ms, one.id)
-    redis.call('ZREM', row:sub(1, 1) == 'd' and K.ended or K.dead, one.id)
-    redis.call('HDEL', K.outcome, 'z' .. one.id)
-    redis.call('ZREM', K.tomb, 'z' .. one.id)
-    prefer_cancel(one.id, one.generation, now_ms)
-  end
-  return ends
-end
-
 -- Where the job lies now; the caller empties the place that it left.
 local function place_change(one, now_ms)
   local cancelled = cancelled_to(one.id)
@@ -204,6 +196,33 @@ local function begin_anew(id, history_max)
   if packed then
     add_try(id, 0, packed, history_max)
   end
+end
+
+-- Whether an ending that was noted late is of this content: then it ends the job, and all of the older ending goes: of its
+-- result nothing stays, of its failure the history.
+local function meet_late_end(one, now_ms, history_max)
+  local id, note = one.id, 'z' .. one.id
+  local row = redis.call('HGET', K.outcome, note)
+  if not row or meant_for(row:sub(2)) < one.generation then
+    return false
+  end
+  begin_anew(id, history_max)
+  redis.call('HSET', K.outcome, id, row:sub(2))
+  local result, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
+  if result and drop_at_ms then
+    redis.call('HSET', K.result, id, result)
+    redis.call('ZADD', K.results, drop_at_ms, id)
+  end
+  local set, other = K.ended, K.dead
+  if row:sub(1, 1) == 'd' then
+    set, other = other, set
+  end
+  redis.call('ZADD', set, result and drop_at_ms or now_ms, id)
+  redis.call('ZREM', other, id)
+  forget_end(note)
+  redis.call('ZREM', K.tomb, note)
+  prefer_cancel(id, one.generation, now_ms)
+  return true
 end
 
 -- The fence and the attempt in a packed outcome of `tries`; include/tries.lua draws such a row.
@@ -249,7 +268,7 @@ local function place_unseen(one, now_ms, history_max)
     if cancelled then
       prefer_cancel(id, one.generation, now_ms)
     end
-  elseif meet_late_end(one, now_ms) then
+  elseif meet_late_end(one, now_ms, history_max) then
     ended = true
   elseif cancelled and cancelled_to(id) >= one.generation then
     end_cancelled(id, now_ms)
@@ -271,7 +290,7 @@ local function place_again(one, row, now_ms, history_max)
     redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
   end
   if set then
-    if not end_stands(one) and not meet_late_end(one, now_ms) then
+    if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
       begin_anew(id, history_max)
       local place = place_change(one, now_ms)
       if place ~= 'ended' or set ~= K.ended then
