@@ -162,7 +162,7 @@ class Parcel:
             case Said(job_id, report, chained):
                 if chained:
                     self._note_chain()
-                if job_id := self._meant(job_id):
+                if (job_id := self._meant(job_id)) is not None:
                     self.report(job_id, report)
             case Refused(job_id, retry_after_s):
                 self._refused(self._meant(job_id), retry_after_s)
@@ -322,11 +322,11 @@ class Parcel:
             # All is said. Let the answer end in good order, so that the connection can be used again.
             self.scope.deadline = trio.current_time() + self._shared.config.linger_s
 
-    def _meant(self, job_id: str) -> str:
+    def _meant(self, job_id: str | None) -> str | None:
         """The job an outcome speaks of. An outcome without an id means the one job of a request of one."""
-        if not job_id and self.size == 1:
+        if job_id is None and self.size == 1:
             (job_id,) = self._ids
-        if not job_id:
+        if job_id is None:
             self._note_unclear("an outcome without job_id")
         return job_id
 
@@ -339,9 +339,9 @@ class Parcel:
                 self._shared.counters.unknown_ids += 1
         return entry
 
-    def _refused(self, job_id: str, retry_after_s: float | None) -> None:
+    def _refused(self, job_id: str | None, retry_after_s: float | None) -> None:
         """The worker has not begun the job and will not: the job goes back untried."""
-        entry = self._waited_for(job_id) if job_id else None
+        entry = self._waited_for(job_id) if job_id is not None else None
         if entry is None:
             return
         now_s = self._heard_at_s = self._shared.clock.mono_s()
@@ -349,9 +349,9 @@ class Parcel:
         self.gate.crowded(self._sent_at_s(), now_s, retry_after_s)
         self._after()
 
-    def _started(self, job_id: str) -> None:
+    def _started(self, job_id: str | None) -> None:
         """The job's time runs from now. This counts once, or a worker could hold a job for ever."""
-        if job_id in self.missing and job_id not in self._begun:
+        if job_id is not None and job_id in self.missing and job_id not in self._begun:
             self._begun.add(job_id)
             self._heard_at_s = self._shared.clock.mono_s()
 

@@ -115,6 +115,19 @@ async def test_a_job_the_answer_does_not_name_is_tried_again(open_house: OpenHou
         assert house.runner.stats()["unknown_ids"] == 1
 
 
+@pytest.mark.parametrize("named", [{"job_id": ""}, {"id": ""}, {"job_id": "", "status": "what"}], ids=str)
+async def test_an_empty_id_is_a_wrong_id(open_house: OpenHouse, named: dict[str, str]) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.outcomes({"type": "success", **named})
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url)
+        (outcome,) = await house.run_to_end(hold(1))
+        assert outcome.fate is Fate.RETRY
+        assert outcome.message.startswith("NO_RESPONSE")
+        assert house.runner.stats()["unknown_ids"] == 1
+
+
 async def test_of_two_verdicts_the_first_wins(open_house: OpenHouse) -> None:
     async def script(request: Request, reply: Reply) -> None:
         first, second = request.job_ids()

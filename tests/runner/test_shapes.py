@@ -102,7 +102,7 @@ def test_no_more_is_kept_of_a_body_than_can_be_a_result() -> None:
         (said,) = hear(sending("webhook", None, keep_result=True), body, "application/json")
         assert isinstance(said, Said)
         assert LIMIT < len(said.report.result) < LIMIT + 10, "larger than may be kept, so the job is told that"
-    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [Said("", Report())], "it wants no result"
+    assert hear(sending("webhook", None), b"x" * 9 * LIMIT) == [Said(None, Report())], "it wants no result"
 
 
 async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:

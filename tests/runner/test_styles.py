@@ -260,7 +260,8 @@ def test_a_job_handed_back_and_one_that_begins() -> None:
     for said, told in (
         ({"job_id": "A", "type": "refused", "status": 200}, Refused("A")),
         ({"id": "A", "type": "refused", "retry_after": 2}, Refused("A", 2.0)),
-        ({"type": "started"}, Started("")),
+        ({"type": "started"}, Started(None)),
+        ({"job_id": "", "id": "A", "type": "started"}, Started("")),
     ):
         assert decode_answer(msgpack.packb(said), "msgpack") == told
         assert decode_answer(json.dumps(said).encode(), "json") == told

@@ -79,7 +79,7 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
         outcome = _decode_outcome[encoding](data)
         if outcome.batchItemFailures is not msgspec.UNSET:
             return ItemFailures(tuple(item.item_identifier for item in outcome.batchItemFailures or ()))
-        job_id = outcome.job_id or outcome.id or ""
+        job_id = outcome.id if outcome.job_id is None else outcome.job_id
         if outcome.type == "refused":
             return Refused(job_id, outcome.retry_after)
         if outcome.type == "started":
@@ -130,7 +130,7 @@ def _blame(data: bytes, encoding: Encoding, why: str) -> Answer:
         named = _decode_named[encoding](data)
     except _UNREADABLE:
         return Unclear(why)
-    job_id = named.job_id or named.id
-    if not job_id:
+    job_id = named.id if named.job_id is None else named.job_id
+    if job_id is None:
         return Unclear(why)
     return Said(job_id, Report(status=500, reason="other", message=f"{INVALID_RESPONSE}: {why}"))

@@ -70,8 +70,8 @@ class Judgement(enum.Enum):
 class Said(NamedTuple):
     """What a worker says of one job."""
 
-    job_id: str
-    """Empty when the worker names none: in a request of one job that job is meant."""
+    job_id: str | None
+    """None when the worker names none: in a request of one job that job is meant. An empty one is a wrong one."""
     report: Report
     chained: bool = False
     """It brought new jobs along."""
@@ -80,7 +80,7 @@ class Said(NamedTuple):
 class Refused(NamedTuple):
     """The worker has not begun this job, and hands it back."""
 
-    job_id: str
+    job_id: str | None
     retry_after_s: float | None = None
     """Seconds that the worker asks for before the next request; None: until it has ended other jobs."""
 
@@ -88,7 +88,7 @@ class Refused(NamedTuple):
 class Started(NamedTuple):
     """The job had to wait at the worker, and begins now."""
 
-    job_id: str
+    job_id: str | None
 
 
 class ItemFailures(NamedTuple):

@@ -74,11 +74,11 @@ class _Body:
     def end(self) -> Sequence[Answer]:
         """See Reader."""
         if not self._wanted:
-            return [Said("", Report())]
+            return [Said(None, Report())]
         body = bytes(self._body)
         # One that was cut is no value any more. It is too large to be kept, and refused as that.
         result = _encoder.encode(body) if self._cut else value_of(body, self._content_type)
-        return [Said("", Report(result=result))]
+        return [Said(None, Report(result=result))]
 
 
 def value_of(body: bytes, content_type: str) -> bytes:
