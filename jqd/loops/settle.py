@@ -93,8 +93,10 @@ class Settle:
                 await self._journal.wsync(position)
             except JournalRefused as error:
                 self._log.error("settle.refused", count=len(outcomes), error=str(error))
+                self._runner.refused(error)
                 await trio.sleep(REFUSED_WAIT_S)
             else:
+                self._runner.noted()
                 self._log.info("settle.batch", count=len(outcomes))
                 return
 

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 import trio
 
+from jqd.words.errors import JournalRefused
 from jqd.words.job import NIL, Held, Outcome
 
 TAKE_BYTES_MAX = 8 << 20  # of results and errors taken at once: they become one journal frame, which has its own limit
@@ -35,7 +36,7 @@ class Phase(enum.IntEnum):
 class Entry:
     """One job in hand."""
 
-    __slots__ = ("cancelled", "held", "outcome", "phase", "started_at_ms", "taken", "worker_id")
+    __slots__ = ("cancelled", "held", "noted", "outcome", "phase", "started_at_ms", "taken", "worker_id")
 
     def __init__(self, held: Held, worker_id: str) -> None:
         self.held = held
@@ -47,6 +48,8 @@ class Entry:
         """Whether the loop that settles has taken the outcome or the return."""
         self.outcome: Outcome | None = None
         """How the attempt ended, without its result; kept until the store knows it."""
+        self.noted = False
+        """Whether the outcome is in the journal, on disk."""
         self.cancelled = False
         """Whether somebody cancelled it: then it is not sent again."""
 
@@ -68,6 +71,9 @@ class Ledger:
         self._returned: deque[Entry] = deque()
         self._at_work = 0
         self._untaken_bytes = 0
+        self._unnoted: list[Entry] = []  # their outcomes were taken, and are on their way to the disk
+        self._refusal: JournalRefused | None = None
+        self._asked: dict[Entry, trio.Event] = {}  # rung when it is noted or refused
         self._some_stopped = trio.Event()
         self._idle = trio.Event()
         self._idle.set()
@@ -148,6 +154,7 @@ class Ledger:
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
             entry, outcome = self._outcomes.popleft()
             entry.taken = True
+            self._unnoted.append(entry)
             taken_bytes += _weight(outcome)
             stopped.outcomes.append(outcome)
         while self._returned and len(stopped.returned) < limit:
@@ -158,6 +165,29 @@ class Ledger:
         if not self._outcomes and not self._returned and self._some_stopped.is_set():
             self._some_stopped = trio.Event()
         return stopped
+
+    def noted(self) -> None:
+        """All outcomes taken so far are in the journal, on disk."""
+        self._refusal = None
+        for entry in self._unnoted:
+            entry.noted = True
+            if (bell := self._asked.pop(entry, None)) is not None:
+                bell.set()
+        self._unnoted.clear()
+
+    def refused(self, error: JournalRefused) -> None:
+        """The journal takes no outcomes now. They stay in hand, and it is asked again until `noted`."""
+        self._refusal = error
+        for bell in self._asked.values():
+            bell.set()
+        self._asked.clear()
+
+    async def wait_noted(self, entry: Entry) -> None:
+        """Until the outcome is in the journal, on disk. Raises JournalRefused while it takes none."""
+        while not entry.noted:
+            if self._refusal is not None:
+                raise JournalRefused(str(self._refusal), full=self._refusal.full)
+            await self._asked.setdefault(entry, trio.Event()).wait()
 
     def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store knows of these: id, and fence of the claim. What is not in hand under it is none of ours.

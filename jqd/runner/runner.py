@@ -24,8 +24,11 @@ from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
+from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
+
+NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
 
 class Offer(NamedTuple):
@@ -214,6 +217,14 @@ class Runner:
             self._gates.note_free()
         return stopped
 
+    def noted(self) -> None:
+        """All outcomes taken so far are in the journal, on disk."""
+        self._ledger.noted()
+
+    def refused(self, error: JournalRefused) -> None:
+        """The journal takes no outcomes now; it is asked again until `noted`."""
+        self._ledger.refused(error)
+
     def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store knows what became of these claims (id, fence). Those that are not stopped here are passed over."""
         self._ledger.out_of_hand(claims)
@@ -254,6 +265,22 @@ class Runner:
         """How a job's attempt by this worker ended here, without its result, until the store knows it; else None."""
         entry = self._ledger.find(job_id)
         return entry.outcome if entry is not None and entry.worker_id == worker_id else None
+
+    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+        """Until what `ended` gives is in the journal, on disk. Raises JournalRefused when that cannot be said in time.
+
+        The outcome stays in hand then, and gets there when the journal takes it.
+        """
+        entry = self._ledger.find(job_id)
+        if entry is None or entry.worker_id != worker_id or entry.outcome is None:
+            return
+        try:
+            with trio.fail_after(NOTED_S):
+                await self._ledger.wait_noted(entry)
+        except trio.TooSlowError:
+            raise _kept(job_id, f"the disk takes more than {NOTED_S:g} s", full=False) from None
+        except JournalRefused as error:
+            raise _kept(job_id, str(error), full=error.full) from None
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         """The success of an attempt that was given up, to be journaled; None when its result is too large."""
@@ -328,6 +355,12 @@ class Runner:
             for parcel in [*self._shared.open]:
                 parcel.expire(now_s)
             await trio.sleep(self._config.tick_s)
+
+
+def _kept(job_id: str, why: str, *, full: bool) -> JournalRefused:
+    return JournalRefused(
+        f"the report of job {job_id} is not on disk yet: {why}; it is kept in memory and may be sent again", full=full
+    )
 
 
 def _posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:

@@ -23,6 +23,10 @@ class Runners:
         """See Runner."""
         return self._of(job_id).ended(worker_id, job_id)
 
+    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+        """See Runner."""
+        await self._of(job_id).wait_noted(worker_id, job_id)
+
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         """See Runner."""
         return self._of(attempt.job_id).succeed_late(attempt, report)

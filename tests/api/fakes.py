@@ -211,6 +211,7 @@ class FakeRunner:
         self.reports: list[tuple[str, str, Report]] = []
         self.knows = True
         self.untold: dict[tuple[str, str], Outcome] = {}
+        self.unnoted: JournalRefused | None = None
 
     def ended(self, worker_id: str, job_id: str) -> Outcome | None:
         return self.untold.get((worker_id, job_id))
@@ -220,6 +221,11 @@ class FakeRunner:
 
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)
+
+    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.unnoted is not None:
+            raise self.unnoted
 
     def done(self, worker_id: str, job_id: str, report: Report) -> bool:
         self.reports.append((worker_id, job_id, report))

@@ -311,6 +311,17 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
     assert (await edge.call("POST", "/done", {"job_id": job_id, **done}, headers={"worker-id": "w2"})).status == 404
 
 
+@pytest.mark.parametrize(("full", "status"), [(False, 503), (True, 507)])
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_report_that_is_not_on_disk_is_not_taken(edge, full, status, again):
+    edge.runner.knows = not again
+    edge.runner.untold["w1", "J"] = outcome("J", worker="w1", fate=Fate.SUCCEEDED)
+    edge.runner.unnoted = JournalRefused("kept in memory", full=full)
+    told = await edge.call("POST", "/done", {"job_id": "J", "type": "success"}, headers={"worker-id": "w1"})
+    assert told.status == status
+    assert told.body["detail"] == "kept in memory"
+
+
 async def test_a_late_success_that_is_said_again_is_taken_again(edge):
     edge.runner.knows = False
     job_id = edge.add(State.SUCCEEDED)

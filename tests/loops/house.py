@@ -24,6 +24,7 @@ from jqd.store import Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
+from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Job, Wanted
 from jqd.words.lease import LeaseConfig
 from jqd.words.record import Lane
@@ -90,6 +91,12 @@ class HandRunner:
         self._bell = trio.Event()
         stopped, self.stopped = self.stopped, Stopped([], [])
         return stopped
+
+    def noted(self) -> None:
+        pass
+
+    def refused(self, error: JournalRefused) -> None:
+        pass
 
     def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
         for job_id, _ in claims:

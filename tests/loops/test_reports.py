@@ -1,0 +1,165 @@
+"""What a worker is told of its report, by what the journal said: the desk, a runner and settle, without a worker."""
+
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import trio
+
+from jqd.desk import Desk, DeskConfig, late
+from jqd.runner import Card, Gates, Report, Runner, RunnerConfig, Runners, Workers, make_pool
+from jqd.runner.runner import NOTED_S
+from jqd.words.backoff import Backoff
+from jqd.words.errors import JournalRefused, NotFound
+from jqd.words.job import NIL, Fate, Held, Job, Outcome
+from jqd.words.jobid import IdSource
+from jqd.words.record import Lane, decode_outcomes
+from tests.loops.house import House, house
+
+OK, OTHER_RESULT = Report(result=b"\x01"), Report(result=b"\x02")
+FAILED = Report(status=500, should_retry=False, message="no route")
+AGAIN = Report(status=500, should_retry=True, message="no route")
+
+
+@dataclass
+class Scene:
+    """One job that a worker has taken with a 202. `sync`: set when the disk answers. `refusal`: what it says then."""
+
+    here: House
+    desk: Desk
+    runner: Runner
+    worker_id: str
+    job_id: str
+    sync: trio.Event
+    refusal: JournalRefused | None = None
+
+    async def report(self, told: Report) -> None:
+        """As `POST /done` does: returns for a 204."""
+        await late.report(self.desk, self.worker_id, self.job_id, told)
+
+    async def journaled(self) -> list[Outcome]:
+        """What a daemon that starts anew would find."""
+        token = self.here.journal.read_reserve(Lane.OUTCOMES, 10)
+        if token is None:
+            return []
+        return [one for piece in await self.here.journal.read(token) for one in decode_outcomes(piece.body)]
+
+
+@asynccontextmanager
+async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
+    async with house() as here, trio.open_nursery() as nursery:
+        clock, journal, source = here.clock, here.journal, random.Random(1)
+        workers, config = Workers(None, clock=clock), RunnerConfig()
+        card = workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=9), style="native", peer=None)
+        gates = Gates(config, workers, source, clock)
+        runner = Runner(
+            config,
+            workers=workers,
+            clock=clock,
+            source=source,
+            trusts=lambda: True,
+            backoff=Backoff(),
+            daemon="d",
+            pool=make_pool(config, gates.connections.most),
+            gates=gates,
+        )
+        here.settle._runner = runner
+        here.scheduler.jobs_started("a", 1)
+        job = Job(IdSource(journal=7, salt=1, clock=clock).take(1).first, "a", NIL, max_retry=max_retry)
+        await here.add(job)
+        runner.run_jobs(card.id, "a", [Held(job, 7, 1)])
+        assert runner._shared.parcels[job.id].sending()
+        away: Any = None
+        desk = Desk(DeskConfig(), journal, here.store, Runners([runner]), workers, away, clock)
+        scene = Scene(here, desk, runner, card.id, job.id, trio.Event())
+        wsync = journal.wsync
+
+        async def held(position: int | None = None, *, shielded: bool = False) -> None:
+            await scene.sync.wait()
+            if scene.refusal is not None:
+                raise scene.refusal
+            await wsync(position, shielded=shielded)
+
+        journal.wsync = held  # type: ignore[method-assign]
+        await nursery.start(here.settle.run)
+        yield scene
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_report_is_taken_when_it_is_on_disk_and_not_before(autojump_clock: None) -> None:
+    async with _scene() as scene, trio.open_nursery() as nursery:
+        answered: list[Report] = []
+
+        async def report(told: Report) -> None:
+            await scene.report(told)
+            answered.append(told)
+
+        nursery.start_soon(report, OK)
+        nursery.start_soon(report, OK)
+        await trio.sleep(NOTED_S / 2)
+        assert not answered, "the first, nor the one that repeats it"
+        scene.sync.set()
+        await trio.sleep(0.1)
+        assert answered == [OK, OK]
+        (one,) = await scene.journaled()
+        assert one.fate is Fate.SUCCEEDED
+        with trio.fail_after(0.1):
+            await scene.report(OK)
+
+
+async def test_a_disk_that_hangs_is_not_waited_for_and_a_repeat_is_one(autojump_clock: None) -> None:
+    async with _scene() as scene:
+        for _ in range(2):
+            with pytest.raises(JournalRefused, match="kept in memory and may be sent again") as caught:
+                await scene.report(OK)
+            assert not caught.value.full
+        scene.sync.set()
+        await scene.report(OK)
+        assert len(await scene.journaled()) == 1
+
+
+async def test_a_full_disk_is_said_until_there_is_room(autojump_clock: None) -> None:
+    async with _scene() as scene:
+        scene.refusal = JournalRefused("no space left", full=True)
+        scene.sync.set()
+        for _ in range(2):
+            with pytest.raises(JournalRefused, match="no space left; it is kept in memory") as caught:
+                await scene.report(OK)
+            assert caught.value.full
+        scene.refusal = None
+        await trio.sleep(1)
+        await scene.report(OK)
+        assert (await scene.journaled())[-1].fate is Fate.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("first", "max_retry", "then"),
+    [(FAILED, 5, [OK, AGAIN]), (AGAIN, 0, [OK, FAILED]), (OK, 5, [FAILED, AGAIN])],
+    ids=["failed", "dead", "succeeded"],
+)
+@pytest.mark.parametrize("on_disk", [False, True])
+async def test_the_first_verdict_wins_while_the_store_does_not_know_it(
+    autojump_clock: None, first: Report, max_retry: int, then: list[Report], on_disk: bool
+) -> None:
+    async with _scene(max_retry=max_retry) as scene, trio.open_nursery() as nursery:
+        if on_disk:
+            scene.sync.set()
+        nursery.start_soon(scene.report, first)
+        await trio.sleep(0.1)
+        for other in then:
+            with pytest.raises(NotFound):
+                await scene.report(other)
+        scene.sync.set()
+        await scene.report(first)
+        assert len(await scene.journaled()) == 1
+
+
+async def test_of_two_successes_the_first_result_stands(autojump_clock: None) -> None:
+    async with _scene() as scene:
+        scene.sync.set()
+        await scene.report(OK)
+        await scene.report(OTHER_RESULT)
+        assert len(await scene.journaled()) == 1
