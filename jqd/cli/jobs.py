@@ -1,12 +1,14 @@
 """Commands that ask a daemon: push, get, status."""
 
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
+import msgspec
 from cyclopts import Parameter
 
 from jqd.cli.argument import argument as read_argument
@@ -25,12 +27,13 @@ def push(
     name: str,
     argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     /,
-    *,
+    *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
     text: Annotated[bool, Parameter(negative="")] = False,
     priority: int | None = None,
     run_at: str | None = None,
-    in_: Annotated[str | None, Parameter(name=("--in", "--delay"), allow_leading_hyphen=True)] = None,
+    in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
+    delay: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     id_: Annotated[str | None, Parameter(name="--id")] = None,
     replace: Annotated[bool | None, Parameter(negative="")] = None,
     max_retry: int | None = None,
@@ -58,6 +61,8 @@ def push(
         Not before this date: ISO 8601 with a zone, or Unix seconds.
     in_
         Not before so much time has passed: 90, 30s, 5m, 2h, 1d.
+    delay
+        The same as --in.
     id_
         Your own id for the job.
     replace
@@ -74,14 +79,11 @@ def push(
         Wait until the job has ended, print it, and end with 1 if it failed.
     """
     common = common or Common()
-    if lines is not None and argument is not None:
-        raise Usage("give either an argument or --lines, not both")
-    if lines is not None and id_ is not None:
-        raise Usage("--id names one job; it cannot be given with --lines")
+    _expect_words([argument, *more], in_, delay, lines, id_)
     options: dict[str, Any] = {
         "priority": priority,
         "run_at": _run_at(run_at),
-        "delay": None if in_ is None else duration(in_, "--in"),
+        "delay": _delay(in_, delay),
         "job_id": id_,
         "replace": replace,
         "max_retry": max_retry,
@@ -183,6 +185,40 @@ def _stands(info: JobInfo) -> str:
         case "scheduled" | "retrying" if info.eligible_at is not None:
             return f"{info.state}, and comes at {plain(info.eligible_at)}"
     return str(info.state)
+
+
+def _expect_words(
+    words: list[str | None], in_: str | None, delay: str | None, lines: Path | None, id_: str | None
+) -> None:
+    """Raises Usage for words of a push that do not go together."""
+    if len(words) > 1:
+        raise Usage(f"a job has one argument; several values are a list: {_as_list([str(word) for word in words])}")
+    if in_ is not None and delay is not None:
+        raise Usage("--in and --delay are the same; give one of them")
+    if lines is not None and words[0] is not None:
+        raise Usage("give either an argument or --lines, not both")
+    if lines is not None and id_ is not None:
+        raise Usage("--id names one job; it cannot be given with --lines")
+
+
+def _delay(in_: str | None, delay: str | None) -> float | None:
+    """Raises Usage, which names the flag that was written."""
+    if in_ is not None:
+        return duration(in_, "--in")
+    return None if delay is None else duration(delay, "--delay")
+
+
+def _as_list(words: list[str]) -> str:
+    """As it has to be written for the shell: '[1, 2, 39]'."""
+    values = []
+    for word in words:
+        try:
+            msgspec.json.decode(word)
+        except msgspec.DecodeError:
+            values.append(msgspec.json.encode(word).decode())
+        else:
+            values.append(word)
+    return shlex.quote(f"[{', '.join(values)}]")
 
 
 def _run_at(text: str | None) -> str | float | None:

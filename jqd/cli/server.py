@@ -152,7 +152,7 @@ async def worker(
     drain_s = duration(drain, "--drain")
     with _importable(target):
         app = load_app(target)  # looks in the current directory first
-    with _bindable(bind):
+    with _bindable(bind), _worded():
         await serve_worker(
             app,
             bind=bind,
@@ -211,6 +211,15 @@ def _importable(target: str) -> Iterator[None]:
         print("".join(told.format()), end="", file=sys.stderr)
         module = target.partition(":")[0]
         raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
+
+
+@contextmanager
+def _worded() -> Iterator[None]:
+    """A setting of a worker that cannot work is a mistake in the words of the command."""
+    try:
+        yield
+    except ConfigError as error:
+        raise Usage(str(error)) from error
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from jqd.client.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    WrongUrl,
 )
 from jqd.client.info import Ack, Cancel, JobInfo
 from jqd.client.manage import Changed
@@ -43,5 +44,6 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "Unreachable",
+    "WrongUrl",
     "daemon_url",
 ]

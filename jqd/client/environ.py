@@ -2,8 +2,8 @@
 
 import os
 
+from jqd.client.errors import WrongUrl
 from jqd.client.url import checked_url
-from jqd.words.errors import ConfigError
 
 URL_DEFAULT = "http://127.0.0.1:7420"
 URL_VARIABLE = "JQD_URL"
@@ -11,14 +11,14 @@ TOKEN_VARIABLE = "JQD_TOKEN"  # noqa: S105 - a name, not a token
 
 
 def daemon_url() -> str:
-    """The URL of the daemon that this process talks to. Raises ConfigError when the variable holds none."""
+    """The URL of the daemon that this process talks to. Raises WrongUrl when the variable holds none."""
     said = os.environ.get(URL_VARIABLE)
     if not said:
         return URL_DEFAULT
     try:
         return checked_url(said)
-    except ConfigError as error:
-        raise ConfigError(f"{URL_VARIABLE}: {error}") from error
+    except WrongUrl as error:
+        raise WrongUrl(f"{URL_VARIABLE}: {error}") from error
 
 
 def daemon_token() -> str | None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from jqd.words.errors import JqdError
+from jqd.words.errors import ConfigError, JqdError
 
 
 class ItemError(msgspec.Struct, frozen=True):
@@ -27,6 +27,10 @@ class JqdClientError(JqdError):
     def __init__(self, message: str, *, status: int = 0) -> None:
         super().__init__(message)
         self.status = status
+
+
+class WrongUrl(JqdClientError, ConfigError):
+    """What a `Client` was given, or `JQD_URL` holds, cannot be a daemon's URL. Nothing was sent."""
 
 
 class Unreachable(JqdClientError):

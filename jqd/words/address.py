@@ -54,3 +54,8 @@ def is_http(url: str) -> bool:
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
     except ValueError:
         return False
+
+
+def names_version(url: str) -> bool:
+    """Whether its path has the `/v1` that stands before every call: who talks to the daemon adds that."""
+    return "v1" in urlsplit(url).path.split("/")

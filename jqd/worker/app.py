@@ -21,6 +21,7 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar
 
 from jqd.client import Client
+from jqd.words.job import TIMEOUT_S_MAX
 from jqd.worker.job import Job
 from jqd.worker.service import Service
 
@@ -97,6 +98,10 @@ class App:
         """
         if callable(name):
             raise TypeError("write @app.job() with parentheses, not @app.job")
+        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= TIMEOUT_S_MAX:
+            raise ValueError(
+                f"a job's timeout is a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}; got {timeout!r}"
+            )
         defaults = {"priority": priority, "max_retry": max_retry, "timeout": timeout, "keep_result": keep_result}
 
         def register(function: Callable[P, R]) -> Job[P, R]:

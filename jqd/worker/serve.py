@@ -241,6 +241,8 @@ def _check(
     for what, url in [("daemon", daemon) for daemon in daemons] + ([("advertise", advertise)] if advertise else []):
         if not address.is_http(url):
             raise ConfigError(f"{what} {url!r} is no http URL; write one like http://127.0.0.1:7420")
+    for daemon in filter(address.names_version, daemons):
+        raise ConfigError(f"daemon {daemon!r} has a path; write its URL without /v1, like http://127.0.0.1:7420")
     if priority_min is not None and priority_max is not None and priority_min > priority_max:
         raise ConfigError(
             f"priority_min {priority_min} is above priority_max {priority_max}, so no job would fit; smaller runs first"

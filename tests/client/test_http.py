@@ -18,9 +18,9 @@ from jqd.client.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    WrongUrl,
 )
 from jqd.client.http import TRIES_MAX, Http
-from jqd.words.errors import ConfigError
 
 URL = "http://daemon.test:7420"
 
@@ -171,9 +171,12 @@ def test_json_answers_are_understood_and_headers_sent() -> None:
     assert headers["accept"] == headers["content-type"] == "application/msgpack"
 
 
-@pytest.mark.parametrize("url", ["localhost:7420", "127.0.0.1:7420", "ftp://a", "http://", "", "http://a:b"])
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:7420", "127.0.0.1:7420", "ftp://a", "http://", "", "http://a:b", "http://a/v1", "http://a/v1/jobs"],
+)
 def test_a_client_is_not_made_for_what_is_no_url(url: str) -> None:
-    with pytest.raises(ConfigError, match=r"write one like http://127\.0\.0\.1:7420"):
+    with pytest.raises(WrongUrl, match=r"http://.* write one like http://127\.0\.0\.1:7420"):
         Http(url, timeout_s=1, token=None)
 
 

@@ -10,8 +10,7 @@ from threading import Event, Thread
 import msgspec
 import pytest
 
-from jqd.client import URL_DEFAULT, Client
-from jqd.words.errors import ConfigError
+from jqd.client import URL_DEFAULT, Client, WrongUrl
 
 PATIENCE_S = 30.0
 
@@ -121,5 +120,5 @@ def test_the_environment_names_the_daemon_and_its_token(monkeypatch: pytest.Monk
     assert elsewhere.url == "http://127.0.0.1:1"
     assert "authorization" not in elsewhere._http._headers, "a token is for the daemon it is said for"
     monkeypatch.setenv("JQD_URL", "nonsense")
-    with pytest.raises(ConfigError, match="JQD_URL: 'nonsense' is no daemon's URL"):
+    with pytest.raises(WrongUrl, match="JQD_URL: 'nonsense' is no daemon's URL"):
         Client()

@@ -90,6 +90,12 @@ def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any, says
         App().job()(function)
 
 
+@pytest.mark.parametrize("timeout", ["30s", 0, -1, True, None, float("nan"), float("inf"), 2_592_001])
+def test_a_timeout_that_no_push_could_have_is_refused_when_it_is_declared(timeout: Any) -> None:
+    with pytest.raises(ValueError, match="number of seconds above 0"):
+        App().job(timeout=timeout)
+
+
 def test_names_are_checked_and_unique() -> None:
     app = App()
     app.job()(one)

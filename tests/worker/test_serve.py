@@ -172,6 +172,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"bind": "[::]:0"}, "is no address others can use; add advertise"),
     ({"concurrency": 0}, "concurrency 0 would run nothing"),
     ({"daemons": ["127.0.0.1:7420"]}, "daemon '127.0.0.1:7420' is no http URL"),
+    ({"daemons": ["http://127.0.0.1:7420/v1"]}, "write its URL without /v1"),
     ({"advertise": "worker:80"}, "advertise 'worker:80' is no http URL"),
     ({"priority_min": 2, "priority_max": 1}, "priority_min 2 is above priority_max 1"),
 ]
