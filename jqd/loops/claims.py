@@ -119,8 +119,10 @@ class Claims:
             claimed = await self._claim(row, no_worse_than, suspects)
             if taken is not None:
                 taken(claimed)
-            if claimed:
-                self.is_stale = True  # priorities may have changed meanwhile: look again
+            if claimed or self.runner.offer(row.jobtype, row.priority) is None:
+                self.is_stale = (
+                    True  # priorities may have changed meanwhile: look again. Without room it waits as before
+                )
             else:
                 self.rows.remove(row)
                 self.is_fresh = True
@@ -156,10 +158,11 @@ class Claims:
             return
         await self._compare(owner)
         await self._promote()
-        wanted = self.runner.wanted()
-        waiting = await self._store.get_waiting_jobtypes(wanted, TYPES) if wanted else []
-        self.rows = [Row(*row, self) for row in waiting]
-        self.looked_at_s, self.is_fresh = self._clock.mono_s(), True
+        if wanted := self.runner.wanted():
+            self.rows = [Row(*row, self) for row in await self._store.get_waiting_jobtypes(wanted, TYPES)]
+            self.is_fresh = True
+        # A full house asks nothing. What was seen before stands, so that others do not take what is worse meanwhile.
+        self.looked_at_s = self._clock.mono_s()
 
     async def _compare(self, owner: Owner) -> None:
         """What the store thinks we hold against what we hold: at once when a claim's answer was lost, and now and then.

@@ -93,8 +93,11 @@ class Dispatch:
             if each.may_claim and (each.since_s is None or now_s - each.since_s <= TROUBLE_S)
             for row in each.rows
         ]
+        awaited: int | None = None  # the best priority that a call which just began may bring
         for row, no_worse_than in self._scheduler.select_rows_to_run(rows, may_run=_may_run):
             claims = row.claims
+            if awaited is not None and row.priority > awaited:
+                return  # a worker begins with what it is given first
             if claims.since_s is None and claims.is_fresh:
                 suspects = self._alone.judge(suspect=row.suspect, empty=self._is_idle())
                 if suspects is None:
@@ -106,6 +109,8 @@ class Dispatch:
                     claims.start_look(nursery)
                 if row.suspect and self._alone.is_waiting:
                     return  # nothing as good is taken beside it: our hand is to become empty
+            if awaited is None and claims.since_s is not None and now_s - claims.since_s <= MOMENT_S:
+                awaited = row.priority
             if all(each.since_s is not None for each in self._claims):
                 return
 
