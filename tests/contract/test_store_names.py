@@ -1,0 +1,187 @@
+"""Names that pushers give: who has one, who is told so, and when it is free again. The same on every store."""
+
+import pytest
+
+from jqd.store import NameJournaled, Verdict
+from jqd.words.errors import StoreChanged, StoreUnsettled
+from jqd.words.job import ChangeKind, Fate, State
+from jqd.words.record import cancel_of
+from tests.contract.bench import StoreBench, changed, outcome
+from tests.contract.test_store_changes import ask, confirm, push_named
+
+TTL_MS = 30_000
+LATER_MS = 10**13
+
+
+@pytest.fixture
+async def store_bench(store_bench: StoreBench) -> StoreBench:
+    """A store that nobody ever used has nothing to be told: it gives names at once."""
+    await store_bench.store.look(fresh=True)
+    return store_bench
+
+
+async def test_a_name_stands_for_one_job(store_bench: StoreBench) -> None:
+    assert await store_bench.store.resolve("mine") is None
+    job = await push_named(store_bench)
+    assert await store_bench.store.resolve("mine") == job.id
+    again, other = await ask(store_bench, "X"), await ask(store_bench, "X", "d2")
+    assert (again.verdict, again.job_id, again.revision) == (Verdict.DUPLICATE, job.id, 0)
+    assert (other.verdict, other.job_id, other.revision) == (Verdict.CONFLICT, job.id, 0)
+    assert (await ask(store_bench, "X", name="yours")).verdict is Verdict.NEW
+    view = await store_bench.view(job)
+    assert (view.name, view.state) == ("mine", State.WAITING)
+    assert view.revision == view.generation > 0
+
+
+async def test_a_name_that_is_never_confirmed_is_free_again(store_bench: StoreBench) -> None:
+    lost = store_bench.make(name="mine")
+    first = await ask(store_bench, lost.id)
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT, "it may still come"
+    same = await ask(store_bench, "X")
+    assert (same.verdict, same.job_id) == (Verdict.NEW, lost.id), "who pushes the same again need not wait"
+    assert same.revision == first.revision
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    other = await ask(store_bench, "X", "d2")
+    assert (other.verdict, other.job_id) == (Verdict.NEW, lost.id)
+    # Its journal comes back after all: what it holds is older, and the later content stays.
+    new = changed(lost, other.revision, ChangeKind.NEW, digest="d2", priority=7)
+    await store_bench.add(new)
+    await store_bench.add(changed(lost, first.revision, ChangeKind.NEW, digest="d1", priority=1))
+    assert (await store_bench.view(lost)).priority == 7
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+
+
+async def test_a_job_that_is_journaled_has_its_name_for_good(store_bench: StoreBench) -> None:
+    job = store_bench.make(name="mine")
+    given = await ask(store_bench, job.id)
+    await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d1", given.revision)])
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.CONFLICT
+    await store_bench.store.confirm_names([NameJournaled("mine", "older", "d0", given.revision - 1)])
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE, "an older content says nothing"
+    replaced = await ask(store_bench, "X", "d2", replace=True)
+    await store_bench.store.confirm_names([NameJournaled("mine", job.id, "d2", replaced.revision)])
+    assert (await ask(store_bench, "X", "d2")).verdict is Verdict.DUPLICATE
+    # The journal burns with the machine: the name is not taken for ever.
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert (await ask(store_bench, "X", "d3")).verdict is Verdict.NEW
+
+
+async def test_of_two_contents_that_had_a_name_reserved_one_is_acknowledged(store_bench: StoreBench) -> None:
+    """A disk stands still for longer than a reservation lasts; another one does not."""
+    job = store_bench.make(name="mine")
+    slow = await ask(store_bench, job.id, "slow")
+    store_bench.clock.advance(TTL_MS / 1000 + 1)
+    quick = await ask(store_bench, "X", "quick")
+    assert (quick.verdict, quick.job_id) == (Verdict.NEW, job.id)
+    assert await confirm(store_bench, job, "slow", slow.revision) is False, "the other one may be in a journal"
+    assert await confirm(store_bench, job, "quick", quick.revision) is True
+    assert await confirm(store_bench, job, "slow", slow.revision) is False
+    # Who may take any place had it until it was replaced.
+    assert await confirm(store_bench, job, "slow", slow.revision, replaces=True) is True
+    assert (await ask(store_bench, "X", "quick")).verdict is Verdict.DUPLICATE
+
+
+async def test_the_same_content_is_confirmed_by_whoever_has_it_in_a_journal(store_bench: StoreBench) -> None:
+    job = store_bench.make(name="mine")
+    first, second = await ask(store_bench, job.id), await ask(store_bench, "X")
+    assert second.job_id == job.id
+    assert await confirm(store_bench, job, "d1", first.revision) is True
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    assert await confirm(store_bench, job, "d1", second.revision) is True
+    assert await confirm(store_bench, job, "d1", first.revision) is True
+
+
+async def test_the_same_push_at_two_daemons_at_once_runs_once(store_bench: StoreBench) -> None:
+    """Sent again because the first answer took long: both are journaled, and one may have run when the other comes."""
+    job, owner = store_bench.make(name="mine"), await store_bench.join()
+    for pushed in [await ask(store_bench, job.id), await ask(store_bench, "X")]:
+        await store_bench.add(changed(job, pushed.revision, ChangeKind.NEW, digest="d1"))
+        assert await confirm(store_bench, job, "d1", pushed.revision) is True
+        for held in await store_bench.claim(owner):
+            assert await store_bench.settle(outcome(held, Fate.SUCCEEDED)) == []
+        view = await store_bench.view(job)
+        assert (view.state, view.attempts) == (State.SUCCEEDED, 1)
+    assert await store_bench.claim(owner) == []
+
+
+async def test_a_push_that_never_came_takes_its_cancel_along(store_bench: StoreBench) -> None:
+    """The first was refused after its name was reserved; who cancelled it and pushes it again means it."""
+    job = store_bench.make(name="mine")
+    await ask(store_bench, job.id)
+    await store_bench.cancel(cancel_of(job.id, await store_bench.store.reserve_change(job.id)))
+    again = await ask(store_bench, "X")
+    await store_bench.add(changed(job, again.revision, ChangeKind.NEW, digest="d1"))
+    assert await store_bench.state(job) is State.WAITING
+
+
+async def test_a_name_goes_with_its_job(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    owner = await store_bench.join()
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE, "it ran; the same push again is the same job"
+    assert await store_bench.store.delete_dead([job.id, "no-such-job"]) == [job.id]
+    assert await store_bench.store.resolve("mine") is None
+    assert (await ask(store_bench, "X")).verdict is Verdict.NEW
+
+
+async def test_a_cancelled_job_begins_anew_only_when_it_is_replaced(store_bench: StoreBench) -> None:
+    """The same push may be the repetition of one whose answer was lost before the cancel."""
+    job = await push_named(store_bench)
+    await store_bench.cancel(cancel_of(job.id, (await store_bench.view(job)).generation))
+    assert (await ask(store_bench, "X")).verdict is Verdict.DUPLICATE
+    given = await ask(store_bench, "X", replace=True)
+    assert (given.verdict, given.job_id) == (Verdict.REPLACE, job.id)
+    await store_bench.add(changed(job, given.revision, ChangeKind.REPLACE, digest="d1"))
+    assert await store_bench.state(job) is State.WAITING
+
+
+async def test_names_that_nobody_confirms_do_not_stay_for_ever(store_bench: StoreBench) -> None:
+    await ask(store_bench, store_bench.make().id)
+    confirmed = await push_named_as(store_bench, "kept")
+    store_bench.clock.advance(200_000)
+    await store_bench.store.purge(100)
+    assert await store_bench.store.resolve("mine") is None
+    assert await store_bench.store.resolve("kept") == confirmed
+
+
+async def push_named_as(bench: StoreBench, name: str) -> str:
+    """A job under another name."""
+    job = bench.make(name=name)
+    given = await ask(bench, job.id, name=name)
+    await bench.add(changed(job, given.revision, ChangeKind.NEW, digest="d1"))
+    return job.id
+
+
+async def test_an_emptied_store_agrees_to_nothing(store_bench: StoreBench) -> None:
+    for call in (
+        lambda: ask(store_bench, "X"),
+        lambda: store_bench.store.reserve_change("X"),
+        lambda: store_bench.store.reserve_edit("X", 0),
+        lambda: store_bench.store.resolve("a"),
+    ):
+        await store_bench.store.look(fresh=False)
+        store_bench.wipe()
+        with pytest.raises(StoreChanged):
+            await call()
+
+
+async def test_no_name_is_given_while_the_store_is_told_what_it_forgot(store_bench: StoreBench) -> None:
+    job = await push_named(store_bench)
+    one, two = await store_bench.join("one"), await store_bench.store.reserve_sysid("two", True, through=False)
+    store, revision = store_bench.store, (await store_bench.view(job)).revision
+    for through in (False, True):
+        for call in (
+            lambda: ask(store_bench, "X", name="yours"),
+            lambda: store.reserve_edit(job.id, revision),
+            lambda: store.resolve("yours"),
+        ):
+            with pytest.raises(StoreUnsettled):
+                await call()
+        assert await store.resolve("mine") == job.id
+        await store.renew_sysid(two, through=not through)  # and nobody has noted yet that all are
+    await store.renew_sysid(two, through=True)
+    await store.renew_sysid(one, through=True, settle=True)
+    assert (await ask(store_bench, "X", name="yours")).verdict is Verdict.NEW
