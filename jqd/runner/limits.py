@@ -2,11 +2,14 @@
 
 Three limits meet here:
 
-    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window: a tenth of a second of the
-              speed measured, so that quick jobs travel in large batches and slow ones do not pile up at one worker
+    slots     max_jobs at once, as registered. With `batch` above it, an adaptive window for each jobtype: a tenth of a
+              second of the speed measured, so that quick jobs travel in large batches and slow ones do not pile up
     AIMD      each back-off halves what may be in hand; each good answer gives a sixteenth of it back
     breaker   closed ──back-off──▶ open (nothing is sent) ──time──▶ one probe of one job ──good answer──▶ closed
                                      ▲──────────────────────── it failed too: wait longer ◀┘
+
+Jobs of several jobtypes share the worker: each takes that share of it which one job is of the window of its type. While
+a share is free there is room for at least one job of any type, so what is quick never keeps out what is more urgent.
 
 A probe is a job in hand. It is over when its worker answers or fails, and at the latest when the job leaves the hand:
 a probe that is withdrawn, dropped or cut off on its way does not keep the breaker waiting.
@@ -19,24 +22,59 @@ from collections.abc import Collection
 
 from jqd.words.backoff import Backoff
 
-WINDOW_S = 0.1  # of a worker's measured speed may be in its hand: enough to hide a round trip, little to lose with it
+WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
 SAMPLE_S = 0.05  # of busy time make one measurement of speed: shorter is noise, longer finds the top late
+SPEEDS_MAX = 256  # jobtypes whose speed is remembered: of more, those used last; others begin with `max_jobs` anew
 RECOVERY_STEPS = 16  # good answers after a halving until the full window is open again
+SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one job all the same
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
+_ROUNDING = 1e-9  # sixteen sixteenths are one
+
+
+class Speed:
+    """How many jobs of one jobtype a worker ends in a second while it has any."""
+
+    __slots__ = ("_busy_s", "_busy_since_s", "_ended", "in_hand", "rate")
+
+    def __init__(self) -> None:
+        self.in_hand = 0
+        self.rate = 0.0
+        """Jobs a second, measured; 0 until known."""
+        self._busy_since_s = 0.0
+        self._busy_s = 0.0
+        self._ended = 0
+
+    def take(self, count: int, now_s: float) -> None:
+        """So many are handed over."""
+        if not self.in_hand:
+            self._busy_since_s = now_s
+        self.in_hand += count
+
+    def give(self, now_s: float, *, ended: bool) -> None:
+        """One left. Busy time only is measured: a worker without such jobs is not slow."""
+        self.in_hand -= 1
+        self._ended += ended
+        self._busy_s += now_s - self._busy_since_s
+        self._busy_since_s = now_s
+        if self._busy_s < SAMPLE_S:
+            return
+        sample = self._ended / self._busy_s
+        # The longer the sample, the less the earlier rate counts.
+        weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
+        self.rate += (sample - self.rate) * weight
+        self._busy_s, self._ended = 0.0, 0
 
 
 class Gate:
-    """Slots, window and breaker of one worker."""
+    """Slots, windows and breaker of one worker."""
 
     def __init__(
         self, *, max_jobs: int, batch: int | None, backoff: Backoff, retry_after_max_s: float, source: random.Random
     ) -> None:
         self.in_hand = 0
         """Jobs given to this worker that have not stopped."""
-        self.rate = 0.0
-        """Jobs a second it ends while it has any, measured; 0 until known."""
         self.failures = 0
         """Back-offs in a row."""
         self.open_until_s = float("-inf")
@@ -45,11 +83,10 @@ class Gate:
         self._retry_after_max_s = retry_after_max_s
         self._source = source
         self._probes: set[str] = set()  # ids of jobs in hand that were given while the breaker was open
-        self._cut: float | None = None  # jobs; the AIMD limit while it is below the window
+        self._share = 1.0  # of each window, by AIMD
         self._backed_off_at_s = float("-inf")
-        self._busy_since_s = 0.0
-        self._busy_s = 0.0
-        self._ended = 0
+        self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
+        self._used: tuple[float, bool] | None = None  # see `_usage`; None: to be counted anew
         self._not_taken: dict[str, float] = {}
         self.resize(max_jobs, batch)
 
@@ -58,42 +95,58 @@ class Gate:
         self._max_jobs = max_jobs
         self._batch = batch
         self.post_jobs_max = max_jobs if batch is None else batch
+        self._used = None
 
-    def window(self) -> int:
-        """Jobs that may be in hand at once, at least 1."""
-        full = self._full_window()
-        return full if self._cut is None else max(1, min(full, int(self._cut)))
+    @property
+    def rate(self) -> float:
+        """Jobs a second of its quickest jobtype, measured; 0 until known."""
+        return max((speed.rate for speed in self._speeds.values()), default=0.0)
 
-    def free(self, now_s: float) -> int:
-        """Jobs that may be handed over now. 0 while the breaker is open or a probe is under way."""
-        if now_s < self.open_until_s or self._probes:
+    def window(self, jobtype: str | None = None) -> int:
+        """Jobs that may be in hand at once if all were of that type, at least 1. None: of the quickest."""
+        rate = self.rate if jobtype is None else self._rate_of(jobtype)
+        return max(1, int(self._full_window(rate) * self._share + _ROUNDING))
+
+    def free(self, jobtype: str, now_s: float) -> int:
+        """Jobs of that type that may be handed over now; at least one where `has_room`."""
+        if not self.has_room(now_s):
             return 0
-        window = self.window()
-        free = max(0, window - self.in_hand)
-        if self.failures:
-            return min(free, 1)
-        # A wide window means quick jobs: a claim for each slot that frees would cost more than the moment it saves.
-        return 0 if window > self._max_jobs and free < window // QUANTA else free
+        full = self._full_window(self._rate_of(jobtype))
+        free = max(1, int((self._share - self._usage()[0]) * full + _ROUNDING))
+        return 1 if self.failures else free
+
+    def has_room(self, now_s: float) -> bool:
+        """Whether jobs may be handed over now, of whatever type. Not while a probe is under way."""
+        if now_s < self.open_until_s or self._probes:
+            return False
+        used, wide = self._usage()
+        if used + _ROUNDING >= self._share:
+            return False
+        # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
+        return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
 
     def is_open(self, now_s: float) -> bool:
         """Whether nothing may be sent now, not even jobs that were handed over already."""
         return now_s < self.open_until_s
 
-    def take(self, job_ids: Collection[str], now_s: float) -> None:
-        """These jobs are handed over."""
-        if not self.in_hand:
-            self._busy_since_s = now_s
+    def take(self, jobtype: str, job_ids: Collection[str], now_s: float) -> None:
+        """These jobs of one type are handed over."""
+        speed = self._speeds.pop(jobtype, None) or self._new_speed()
+        self._speeds[jobtype] = speed
+        speed.take(len(job_ids), now_s)
         self.in_hand += len(job_ids)
+        self._used = None
         if self.failures:
             self._probes.update(job_ids)
 
-    def give(self, job_id: str, now_s: float, *, ended: bool) -> None:
-        """One of them left. `ended`: the worker has run it, so it counts for the worker's speed."""
-        assert self.in_hand, f"the slot of job {job_id} is given back, but none was taken"
+    def give(self, jobtype: str, job_id: str, now_s: float, *, ended: bool) -> None:
+        """One of them left. `ended`: the worker has run it, so it counts for its speed."""
+        speed = self._speeds.get(jobtype) or Speed()
+        assert speed.in_hand, f"the slot of job {job_id} is given back, but none was taken"
+        speed.give(now_s, ended=ended)
         self.in_hand -= 1
+        self._used = None
         self._probes.discard(job_id)
-        self._ended += ended
-        self._measure(now_s)
 
     def answered(self, sent_at_s: float) -> None:
         """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""
@@ -101,11 +154,7 @@ class Gate:
             return
         self.failures = 0
         self._probes.clear()
-        if self._cut is not None:
-            full = self._full_window()
-            self._cut += max(1.0, full / RECOVERY_STEPS)
-            if self._cut >= full:
-                self._cut = None
+        self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
     def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> bool:
         """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
@@ -119,7 +168,7 @@ class Gate:
         self._probes.clear()
         if sent_at_s < self._backed_off_at_s:
             return False
-        self._cut = max(1.0, self.window() / 2)
+        self._share = max(SHARE_MIN, self._share / 2)
         self.failures += 1
         self._backed_off_at_s = now_s
         if asked_s is None:
@@ -132,7 +181,7 @@ class Gate:
         A worker that has nothing in hand and no room, or that asks for a pause, is backed off.
         """
         if self.in_hand and self._asked(retry_after_s) is None:
-            self._cut = float(min(self.in_hand, self.window()))
+            self._share = min(self._share, max(SHARE_MIN, self._usage()[0]))
         else:
             self.back_off(sent_at_s, now_s, retry_after_s)
 
@@ -155,19 +204,31 @@ class Gate:
         """All jobtypes that it does not take."""
         return frozenset(name for name, until_s in self._not_taken.items() if until_s > now_s)
 
-    def _full_window(self) -> int:
+    def _new_speed(self) -> Speed:
+        if len(self._speeds) >= SPEEDS_MAX:
+            idle = next((name for name, speed in self._speeds.items() if not speed.in_hand), None)
+            if idle is not None:
+                del self._speeds[idle]
+        return Speed()
+
+    def _rate_of(self, jobtype: str) -> float:
+        speed = self._speeds.get(jobtype)
+        return speed.rate if speed is not None else 0.0
+
+    def _full_window(self, rate: float) -> int:
+        """What is at work, and of quick jobs up to one batch ahead of that."""
         if self._batch is None or self._batch <= self._max_jobs:
             return self._max_jobs
-        return max(self._max_jobs, min(2 * self._batch, int(self.rate * WINDOW_S)))
+        return max(self._max_jobs, min(self._max_jobs + self._batch, int(rate * WINDOW_S)))
 
-    def _measure(self, now_s: float) -> None:
-        """Measure the speed of busy time only: a worker without jobs is not slow."""
-        self._busy_s += now_s - self._busy_since_s
-        self._busy_since_s = now_s
-        if self._busy_s < SAMPLE_S:
-            return
-        sample = self._ended / self._busy_s
-        # The longer the sample, the less the earlier rate counts.
-        weight = self._busy_s / (self._busy_s + SAMPLE_S) if self.rate else 1.0
-        self.rate += (sample - self.rate) * weight
-        self._busy_s, self._ended = 0.0, 0
+    def _usage(self) -> tuple[float, bool]:
+        """The share of the worker that jobs in hand take, and whether there are some of a wide window among them."""
+        if self._used is None:
+            used, wide = 0.0, False
+            for speed in self._speeds.values():
+                if speed.in_hand:
+                    full = self._full_window(speed.rate)
+                    used += speed.in_hand / full
+                    wide = wide or full > self._max_jobs
+            self._used = used, wide
+        return self._used

@@ -313,7 +313,7 @@ class Parcel:
         job_id = entry.held.job.id
         del self.missing[job_id]
         del self._shared.parcels[job_id]
-        self.gate.give(job_id, self._shared.clock.mono_s(), ended=ended)
+        self.gate.give(self.jobtype, job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:
         self._shared.gates.note_free()

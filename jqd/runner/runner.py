@@ -126,7 +126,7 @@ class Runner:
         now_s, wishes = self._clock.mono_s(), Wishes()
         posting = self._gates.posting()
         for worker, gate in posting:
-            if not gate.free(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
+            if not gate.has_room(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
                 continue
             span = worker.priority_min, worker.priority_max
             if worker.jobs is None:
@@ -145,13 +145,13 @@ class Runner:
         best: tuple[float, int, Worker] | None = None
         posting = self._gates.posting()
         for worker, gate in posting:
-            free = gate.free(now_s)
-            if not free or not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
+            if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
+            free = gate.free(jobtype, now_s)
             free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
             if not free:
                 continue
-            rank = (free / gate.window(), free)
+            rank = (free / gate.window(jobtype), free)
             if best is None or rank > best[:2]:
                 best = (*rank, worker)
         if best is None:
@@ -177,7 +177,7 @@ class Runner:
         if not entries:
             return
         gate = self._gates.gate(worker)
-        gate.take([entry.held.job.id for entry in entries], self._clock.mono_s())
+        gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
         for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
             parcel = Parcel(self._shared, worker, gate, jobtype, part)
             if self._start is None:

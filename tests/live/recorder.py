@@ -73,3 +73,8 @@ def moody(argument: Any, context: Context) -> Any:
     if context.attempt < 3:
         raise Retry(after=0.02, message="not yet")
     return "at last"
+
+
+@app.job(name="noop")
+def noop(argument: Any) -> None:
+    """Ends sooner than it could be noted."""

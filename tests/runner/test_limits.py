@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.limits import NOT_TAKEN_S, RECOVERY_STEPS, Gate
+from jqd.runner.limits import NOT_TAKEN_S, RECOVERY_STEPS, SPEEDS_MAX, Gate
 from jqd.words.backoff import Backoff
 
 
@@ -23,11 +23,11 @@ class Hand(Gate):
     def put(self, count: int, now_s: float) -> None:
         jobs = [str(next(self._numbers)) for _ in range(count)]
         self.jobs += jobs
-        self.take(jobs, now_s)
+        self.take("mail", jobs, now_s)
 
     def back(self, count: int, now_s: float, *, ended: bool) -> None:
         for _ in range(count):
-            self.give(self.jobs.pop(0), now_s, ended=ended)
+            self.give("mail", self.jobs.pop(0), now_s, ended=ended)
 
 
 def gate_of(max_jobs: int = 8, batch: int | None = None) -> Hand:
@@ -44,7 +44,7 @@ def work(gate: Hand, now_s: float, *, seconds: float, rate: float) -> float:
     """Keep the gate busy: as many jobs as it gives, `rate` of them a second."""
     end_s = now_s + seconds
     while now_s < end_s:
-        count = gate.free(now_s)
+        count = gate.free("mail", now_s)
         gate.put(count, now_s)
         for _ in range(count):
             now_s += 1 / rate
@@ -54,13 +54,13 @@ def work(gate: Hand, now_s: float, *, seconds: float, rate: float) -> float:
 
 def test_slots() -> None:
     gate = gate_of(8)
-    assert (gate.free(0), gate.post_jobs_max) == (8, 8)
+    assert (gate.free("mail", 0), gate.post_jobs_max) == (8, 8)
     gate.put(5, 0)
-    assert gate.free(0) == 3
+    assert gate.free("mail", 0) == 3
     gate.back(2, 0, ended=True)
-    assert gate.free(0) == 5
+    assert gate.free("mail", 0) == 5
     gate.resize(2, None)
-    assert (gate.free(0), gate.post_jobs_max) == (0, 2)
+    assert (gate.free("mail", 0), gate.post_jobs_max) == (0, 2)
 
 
 def test_slots_balance() -> None:
@@ -68,7 +68,7 @@ def test_slots_balance() -> None:
     gate.put(1, 0)
     gate.back(1, 0, ended=True)
     with pytest.raises(AssertionError):
-        gate.give("another", 0, ended=True)
+        gate.give("mail", "another", 0, ended=True)
 
 
 def test_a_batch_within_the_slots_only_cuts() -> None:
@@ -83,7 +83,7 @@ def test_quick_jobs_open_the_window() -> None:
     now_s = work(gate, 0, seconds=1, rate=2_000)
     assert 190 <= gate.window() <= 210, "a tenth of a second's work"
     now_s = work(gate, now_s, seconds=1, rate=50_000)
-    assert gate.window() == 1000, "two batches at most"
+    assert gate.window() == 504, "what is at work, and one batch ahead"
     work(gate, now_s, seconds=5, rate=10)
     assert gate.window() == 4, "slow again"
 
@@ -100,11 +100,46 @@ def test_idle_time_does_not_make_a_worker_slow() -> None:
 def test_a_wide_window_is_refilled_in_quarters() -> None:
     gate = gate_of(4, 500)
     now_s = work(gate, 0, seconds=1, rate=50_000)
-    gate.put(1000, now_s)
-    gate.back(249, now_s, ended=False)
-    assert gate.free(now_s) == 0
+    gate.put(504, now_s)
+    gate.back(125, now_s, ended=False)
+    assert gate.free("mail", now_s) == 0
     gate.back(1, now_s, ended=False)
-    assert gate.free(now_s) == 250
+    assert gate.free("mail", now_s) == 126
+
+
+def test_each_jobtype_has_its_own_window() -> None:
+    gate = gate_of(4, 500)
+    now_s = work(gate, 0, seconds=1, rate=50_000)
+    assert (gate.window("mail"), gate.window("film")) == (504, 4)
+    assert gate.free("film", now_s) == 4, "nobody knows yet how long these take"
+    gate.take("film", ["1", "2"], now_s)
+    assert (gate.free("film", now_s), gate.free("mail", now_s)) == (2, 252), "half of it is taken"
+    gate.take("film", ["3", "4"], now_s)
+    assert (gate.free("film", now_s), gate.free("mail", now_s)) == (0, 0)
+    for number in range(1, 5):
+        gate.give("film", str(number), now_s + number, ended=True)
+    assert (gate.window("film"), gate.window("mail")) == (4, 504)
+
+
+@pytest.mark.parametrize("quick", [1, 60, 126, 380, 504])
+def test_what_is_quick_keeps_out_nothing_that_is_more_urgent(quick: int) -> None:
+    gate = gate_of(16, 500)
+    now_s = work(gate, 0, seconds=1, rate=50_000)
+    gate.put(quick, now_s)
+    while gate.has_room(now_s):
+        assert gate.free("film", now_s) >= 1
+        gate.take("film", [str(gate.in_hand)], now_s)
+    assert gate.free("mail", now_s) == gate.free("film", now_s) == 0
+    gate.back(quick, now_s, ended=True)
+    assert gate.in_hand + gate.free("film", now_s) == 16, "never more of them than it has slots"
+
+
+def test_the_speeds_of_any_number_of_jobtypes_take_a_bounded_room() -> None:
+    gate = gate_of(4, 500)
+    for number in range(3 * SPEEDS_MAX):
+        gate.take(f"type-{number}", [str(number)], number)
+        gate.give(f"type-{number}", str(number), number + 0.5, ended=True)
+    assert len(gate._speeds) == SPEEDS_MAX
 
 
 def test_jobs_that_come_back_say_nothing_of_speed() -> None:
@@ -118,32 +153,32 @@ def test_jobs_that_come_back_say_nothing_of_speed() -> None:
 def test_back_off_grows_and_lets_one_probe_through() -> None:
     gate, now_s = gate_of(), 0.0
     for wait_s in (1, 2, 4, 8, 8):
-        count = gate.free(now_s)
+        count = gate.free("mail", now_s)
         gate.put(count, now_s)
-        assert gate.free(now_s) == 0
+        assert gate.free("mail", now_s) == 0
         assert gate.back_off(now_s, now_s + 0.5)
         gate.back(count, now_s + 0.5, ended=False)
         assert gate.open_until_s == now_s + 0.5 + wait_s
         assert gate.is_open(now_s + 0.5)
-        assert gate.free(gate.open_until_s - 0.001) == 0
+        assert gate.free("mail", gate.open_until_s - 0.001) == 0
         now_s = gate.open_until_s
         assert not gate.is_open(now_s)
-        assert gate.free(now_s) == 1
+        assert gate.free("mail", now_s) == 1
     gate.put(1, now_s)
-    assert gate.free(now_s) == 0, "while the probe is out"
+    assert gate.free("mail", now_s) == 0, "while the probe is out"
     gate.answered(now_s)
     gate.back(1, now_s, ended=True)
     assert gate.failures == 0
-    assert 1 <= gate.free(now_s) < 8
+    assert 1 <= gate.free("mail", now_s) < 8
 
 
 def test_a_probe_that_says_nothing_makes_room_for_another() -> None:
     gate = gate_of()
     gate.back_off(0, 0)
     gate.put(1, 2)
-    assert gate.free(3) == 0
+    assert gate.free("mail", 3) == 0
     gate.back(1, 3, ended=False)
-    assert gate.free(3) == 1
+    assert gate.free("mail", 3) == 1
     assert gate.failures == 1
 
 
@@ -153,7 +188,7 @@ def test_a_probe_is_not_over_when_something_else_leaves() -> None:
     gate.back_off(0, 0)
     gate.put(1, 2)
     gate.back(2, 3, ended=False)
-    assert gate.free(3) == 0, "those were sent before"
+    assert gate.free("mail", 3) == 0, "those were sent before"
 
 
 def test_a_probe_never_exceeds_the_slots() -> None:
@@ -161,7 +196,7 @@ def test_a_probe_never_exceeds_the_slots() -> None:
     gate.put(2, 0)
     gate.back_off(0, 0)
     gate.resize(1, None)
-    assert gate.free(10) == 0
+    assert gate.free("mail", 10) == 0
 
 
 def test_back_offs_of_one_moment_are_one() -> None:
@@ -227,7 +262,7 @@ def test_whatever_happens_the_slots_hold_and_open_again(
     for move, seconds in moves:
         now_s += seconds
         match move:
-            case "take" if count := gate.free(now_s):
+            case "take" if count := gate.free("mail", now_s):
                 gate.put(count, now_s)
             case "give" if gate.in_hand:
                 gate.back((gate.in_hand + 1) // 2, now_s, ended=True)
@@ -238,10 +273,10 @@ def test_whatever_happens_the_slots_hold_and_open_again(
             case "retry":
                 gate.back_off(now_s - seconds / 2, now_s, seconds)
         assert gate.in_hand >= 0
-        assert 1 <= gate.window() <= max(max_jobs, 2 * (batch or 1))
+        assert 1 <= gate.window() <= max(max_jobs, max_jobs + (batch or 0))
     if gate.in_hand:
         gate.back(gate.in_hand, now_s, ended=False)
-    assert gate.free(now_s + 10_000) >= 1
+    assert gate.free("mail", now_s + 10_000) >= 1
 
 
 def test_a_crowded_worker_takes_what_it_has_and_grows_again() -> None:
@@ -250,9 +285,9 @@ def test_a_crowded_worker_takes_what_it_has_and_grows_again() -> None:
     for _ in range(3):
         gate.back(1, 1, ended=False)
         gate.crowded(0, 1)
-    assert (gate.window(), gate.free(1), gate.failures) == (5, 0, 0)
+    assert (gate.window(), gate.free("mail", 1), gate.failures) == (5, 0, 0)
     gate.back(1, 1, ended=True)
-    assert gate.free(1) == 1
+    assert gate.free("mail", 1) == 1
     for _ in range(8):
         gate.answered(1)
     assert gate.window() == 8
@@ -263,7 +298,7 @@ def test_a_worker_without_room_and_without_jobs_is_left_alone() -> None:
     gate.put(1, 0)
     gate.back(1, 1, ended=False)
     gate.crowded(0, 1)
-    assert (gate.free(1), gate.failures) == (0, 1)
+    assert (gate.free("mail", 1), gate.failures) == (0, 1)
     asked = gate_of(8)
     asked.put(2, 0)
     asked.back(1, 1, ended=False)
