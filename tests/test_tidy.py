@@ -55,7 +55,8 @@ def test_clocks_and_the_environment_have_one_door(path: Path) -> None:
     # The SDK knows nothing of the daemon, so it has a door of its own.
     if path not in (ROOT / "jqd" / "config.py", ROOT / "jqd" / "client" / "environ.py"):
         assert not re.search(r"os\.(environ|getenv)", text)
-    assert not re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE), "trio only"
+    if path != ROOT / "jqd" / "worker" / "aio.py":  # users' functions may be written for it
+        assert not re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE), "trio only"
 
 
 @pytest.mark.parametrize("path", FILES, ids=name)

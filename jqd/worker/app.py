@@ -10,19 +10,20 @@
 
 A job has ONE argument, any MessagePack value, and the function gets it as it is, as one positional argument: a map
 arrives as a dict and a list as a list; neither is spread over parameters. A function without parameters takes jobs
-without an argument. The options of `@app.job` are what `.push` sends when the caller says nothing else; they do not
-change how a job pushed by others runs, for that travels with the job.
+without an argument. The options of `@app.job` hold for every such job whoever pushes it, for they travel with the
+worker's registration; what the pusher says wins. docs/PYTHON.md tells all of it.
 """
 
+import inspect
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, get_args
 
 from jqd.client import Client
-from jqd.words.job import TIMEOUT_S_MAX
-from jqd.worker.job import Job
+from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX
+from jqd.worker.job import Job, Loop
 from jqd.worker.service import Service
 
 P = ParamSpec("P")
@@ -37,8 +38,10 @@ class App:
     machine. `serve` takes where the worker registers.
     """
 
-    def __init__(self, url: str | None = None) -> None:
+    def __init__(self, url: str | None = None, *, loop: Loop = "trio") -> None:
+        """`loop`: what async functions run under, unless their `@app.job` says otherwise. Raises ValueError."""
         self.url = url
+        self.loop = _loop(loop)
         self._jobs: dict[str, Job[..., Any]] = {}
         self._clients: dict[tuple[str | None, str | None], Client] = {}
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
@@ -86,23 +89,23 @@ class App:
         self,
         name: str | None = None,
         *,
-        priority: int = 0,
-        max_retry: int = 5,
-        timeout: float = 30.0,
-        keep_result: bool = False,
+        priority: int | None = None,
+        max_retry: int | None = None,
+        timeout: float | None = None,
+        keep_result: bool | None = None,
+        loop: Loop | None = None,
     ) -> Callable[[Callable[P, R]], Job[P, R]]:
         """Register a plain or async function as a job; `name` defaults to the function's.
 
-        Plain functions run in threads, several at once; async ones as trio tasks, and must not block. The options
-        are defaults of `.push`. Raises ValueError or TypeError for what can never work.
+        Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
+        tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
+        (seconds) and `keep_result` hold for every such job whose pusher does not say otherwise; what is left out is
+        as the daemon has it. Raises ValueError or TypeError for what can never work.
         """
         if callable(name):
             raise TypeError("write @app.job() with parentheses, not @app.job")
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not 0 < timeout <= TIMEOUT_S_MAX:
-            raise ValueError(
-                f"a job's timeout is a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}; got {timeout!r}"
-            )
-        defaults = {"priority": priority, "max_retry": max_retry, "timeout": timeout, "keep_result": keep_result}
+        options = _options(priority=priority, max_retry=max_retry, timeout=timeout, keep_result=keep_result)
+        own_loop = self.loop if loop is None else _loop(loop)
 
         def register(function: Callable[P, R]) -> Job[P, R]:
             own_name = str(name or getattr(function, "__name__", ""))
@@ -110,8 +113,37 @@ class App:
                 raise ValueError(
                     f"two functions want the job name {own_name!r}; give one of them another: @app.job(name=…)"
                 )
-            job = Job(function, own_name, defaults, lambda: self.client)
+            if loop is not None and not inspect.iscoroutinefunction(function):
+                raise TypeError(f"job {own_name!r} is a plain function and needs no loop; leave loop={loop!r} out")
+            job = Job(function, own_name, options, lambda: self.client, own_loop)
             self._jobs[own_name] = job
             return job
 
         return register
+
+
+def _loop(loop: Loop) -> Loop:
+    if loop not in get_args(Loop):
+        raise ValueError(f'loop is "trio" or "asyncio", not {loop!r}')
+    return loop
+
+
+def _options(**given: Any) -> dict[str, Any]:
+    """The options that were given, checked as a daemon would. Raises ValueError."""
+    said = {name: value for name, value in given.items() if value is not None}
+    for name, value in said.items():
+        if name == "keep_result":
+            fits, allowed = isinstance(value, bool), "True or False"
+        elif name == "timeout":
+            fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX
+            allowed = f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}"
+        else:
+            least, most = (0, MAX_RETRY_MAX) if name == "max_retry" else (PRIORITY_MIN, PRIORITY_MAX)
+            fits, allowed = _is_number(value, int) and least <= value <= most, f"a whole number from {least} to {most}"
+        if not fits:
+            raise ValueError(f"a job's {name} is {allowed}; got {value!r}")
+    return said
+
+
+def _is_number(value: Any, *kinds: type) -> bool:
+    return isinstance(value, kinds) and not isinstance(value, bool)

@@ -35,37 +35,38 @@ class Attempts:
 
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
-        function = item.function
+        function: Any = item.function
         try:
             if function.parameters == 1:
                 result = function.function(self._argument(item))
             else:
-                result = function.function(*self._values(item))
+                result = function.function(*self.values(item))
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
-            return self._raised(item, error)
-        return self._returned(item, result)
+            return self.raised(item, error)
+        return self.returned(item, result)
 
     async def run_async(self, item: Item) -> bytes:
         """Run an async function in this task, cancelled when its time is over."""
-        function: Any = item.function.function
+        job: Any = item.function
+        function = job.function
         try:
             with trio.move_on_after(item.timeout_s) as scope:
-                item.scope = scope
-                result = await function(*self._values(item))
+                item.stop = scope.cancel
+                result = await function(*self.values(item))
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as errors:
             cancelled, _ = errors.split(trio.Cancelled)
             if cancelled is not None:
                 raise cancelled from None  # the daemon hung up: nobody is left to hear of the other errors
-            return self._raised(item, errors)
+            return self.raised(item, errors)
         except BaseException as error:  # noqa: BLE001 - as in a thread: one job must not end the worker of all others
-            return self._raised(item, error)
+            return self.raised(item, error)
         finally:
-            item.scope = None
+            item.stop = None
         if scope.cancelled_caught:
             return self.cancelled(item) if item.cancelled else self.timed_out(item)
-        return self._returned(item, result)
+        return self.returned(item, result)
 
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""
@@ -95,9 +96,10 @@ class Attempts:
         raw = item.job.argument
         return item.batch.codec.decode_argument(raw) if len(raw) else None
 
-    def _values(self, item: Item) -> tuple[Any, ...]:
+    def values(self, item: Item) -> tuple[Any, ...]:
         """The values to call the function with."""
-        argument, parameters, job = self._argument(item), item.function.parameters, item.job
+        function: Any = item.function
+        argument, parameters, job = self._argument(item), function.parameters, item.job
         if parameters == 0:
             if argument is not None:
                 raise Failed(f"job {job.name!r} takes no argument, but was pushed with one")
@@ -107,7 +109,8 @@ class Attempts:
         deadline = date_of(self._clock.wall_ms() + round(item.timeout_s * 1000))
         return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline, lambda: item.cancelled))
 
-    def _returned(self, item: Item, result: Any) -> bytes:
+    def returned(self, item: Item, result: Any) -> bytes:
+        """The outcome of a job whose function returned."""
         codec, job_id = item.batch.codec, item.job_id
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
@@ -134,7 +137,8 @@ class Attempts:
             )
         return body
 
-    def _raised(self, item: Item, error: BaseException) -> bytes:
+    def raised(self, item: Item, error: BaseException) -> bytes:
+        """The outcome of a job whose function raised."""
         try:
             return self._meant(item, error)
         except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at
@@ -142,7 +146,6 @@ class Attempts:
             return self._failure(item.batch.codec, item.job_id, message, error=_name(error))
 
     def _meant(self, item: Item, error: BaseException) -> bytes:
-        """The outcome of a job whose function raised."""
         codec, job_id = item.batch.codec, item.job_id
         if isinstance(error, Cancelled):
             return self.cancelled(item, _said(error))

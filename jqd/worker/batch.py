@@ -4,20 +4,20 @@ Everything here happens on the trio thread, so an outcome that comes from a pool
 at the same moment cannot both count: the first to arrive ends the job, the second is dropped.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import trio
 
-from jqd.worker.job import Job
+from jqd.worker.job import Declared
 from jqd.worker.wire import Codec, JobIn
 
 
 class Item:
     """One job of a batch and the function that runs it."""
 
-    __slots__ = ("batch", "cancelled", "ended", "function", "job", "job_id", "scope", "timeout_s")
+    __slots__ = ("batch", "begun_s", "cancelled", "ended", "function", "job", "job_id", "stop", "timeout_s")
 
-    def __init__(self, batch: "Batch", job: JobIn, function: Job[..., object]) -> None:
+    def __init__(self, batch: "Batch", job: JobIn, function: Declared) -> None:
         self.batch = batch
         self.job = job
         self.function = function
@@ -26,8 +26,10 @@ class Item:
         self.ended = False
         self.cancelled = False
         """The job was told to stop; read by the thread that runs it."""
-        self.scope: trio.CancelScope | None = None
-        """The scope of an async function, while it runs."""
+        self.begun_s: float | None = None
+        """When it began, monotonic, where whoever runs it says so."""
+        self.stop: Callable[[], None] | None = None
+        """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 
     def begin(self) -> bool:
         """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.
@@ -48,7 +50,6 @@ class Batch:
         self.waiting: dict[Item, None] = {}
         """The jobs that have not begun, in order."""
         self.gone = False
-        self.plain: Sequence[Item] = ()
         self.items: list[Item] = []
         """All jobs of the batch that a function is known for."""
         self._ready: list[bytes] = []

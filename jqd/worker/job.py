@@ -4,7 +4,7 @@ import inspect
 import typing
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
 from jqd.client import Client
 from jqd.words.job import NAME_LENGTH_MAX, is_name
@@ -12,21 +12,47 @@ from jqd.worker.context import Context
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Loop = Literal["trio", "asyncio"]
+
+
+class Declared(Protocol):
+    """What a worker must know of a job to take it: the function itself may be in another process."""
+
+    @property
+    def name(self) -> str:
+        """The jobtype."""
+
+    @property
+    def loop(self) -> Loop | None:
+        """What its async function runs under; None: it is a plain one."""
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        """What its declaration says of every such job; it travels with the registration."""
 
 
 class Job(Generic[P, R]):
     """A function under a job's name. Calling it runs it inline; `push` makes a job of it."""
 
     def __init__(
-        self, function: Callable[P, R], name: str, defaults: Mapping[str, Any], client: Callable[[], Client]
+        self,
+        function: Callable[P, R],
+        name: str,
+        options: Mapping[str, Any],
+        client: Callable[[], Client],
+        loop: Loop = "trio",
     ) -> None:
-        """`client`: the one to push with. Raises ValueError and TypeError for what can never work."""
+        """`options`: those that its declaration gives. `client`: the one to push with. `loop`: for an async function.
+
+        Raises ValueError and TypeError for what can never work.
+        """
         if not is_name(name):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
         self.name = name
         self.function = function
-        self.defaults = MappingProxyType(dict(defaults))
+        self.options = MappingProxyType(dict(options))
         self.is_async = inspect.iscoroutinefunction(function)
+        self.loop = loop if self.is_async else None
         self.parameters = _parameters(function, name)
         """How many values the function is called with: none, the argument, or the argument and the Context."""
         self._client = client
@@ -46,10 +72,10 @@ class Job(Generic[P, R]):
     def push(self, argument: Any = None, *, client: Client | None = None, **options: Any) -> str:
         """Push a job for this function; answers its id. Blocks for one request: not for use inside an async job.
 
-        `options` are those of `Client.push` and win over those of `@app.job`. `client`: which one to push with;
-        without it the app's own, made on first use. Raises what `Client.push` raises.
+        `options` are those of `Client.push` and win over those of `@app.job`, which win over the daemon's own.
+        `client`: which one to push with; without it the app's own, made on first use. Raises what `Client.push` raises.
         """
-        return (client or self._client()).push(self.name, argument, **{**self.defaults, **options})
+        return (client or self._client()).push(self.name, argument, **{**self.options, **options})
 
 
 def _parameters(function: Callable[..., Any], name: str) -> int:

@@ -21,6 +21,39 @@ from jqd.worker.batch import Batch, Item
 NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
 
 
+class Outbox:
+    """What other threads tell of items, brought to their batches on the trio thread that made it."""
+
+    def __init__(self) -> None:
+        self._token = trio.lowlevel.current_trio_token()
+        self._told: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
+        self._signalled = False
+
+    def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+        """From any thread. Raises trio.RunFinishedError when nobody is left to tell."""
+        # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
+        # under way sees an outcome, or the outcome starts another drain.
+        self._told.append((item, told, is_outcome))
+        if not self._signalled:
+            self._signalled = True
+            self._token.run_sync_soon(self.drain)
+
+    def soon(self, call: Callable[..., None], *args: object) -> None:
+        """Let the trio thread call this. Raises trio.RunFinishedError."""
+        self._token.run_sync_soon(call, *args)
+
+    def drain(self) -> None:
+        """Bring outcomes to their batches. Runs by itself soon after each outcome."""
+        self._signalled = False
+        told = self._told
+        while told:
+            item, what, is_outcome = told.popleft()
+            if is_outcome:
+                item.batch.put(item, what)
+            else:
+                item.batch.note(item, what)
+
+
 class Slot:
     """One thread as the trio thread sees it."""
 
@@ -42,7 +75,8 @@ class Pool:
         threads: int,
         abandoned_max: int,
         clock: Clock,
-        begun: Callable[[Item], bytes] | None = None,
+        outbox: Outbox,
+        begun: Callable[[Item], bytes],
     ) -> None:
         """`begun`: the note that is sent when an item begins after it has waited for longer than NOTE_S."""
         self._run = run
@@ -50,10 +84,8 @@ class Pool:
         self._threads = threads
         self._abandoned_max = abandoned_max
         self._clock = clock
-        self._token = trio.lowlevel.current_trio_token()
+        self._outbox = outbox
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
-        self._outbox: deque[tuple[Item, bytes, bool]] = deque()  # the last: whether it is the outcome
-        self._signalled = False
         self._slots: set[Slot] = set()
         self._started = 0
         self._closed = False
@@ -68,6 +100,11 @@ class Pool:
     def abandoned(self) -> int:
         """Number of threads that are still busy with a job that was given up."""
         return sum(slot.abandoned for slot in self._slots)
+
+    @property
+    def stuck(self) -> list[tuple[Item, float]]:
+        """The items that abandoned threads are busy with, and since when."""
+        return [slot.now for slot in self._slots if slot.abandoned and slot.now is not None]
 
     @property
     def saturated(self) -> bool:
@@ -107,17 +144,6 @@ class Pool:
             self._fill()
         return late
 
-    def drain(self) -> None:
-        """Bring outcomes to their batches. Runs by itself soon after each outcome."""
-        self._signalled = False
-        outbox = self._outbox
-        while outbox:
-            item, told, is_outcome = outbox.popleft()
-            if is_outcome:
-                item.batch.put(item, told)
-            else:
-                item.batch.note(item, told)
-
     def close(self) -> None:
         """Let every thread leave after its present item. Nothing waits for them."""
         self._closed = True
@@ -134,7 +160,7 @@ class Pool:
             threading.Thread(target=self._loop, args=(slot,), name=f"jqd-job-{self._started}", daemon=True).start()
 
     def _loop(self, slot: Slot) -> None:
-        take, run, mono_s, begun = self._queue.get, self._run, self._clock.mono_s, self._begun
+        take, run, mono_s, begun, tell = self._queue.get, self._run, self._clock.mono_s, self._begun, self._outbox.tell
         try:
             while not slot.abandoned:
                 item = take()
@@ -144,23 +170,16 @@ class Pool:
                     continue
                 now_s = mono_s()
                 slot.now = (item, now_s)
-                if begun is not None and now_s - item.batch.arrived_s > NOTE_S:
-                    self._tell(item, begun(item), False)
+                item.begun_s = now_s
+                if now_s - item.batch.arrived_s > NOTE_S:
+                    tell(item, begun(item), False)
                 outcome = run(item)
                 slot.now = None
-                self._tell(item, outcome, True)
+                tell(item, outcome, True)
                 del item, outcome  # not held any longer: a result may be big
-            self._token.run_sync_soon(self._left, slot)
+            self._outbox.soon(self._left, slot)
         except trio.RunFinishedError:
             return  # the worker's loop has ended: nobody is left to tell
-
-    def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
-        # Append first, look second; the drain clears the flag first and empties second. So either the drain that is
-        # under way sees an outcome, or the outcome starts another drain.
-        self._outbox.append((item, told, is_outcome))
-        if not self._signalled:
-            self._signalled = True
-            self._token.run_sync_soon(self.drain)
 
     def _left(self, slot: Slot) -> None:
         self._slots.discard(slot)

@@ -1,7 +1,7 @@
 """Runs a worker: bind, register at the daemons, serve, and leave in good order.
 
 On the first SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when
-`drain_s` is over, jobs still in hand are cancelled; their daemons see the answer break off and run them again.
+`drain_s` is over, jobs still in hand are handed back untried: async functions are stopped, threads left behind.
 """
 
 import os
@@ -33,7 +33,8 @@ from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, Ser
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
-CLOSE_S = 1.0  # for connections to close: work in hand has ended before that
+CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, or is being handed back
+HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
 HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
@@ -174,7 +175,10 @@ async def _stay_registered(places: Sequence[Registration], *, until: Callable[[]
 
 
 async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: float) -> None:
-    """Refuse new batches and wait for those in hand, until they end, `now` returns or `drain_s` is over."""
+    """Refuse new batches and wait for those in hand, until they end, `now` returns or `drain_s` is over.
+
+    What is left then is handed back, which costs no job an attempt.
+    """
     log = get_logger("worker")
     service.refuse("this worker is stopping")
     if service.batches:
@@ -184,7 +188,10 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
             nursery.start_soon(_then_cancel, service.wait_idle, nursery)
             nursery.start_soon(_then_cancel, now, nursery)
     if service.batches:
-        log.warning("worker.cut_off", batches=service.batches, next="their jobs will be tried again")
+        running_on = service.hand_back("this worker is stopping")
+        log.warning("worker.handed_back", batches=service.batches, running_on=running_on, next=HANDED_BACK)
+        with trio.move_on_after(CLOSE_S):
+            await service.wait_idle()
 
 
 async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nursery) -> None:

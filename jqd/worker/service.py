@@ -13,10 +13,8 @@ of its batch are cancelled and plain ones that have not begun are skipped: nobod
 was told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
 """
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import parse_qs
 
 import msgspec
@@ -29,23 +27,21 @@ from jqd.words.errors import Foreign
 from jqd.words.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.job import Job
-from jqd.worker.pool import NOTE_S, Pool
+from jqd.worker.body import parse_batch, read_body
+from jqd.worker.hands import Hands, Inside
+from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
-from jqd.worker.wire import BatchIn, Codec, codec_of
+from jqd.worker.wire import BatchIn, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
 BODY_BYTES_MAX = 64 * 1024 * 1024  # a batch of 500 jobs with 128 KiB each
 BODY_TIMEOUT_S = 30.0  # for a whole request body; a daemon sends it at once
 LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch's last outcome never waits
-SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
 PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another worker may be sooner
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
 QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
-SATURATED = (
-    "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
-)
+RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
 
@@ -76,13 +72,14 @@ class Service:
 
     def __init__(
         self,
-        jobs: Mapping[str, Job[..., Any]],
+        jobs: Mapping[str, Declared],
         config: ServiceConfig | None = None,
         *,
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
+        hands: Hands | None = None,
     ) -> None:
-        """`jobs`: by name, as `App.jobs` has them.
+        """`jobs`: by name, as `App.jobs` has them. `hands`: who runs them; None: this process.
 
         `guard`: by default any `Host`, for only the server in front knows its names.
         """
@@ -91,13 +88,16 @@ class Service:
         self._clock = clock or SystemClock()
         self._guard = guard
         self._attempts = Attempts(self._clock)
-        self._limiter = trio.CapacityLimiter(self._config.concurrency)
+        self._hands = hands or self._inside()
         self._log = get_logger("worker")
-        self._pool: Pool | None = None
         self._in_hand: set[Batch] = set()
         self._idle = trio.Event()
         self._idle.set()
         self._refusing: str | None = None
+
+    def _inside(self) -> Inside:
+        limit, stuck_max = self._config.concurrency, self._config.abandoned_max
+        return Inside(self._attempts, concurrency=limit, abandoned_max=stuck_max or limit, clock=self._clock)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's life."""
@@ -139,28 +139,39 @@ class Service:
     @property
     def room(self) -> int:
         """Jobs that may come now: as many as may run and wait at once, less those that do."""
-        orphans = self._pool.orphans if self._pool else 0
-        in_hand = sum(batch.left for batch in self._in_hand) + orphans
+        in_hand = sum(batch.left for batch in self._in_hand) + self._hands.orphans
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:
         """Return when no batch is in hand."""
         await self._idle.wait()
 
+    def hand_back(self, why: str) -> int:
+        """Hand back all that is in hand, untried, and stop what can be stopped. The number of jobs that run on.
+
+        Those may have done their work, or part of it, when they come again: at least once is what was promised.
+        """
+        self._hands.drain()
+        running_on = 0
+        for item in [item for batch in self._in_hand for item in batch.items if not item.ended]:
+            begun = not item.begin()
+            told = f"handed back: {why}" if begun else f"not begun: {why}"
+            outcome = self._attempts.refused(item.batch.codec, item.job_id, told, retry_after=RETRY_AFTER_S)
+            item.batch.put(item, outcome)
+            if begun and item.stop is not None:
+                item.stop()
+            elif begun:
+                running_on += 1
+                self._log.warning("worker.runs_on", job_id=item.job_id, name=item.job.name, next=RUNS_ON)
+        return running_on
+
     def close(self) -> None:
         """Let the threads leave. The server's lifespan does it; without one, the owner."""
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
+        self._hands.close()
 
     def refusing(self) -> str | None:
         """Why new batches are refused now; None when they are welcome."""
-        if self._refusing is None and self._pool is not None and self._pool.saturated:
-            return (
-                f"{self._pool.abandoned} threads are stuck in jobs past their timeout; "
-                "restart the worker, and make those jobs end by themselves or async"
-            )
-        return self._refusing
+        return self._refusing or self._hands.trouble()
 
     # ------------------------------------------------------------ a batch
 
@@ -172,9 +183,11 @@ class Service:
         if reason := self.refusing():
             raise Refusal(503, "Not taking jobs", reason)
         self._expect_room()  # before the body is read: a batch without room need not be sent
-        taken = _parse(codec, await self._body(headers, receive))
-        if taken is None:
-            return  # the daemon hung up before the body was complete
+        config = self._config
+        body = await read_body(headers, receive, bytes_max=config.body_bytes_max, timeout_s=config.body_timeout_s)
+        if body is None:
+            return  # the daemon hung up before it was complete
+        taken = parse_batch(codec, body)
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
         room = self.room
@@ -190,6 +203,7 @@ class Service:
                 nursery.cancel_scope.cancel()
         finally:
             batch.gone = True
+            self._hands.forget(batch)
             self._in_hand.discard(batch)
             if not self._in_hand:
                 self._idle.set()
@@ -200,35 +214,8 @@ class Service:
             detail = f"{config.concurrency} jobs may run here and {config.queue_jobs} wait, and so many do"
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
-    async def _body(self, headers: dict[bytes, str], receive: Receive) -> bytes | None:
-        """The whole body; None when the client hung up while sending it."""
-        limit = self._config.body_bytes_max
-        too_large = Refusal(
-            413, "Batch too large", f"this worker takes batches of up to {limit} bytes; send fewer jobs"
-        )
-        told = headers.get(b"content-length", "")
-        if told.isdecimal() and int(told) > limit:
-            raise too_large
-        chunks, size = [], 0
-        with trio.move_on_after(self._config.body_timeout_s):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    return None
-                chunk = message.get("body", b"")
-                size += len(chunk)
-                if size > limit:
-                    raise too_large
-                chunks.append(chunk)
-                if not message.get("more_body", False):
-                    return b"".join(chunks)
-        seconds = self._config.body_timeout_s
-        raise Refusal(408, "Body too slow", f"the batch was not complete after {seconds:g} s; send it again")
-
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
-        """Give every job of the batch to a thread or a task; answer at once for jobs without a function and for jobs
-        without room."""
-        plain, tasks = [], deque[Item]()
+        """Let every job of the batch run; answer at once for jobs without a function and for jobs without room."""
         for job in taken.jobs:
             function = self._jobs.get(job.name)
             if function is None:
@@ -244,50 +231,7 @@ class Service:
             item = Item(batch, job, function)
             batch.items.append(item)
             batch.waiting[item] = None
-            if function.is_async:
-                tasks.append(item)
-            else:
-                plain.append(item)
-        batch.plain = plain
-        if plain:
-            self._threads().submit(plain)
-        for _ in range(min(len(tasks), self._config.concurrency)):
-            nursery.start_soon(self._run_tasks, tasks)
-
-    async def _run_tasks(self, items: deque[Item]) -> None:
-        """Run items until none is left, one at a time."""
-        limiter, yielded_s = self._limiter, self._clock.mono_s()
-        while items:
-            item = items.popleft()
-            try:
-                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
-            except trio.WouldBlock:
-                await limiter.acquire()
-            try:
-                if not item.begin():
-                    continue  # it was cancelled or handed back while it waited for its turn
-                if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
-                    item.batch.note(item, self._attempts.started(item))
-                outcome = await self._attempts.run_async(item)
-            finally:
-                limiter.release()
-            item.batch.put(item, outcome)
-            if self._clock.mono_s() - yielded_s > SLICE_S:
-                await trio.lowlevel.checkpoint()
-                yielded_s = self._clock.mono_s()
-
-    def _threads(self) -> Pool:
-        if self._pool is None:
-            concurrency = self._config.concurrency
-            abandoned_max = self._config.abandoned_max or concurrency
-            self._pool = Pool(
-                self._attempts.run,
-                threads=concurrency,
-                abandoned_max=abandoned_max,
-                clock=self._clock,
-                begun=self._attempts.started,
-            )
-        return self._pool
+        self._hands.start(batch.items, nursery)
 
     async def _answer(self, batch: Batch, send: Send) -> None:
         """Stream the outcomes as they come; watch plain functions and waiting jobs meanwhile."""
@@ -296,7 +240,7 @@ class Service:
         started = False
         while True:
             await batch.wait_some(watch_s, self._config.linger_s)
-            self._give_up_late(batch)
+            self._hands.watch(batch)
             self._hand_back(batch)
             body, last = batch.take()
             if not started:
@@ -308,27 +252,14 @@ class Service:
             if last:
                 return
 
-    def _give_up_late(self, batch: Batch) -> None:
-        """Report plain functions past their timeout, and hand back the rest when no thread is left to run them."""
-        pool = self._pool
-        if pool is None or not batch.plain:
-            return
-        before = pool.saturated
-        for item in pool.overrun(batch):
-            self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=pool.abandoned)
-            item.batch.put(item, self._attempts.timed_out(item))
-        if pool.saturated and not before:
-            self._log.error("worker.saturated", stuck=pool.abandoned, next=SATURATED)
-
     def _hand_back(self, batch: Batch) -> None:
         """Hand back jobs that have waited too long, or for whom no thread is left: other workers may be free."""
         if not batch.waiting:
             return
         waited_s = self._clock.mono_s() - batch.arrived_s
-        stuck = self._pool is not None and not self._pool.live
         for item in list(batch.waiting):
-            too_long = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE)
-            if (too_long or (stuck and not item.function.is_async)) and item.begin():
+            too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
+            if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
                 message, after_s = f"not begun: {why}", RETRY_AFTER_S if stuck else FULL_RETRY_AFTER_S
                 batch.put(item, self._attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
@@ -340,8 +271,7 @@ class Service:
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
-        if self._pool is not None:
-            self._pool.drain()  # jobs that have ended by now are not cancelled
+        self._hands.drain()  # jobs that have ended by now are not cancelled
         found = [i for batch in self._in_hand for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
             raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")
@@ -349,8 +279,8 @@ class Service:
             item.cancelled = True
             if item.begin():  # nobody else will
                 item.batch.put(item, self._attempts.cancelled(item))
-            elif item.scope is not None:
-                item.scope.cancel()
+            elif item.stop is not None:
+                item.stop()
             self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
@@ -364,7 +294,7 @@ class Service:
             "batches": len(self._in_hand),
             "concurrency": self._config.concurrency,
             "room": self.room,
-            "abandoned": self._pool.abandoned if self._pool else 0,
+            "abandoned": len(self._hands.stuck()),
         }
         body = msgspec.json.encode(told)
         await start_response(send, 503 if reason else 200, media.JSON, len(body))
@@ -379,18 +309,6 @@ class Service:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
-
-
-def _parse(codec: Codec, body: bytes | None) -> BatchIn | None:
-    if body is None:
-        return None
-    try:
-        return codec.decode_batch(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        detail = (
-            f"the body is no batch of jobs ({error}); it is a map with `jobs`, a list of maps with `job_id` and `name`"
-        )
-        raise Refusal(400, "Batch not understood", detail) from None
 
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:

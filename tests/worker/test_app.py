@@ -90,10 +90,34 @@ def test_a_function_that_cannot_be_called_is_refused_at_once(function: Any, says
         App().job()(function)
 
 
-@pytest.mark.parametrize("timeout", ["30s", 0, -1, True, None, float("nan"), float("inf"), 2_592_001])
-def test_a_timeout_that_no_push_could_have_is_refused_when_it_is_declared(timeout: Any) -> None:
-    with pytest.raises(ValueError, match="number of seconds above 0"):
-        App().job(timeout=timeout)
+NUMBER = "number of seconds above 0"
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        *(({"timeout": wrong}, NUMBER) for wrong in ["30s", 0, -1, True, float("nan"), float("inf"), 2_592_001]),
+        ({"max_retry": -1}, "max_retry is a whole number from 0"),
+        ({"max_retry": 2.0}, "max_retry is a whole number from 0"),
+        ({"priority": 2**31}, "priority is a whole number"),
+        ({"keep_result": 1}, "keep_result is True or False"),
+        ({"loop": "curio"}, 'loop is "trio" or "asyncio"'),
+    ],
+)
+def test_an_option_that_no_push_could_have_is_refused_when_it_is_declared(options: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        App().job(**options)
+
+
+def test_the_loop_of_a_job_is_its_own_or_its_apps() -> None:
+    async def work() -> None: ...
+
+    app = App(loop="asyncio")
+    assert app.job("a")(work).loop == "asyncio"
+    assert app.job("t", loop="trio")(work).loop == "trio"
+    assert app.job("plain")(no_parameter).loop is None
+    with pytest.raises(TypeError, match="a plain function and needs no loop"):
+        app.job("wrong", loop="trio")(no_parameter)
 
 
 def test_names_are_checked_and_unique() -> None:
@@ -129,5 +153,4 @@ async def test_push_sends_the_options_of_the_job_unless_others_are_given() -> No
         sent = {"name": "resize", "priority": 3, "max_retry": 1, "timeout": 60, "keep_result": True}
         assert daemon.seen[0].body == sent | {"argument": "a.png"}
         assert daemon.seen[1].body == sent | {"argument": "b.png", "priority": -1, "job_id": "mine"}
-        plain = {"name": "bare", "priority": 0, "max_retry": 5, "timeout": 30.0, "keep_result": False}
-        assert daemon.seen[2].body == plain
+        assert daemon.seen[2].body == {"name": "bare"}, "what nobody said, the daemon decides"

@@ -1,5 +1,6 @@
 """A whole worker: it serves, registers, drains and leaves; in this process, and as one of its own under signals."""
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -130,30 +131,57 @@ async def test_what_is_in_hand_ends_before_the_worker_stops(daemon: ScriptedDaem
             assert (await trio.to_thread.run_sync(client.result, "a", PATIENCE_S)) == "done"
 
 
-async def test_after_the_drain_time_what_is_left_is_cut_off() -> None:
-    app, begun, stop = App(), trio.Event(), trio.Event()
-    cancelled = trio.Event()
+async def test_after_the_drain_time_what_is_left_is_handed_back_untried() -> None:
+    app, begun, stop = App(), threading.Semaphore(0), trio.Event()
+    stopped, go = [], threading.Event()
 
     @app.job()
-    async def forever(argument: object) -> None:
-        begun.set()
+    async def task(argument: object) -> None:
+        begun.release()
         try:
             await trio.sleep_forever()
         finally:
-            cancelled.set()
+            stopped.append("trio")
 
-    async with trio.open_nursery() as nursery:
-        url = await nursery.start(partial(serve, app, daemons=[], signals=False, stop=stop, drain_s=0.01))
+    @app.job(loop="asyncio")
+    async def foreign(argument: object) -> None:
+        begun.release()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            stopped.append("asyncio")
 
-        async def post() -> None:
-            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-                with pytest.raises(httpx2.TransportError):
-                    await http.post(url, json={"jobs": [{"job_id": "a", "name": "forever"}]})
+    @app.job()
+    def thread(argument: object) -> None:
+        begun.release()
+        go.wait(PATIENCE_S)
 
-        nursery.start_soon(post)
-        await begun.wait()
-        stop.set()
-    assert cancelled.is_set()
+    jobs = [{"job_id": name, "name": name} for name in ("task", "foreign", "thread", "thread")]
+    jobs[-1]["job_id"] = "waiting"
+    with capture_logs() as lines:
+        async with trio.open_nursery() as nursery:
+            start = partial(serve, app, daemons=[], signals=False, stop=stop, drain_s=0.01, concurrency=1)
+            url = await nursery.start(start)
+
+            async def post() -> None:
+                async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+                    answer = await http.post(url, json={"jobs": jobs})
+                told = {each["job_id"]: (each["type"], each["message"]) for each in answer.json()}
+                untried = ("refused", "handed back: this worker is stopping")
+                assert told == dict.fromkeys(("task", "foreign", "thread"), untried) | {
+                    "waiting": ("refused", "not begun: this worker is stopping")
+                }
+
+            nursery.start_soon(post)
+            for _ in range(3):
+                assert await trio.to_thread.run_sync(begun.acquire, True, PATIENCE_S)
+            stop.set()
+        go.set()
+    assert sorted(stopped) == ["asyncio", "trio"]
+    told = {line["event"]: line for line in lines}
+    left = told["worker.runs_on"]
+    assert (left["job_id"], left["name"]) == ("thread", "thread"), "a thread cannot be stopped, and that is said"
+    assert told["worker.handed_back"]["running_on"] == 1
 
 
 async def test_cancelled_from_outside_it_still_unregisters(daemon: ScriptedDaemon) -> None:

@@ -1,0 +1,118 @@
+"""An asyncio loop in a thread of its own, for async functions that were written for asyncio.
+
+    trio thread   submit ──► call_soon_threadsafe ──► loop: a task for each item ──► outbox ──► batch.put
+
+Tasks begin in order, at most so many at once. The loop ends with its thread, which is a daemon thread: a function that
+blocks it must not keep the process from leaving.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from typing import Any
+
+import trio
+
+from jqd.words.clock import Clock
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.pool import NOTE_S, Outbox
+
+GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop
+
+
+class AsyncioLoop:
+    """All methods are for the trio thread that made it."""
+
+    def __init__(self, attempts: Attempts, *, tasks: int, clock: Clock, outbox: Outbox) -> None:
+        """`tasks`: at once."""
+        self._attempts, self._tasks, self._clock, self._outbox = attempts, tasks, clock, outbox
+        self._loop = asyncio.new_event_loop()
+        self._queue: deque[Item] = deque()
+        self._running: dict[asyncio.Task[None], Item] = {}
+        threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
+
+    @property
+    def now(self) -> list[Item]:
+        """The items at work."""
+        return list(self._running.copy().values())
+
+    def submit(self, items: Iterable[Item]) -> None:
+        """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
+        self._loop.call_soon_threadsafe(self._add, list(items))
+
+    def forget(self, batch: Batch) -> None:
+        """Nobody waits for this batch any more: stop what is at work for it."""
+        for item in self.now:
+            if item.batch is batch and item.stop is not None:
+                item.stop()
+
+    def blocking(self) -> list[Item]:
+        """The items at work that were not even cancelled at their timeout: one of them holds up the loop."""
+        now_s = self._clock.mono_s()
+        began = [(item, item.begun_s) for item in self.now]
+        return [item for item, at_s in began if at_s is not None and now_s >= at_s + item.timeout_s + GRACE_S]
+
+    def close(self) -> None:
+        """Stop the tasks and let the thread leave. Nothing waits for it."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+
+    def _live(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.get_loop().run_forever()  # closing the runner cancels what is left
+
+    def _add(self, items: list[Item]) -> None:
+        self._queue.extend(items)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._queue and len(self._running) < self._tasks:
+            item = self._queue.popleft()
+            if item.batch.gone or not item.begin():
+                continue
+            task = self._loop.create_task(self._work(item))
+            item.stop = partial(self._stop, task)
+            self._running[task] = item
+            task.add_done_callback(self._done)
+
+    def _stop(self, task: asyncio.Task[None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(task.cancel)
+        except RuntimeError:
+            return  # the loop has ended, and its tasks with it
+
+    async def _work(self, item: Item) -> None:
+        now_s = item.begun_s = self._clock.mono_s()
+        if now_s - item.batch.arrived_s > NOTE_S:
+            self._tell(item, self._attempts.started(item), False)
+        self._tell(item, await self._attempt(item), True)
+
+    async def _attempt(self, item: Item) -> bytes:
+        """Run the function in this task, cancelled when its time is over."""
+        job: Any = item.function
+        limit = asyncio.timeout(item.timeout_s)
+        try:
+            async with limit:
+                result = await job.function(*self._attempts.values(item))
+        except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
+            if isinstance(error, asyncio.CancelledError) and item.cancelled:
+                return self._attempts.cancelled(item)
+            if isinstance(error, TimeoutError) and limit.expired():
+                return self._attempts.timed_out(item)
+            return self._attempts.raised(item, error)
+        return self._attempts.returned(item, result)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        item = self._running.pop(task)
+        item.stop = None
+        if task.cancelled():  # it was stopped before its first step
+            self._tell(item, self._attempts.cancelled(item), True)
+        self._fill()
+
+    def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+        try:
+            self._outbox.tell(item, told, is_outcome)
+        except trio.RunFinishedError:
+            return  # the worker's loop has ended: nobody is left to tell

@@ -1,0 +1,215 @@
+"""Who runs the jobs of a worker: `Inside` this process, in threads and as tasks, or the processes of a `Crew`.
+
+`Service` takes batches and answers them; hands run the items and put their outcomes. All of it is for the trio thread.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+import trio
+
+from jqd.words.clock import Clock
+from jqd.words.log import get_logger
+from jqd.worker.aio import AsyncioLoop
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.pool import NOTE_S, Outbox, Pool
+
+SLICE_S = 0.001  # async jobs that never wait hold the loop for about so long, then others have a turn
+SHOWN_MAX = 10  # stuck jobs named in one line of a log
+SATURATED = (
+    "no more jobs are taken until one of them returns; restart this worker, and bound the calls in its functions"
+)
+BLOCKED = "it, or another job beside it, holds up the asyncio loop: an async function must not block"
+
+
+class Hands(Protocol):
+    """What `Service` needs of whoever runs the items."""
+
+    @property
+    def orphans(self) -> int:
+        """Jobs at work for batches that nobody waits for any more."""
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """Let the items run, in order; their outcomes go to their batches. `nursery`: as long as the batch lasts."""
+
+    def watch(self, batch: Batch) -> None:
+        """End what is past its time and will not end by itself, of this batch and of those that are gone."""
+
+    def forget(self, batch: Batch) -> None:
+        """Nobody waits for this batch any more."""
+
+    def drain(self) -> None:
+        """Bring what has ended by now to its batch at once."""
+
+    def stranded(self, item: Item) -> bool:
+        """Whether nobody is left to run such an item."""
+
+    def trouble(self) -> str | None:
+        """Why no jobs can be run now; None when they can."""
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """Jobs that run on after they were given up, and the seconds they have taken."""
+
+    def close(self) -> None:
+        """Let everybody leave."""
+
+
+class Inside:
+    """Plain functions in threads, async ones as tasks of trio, or of an asyncio loop beside it."""
+
+    def __init__(self, attempts: Attempts, *, concurrency: int, abandoned_max: int, clock: Clock) -> None:
+        """`concurrency`: plain functions at once, and as many async ones of either loop."""
+        self._attempts, self._clock = attempts, clock
+        self._concurrency, self._abandoned_max = concurrency, abandoned_max
+        self._limiter = trio.CapacityLimiter(concurrency)
+        self._outbox: Outbox | None = None
+        self._pool: Pool | None = None
+        self._loop: AsyncioLoop | None = None
+        self._blocked: list[AsyncioLoop] = []
+        self._log = get_logger("worker")
+
+    @property
+    def orphans(self) -> int:
+        """See `Hands`. Tasks of batches that are gone have been stopped."""
+        return self._pool.orphans if self._pool else 0
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """See `Hands`. Threads start with the first item that needs one."""
+        plain = [item for item in items if item.function.loop is None]
+        tasks = deque(item for item in items if item.function.loop == "trio")
+        foreign = [item for item in items if item.function.loop == "asyncio"]
+        if plain:
+            self._threads().submit(plain)
+        if foreign:
+            self._asyncio().submit(foreign)
+        for _ in range(min(len(tasks), self._concurrency)):
+            nursery.start_soon(self._run_tasks, tasks)
+
+    def watch(self, batch: Batch) -> None:
+        """See `Hands`: a thread cannot be stopped, so it is given up and replaced; so is a blocked asyncio loop."""
+        before = self._saturated
+        if self._pool is not None:
+            for item in self._pool.overrun(batch):
+                self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=self._given_up)
+                item.batch.put(item, self._attempts.timed_out(item))
+        self._watch_loops()
+        if self._saturated and not before:
+            self._log.error("worker.saturated", stuck=self._given_up, next=SATURATED)
+
+    def forget(self, batch: Batch) -> None:
+        """See `Hands`. Tasks of trio are cancelled with the batch's nursery; plain functions run on."""
+        if self._loop is not None:
+            self._loop.forget(batch)
+
+    def drain(self) -> None:
+        """See `Hands`."""
+        if self._outbox is not None:
+            self._outbox.drain()
+
+    def stranded(self, item: Item) -> bool:
+        """See `Hands`: no thread is left."""
+        return item.function.loop is None and self._pool is not None and not self._pool.live
+
+    def trouble(self) -> str | None:
+        """See `Hands`: too many threads are stuck."""
+        if not self._saturated:
+            return None
+        return (
+            f"{self._given_up} threads are stuck in jobs past their timeout; "
+            "restart the worker, and make those jobs end by themselves or async, or use --processes"
+        )
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """See `Hands`."""
+        now_s = self._clock.mono_s()
+        held = [(item, now_s - since_s) for item, since_s in (self._pool.stuck if self._pool else ())]
+        for loop in self._blocked:
+            held += [(item, now_s - (item.begun_s or now_s)) for item in loop.now]
+        return held
+
+    def close(self) -> None:
+        """See `Hands`. Nothing waits for the threads."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        if self._loop is not None:
+            self._loop.close()
+            self._loop = None
+
+    @property
+    def _given_up(self) -> int:
+        """Threads that are lost to a job past its timeout."""
+        return (self._pool.abandoned if self._pool else 0) + sum(bool(loop.now) for loop in self._blocked)
+
+    @property
+    def _saturated(self) -> bool:
+        return self._given_up >= self._abandoned_max
+
+    def _watch_loops(self) -> None:
+        """Give up asyncio loops that are blocked, and let those leave that are no more."""
+        for loop in [*self._blocked, self._loop]:
+            if loop is None:
+                continue
+            late = [item for item in loop.blocking() if not item.ended]
+            for item in late:
+                self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, why=BLOCKED)
+                item.batch.put(item, self._attempts.timed_out(item))
+            if late and self._loop is loop:
+                self._blocked.append(loop)
+                self._loop = None  # the next job starts another
+        for loop in [loop for loop in self._blocked if not loop.now]:
+            self._blocked.remove(loop)
+            loop.close()
+
+    async def _run_tasks(self, items: deque[Item]) -> None:
+        """Run items until none is left, one at a time."""
+        limiter, yielded_s = self._limiter, self._clock.mono_s()
+        while items:
+            item = items.popleft()
+            try:
+                limiter.acquire_nowait()  # a checkpoint for every job would cost more than a small job does
+            except trio.WouldBlock:
+                await limiter.acquire()
+            try:
+                if not item.begin():
+                    continue  # it was cancelled or handed back while it waited for its turn
+                if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
+                    item.batch.note(item, self._attempts.started(item))
+                outcome = await self._attempts.run_async(item)
+            finally:
+                limiter.release()
+            item.batch.put(item, outcome)
+            if self._clock.mono_s() - yielded_s > SLICE_S:
+                await trio.lowlevel.checkpoint()
+                yielded_s = self._clock.mono_s()
+
+    def _threads(self) -> Pool:
+        if self._pool is None:
+            self._pool = Pool(
+                self._attempts.run,
+                threads=self._concurrency,
+                abandoned_max=self._abandoned_max,
+                clock=self._clock,
+                outbox=self._box(),
+                begun=self._attempts.started,
+            )
+        return self._pool
+
+    def _asyncio(self) -> AsyncioLoop:
+        if self._loop is None:
+            self._loop = AsyncioLoop(self._attempts, tasks=self._concurrency, clock=self._clock, outbox=self._box())
+        return self._loop
+
+    def _box(self) -> Outbox:
+        if self._outbox is None:
+            self._outbox = Outbox()
+        return self._outbox
+
+
+def named(stuck: Sequence[tuple[Item, float]]) -> str:
+    """`01KC… (resize) for 95 s`, for as many jobs as a line holds."""
+    told = [f"{item.job_id} ({item.job.name}) for {seconds:.0f} s" for item, seconds in stuck[:SHOWN_MAX]]
+    more = f" and {len(stuck) - SHOWN_MAX} more" if len(stuck) > SHOWN_MAX else ""
+    return ", ".join(told) + more

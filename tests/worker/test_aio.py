@@ -1,0 +1,128 @@
+"""Async functions under asyncio: how they end, how they are stopped, and what one that blocks its loop does."""
+
+import asyncio
+import threading
+import time
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from jqd.worker import App, Context, Failed, Service, ServiceConfig
+from tests.worker.exchange import Exchange, packed, run_batch
+
+PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
+
+
+class Stage:
+    """An app whose functions say when they stand still."""
+
+    def __init__(self, concurrency: int = 2) -> None:
+        self.app = App(loop="asyncio")
+        self.begun = threading.Semaphore(0)
+        self.go = threading.Event()
+        self.stopped: list[Any] = []
+        self.app.job("end")(self.end)
+        self.app.job("stay")(self.stay)
+        self.app.job("block")(self.block)
+        self.service = Service(self.app.jobs, ServiceConfig(concurrency=concurrency))
+
+    async def end(self, argument: Any, context: Context) -> Any:
+        await asyncio.sleep(0)
+        match argument:
+            case "fail":
+                raise Failed("no such file")
+            case "raise":
+                raise ValueError("odd")
+            case "own timeout":
+                raise TimeoutError("of a library")
+            case "exit":
+                raise SystemExit(3)
+            case "cancel itself":
+                raise asyncio.CancelledError
+        return [argument, context.attempt, asyncio.get_running_loop() is not None]
+
+    async def stay(self, argument: Any) -> None:
+        self.begun.release()
+        try:
+            await asyncio.sleep(PATIENCE_S)
+        finally:
+            self.stopped.append(argument)
+
+    async def block(self, argument: Any) -> None:
+        """What an async function must not do."""
+        self.begun.release()
+        self.go.wait(PATIENCE_S)
+
+    async def wait_begun(self) -> None:
+        assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE_S)
+
+
+@pytest.mark.parametrize(
+    ("argument", "kind", "error"),
+    [
+        (7, "success", None),
+        ("fail", "failure", "no such file"),
+        ("raise", "failure", "ValueError: odd"),
+        ("own timeout", "failure", "TimeoutError: of a library"),
+        ("exit", "failure", "SystemExit: 3"),
+        ("cancel itself", "failure", "CancelledError"),
+    ],
+)
+async def test_every_way_to_end(argument: Any, kind: str, error: str | None) -> None:
+    (outcome,) = (await run_batch(Stage().app, {"job_id": "a", "name": "end", "argument": argument})).body
+    assert (outcome["type"], outcome.get("error")) == (kind, error)
+    if kind == "success":
+        assert outcome["result"] == [7, 1, True]
+
+
+async def test_no_more_at_once_than_there_are_slots_and_each_has_its_own_time() -> None:
+    stage = Stage(concurrency=2)
+    jobs = [{"job_id": str(n), "name": "stay", "timeout": 0.4} for n in range(3)]
+    jobs.append({"job_id": "quick", "name": "end", "argument": 1, "timeout": 5})
+    exchange = await run_batch(stage.service, *jobs)
+    stage.service.close()
+    outcomes = {each["job_id"]: each for each in exchange.body if each["type"] != "started"}
+    assert [outcomes[str(n)].get("reason", "refused") for n in range(3)] == ["timeout", "timeout", "refused"]
+    assert outcomes["quick"]["type"] == "success"
+
+
+async def test_it_is_cancelled_by_its_id_and_when_the_daemon_hangs_up() -> None:
+    stage = Stage()
+    exchange = Exchange(stage.service, packed({"job_id": "a", "name": "stay", "argument": "a", "timeout": PATIENCE_S}))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exchange.run)
+        await stage.wait_begun()
+        answer = await Exchange(stage.service, b"", method="DELETE", query="job_id=a").run()
+        assert answer.status == 204
+    assert (exchange.by_id["a"]["status"], stage.stopped) == (499, ["a"])
+    gone = Exchange(stage.service, packed({"job_id": "b", "name": "stay", "argument": "b", "timeout": PATIENCE_S}))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gone.run)
+        await stage.wait_begun()
+        gone.hang_up()
+    with trio.fail_after(PATIENCE_S):
+        while stage.stopped != ["a", "b"]:
+            await trio.sleep(0.001)
+    stage.service.close()
+
+
+async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another_loop() -> None:
+    stage = Stage(concurrency=1)
+    with capture_logs() as lines:
+        exchange = await run_batch(stage.service, {"job_id": "a", "name": "block", "timeout": 0.05})
+    assert exchange.by_id["a"]["reason"] == "timeout"
+    said = {line["event"]: line for line in lines}
+    assert said["worker.abandoned"]["job_id"] == "a"
+    assert "must not block" in said["worker.abandoned"]["why"]
+    health = await Exchange(stage.service, b"", method="GET").run()
+    assert (health.status, health.body["abandoned"]) == (503, 1), "with one slot, one is too many"
+    stage.go.set()
+    deadline_s = time.monotonic() + PATIENCE_S
+    while stage.service.refusing():
+        assert time.monotonic() < deadline_s
+        await trio.sleep(0.01)
+    again = await run_batch(stage.service, {"job_id": "b", "name": "end", "argument": 1})
+    assert again.by_id["b"]["type"] == "success"
+    stage.service.close()
