@@ -164,8 +164,8 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
-    card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)))
-    worker = await workers.register(parts.desk, card, style="lightjq", peer=request.peer)
+    card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
+    worker = await workers.register(parts.desk, card, peer=request.peer)
     return answer(201, Registered(worker.id), _language(request))
 
 

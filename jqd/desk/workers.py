@@ -2,17 +2,16 @@
 
 from jqd.desk.desk import Desk
 from jqd.runner import Card, Worker
-from jqd.runner.worker import StyleName
 from jqd.words.errors import NotFound
 
 
-async def register(desk: Desk, card: Card, *, style: StyleName = "native", peer: str | None) -> Worker:
+async def register(desk: Desk, card: Card, *, peer: str | None) -> Worker:
     """Take a registration, or its repetition; it is on disk when this returns, where it is to outlive the daemon.
 
     `peer`: the address it came from. Raises Invalid.
     """
     await desk.workers.judge(card.url, peer)
-    worker = desk.workers.register(card, style=style, peer=peer)
+    worker = desk.workers.register(card, peer=peer)
     await desk.workers.wait_saved()
     return worker
 

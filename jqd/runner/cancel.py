@@ -62,7 +62,8 @@ class Teller:
 
     async def _told(self, carrier: Carrier, parcel: Parcel, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
-        told = await carrier.cancel(parcel.worker, job_id, self._shared.daemon, TELL_S)
+        at_ms = self._shared.clock.wall_ms()
+        told = await carrier.cancel(parcel.worker, job_id, self._shared.daemon, at_ms=at_ms, within_s=TELL_S)
         if told is None:
             return True
         status, why = told

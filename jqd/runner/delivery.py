@@ -9,6 +9,7 @@
     judged NOT_TAKEN                   back untried, jobtype not offered to it for a while
     judged FAILED                      FAILED                     split in halves, sent again
     judged ERROR                       ERROR                      split in halves, sent again
+    judged MISPLACED                   the same, and said loudly
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
     connection lost                    ERROR CONNECTION_LOST      the missing: split, sent again one by one
     a kept one, at once, unheard       sent a second time, whole; the loss counts if that is lost too or cannot be sent
@@ -31,6 +32,11 @@ from jqd.words.log import get_logger
 # A worker may close a connection that nobody used just as we write on it: it never saw the request. We hear of that
 # within a round trip, or a few when packets are lost. What breaks later breaks over the jobs.
 UNSEEN_S = 1.0
+MISPLACED_HINTS = {
+    404: "nothing is at its URL; deploy what should be there, or register the right URL",
+    405: "it is not to be asked with this method; register with another `method`",
+    415: "it does not take this Content-Type; register with another `format`",
+}
 
 log = get_logger("runner")
 
@@ -155,9 +161,20 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
                 gate.back_off(parcel.sent_at_s or now_s, now_s)
             status = ending.status if 400 <= ending.status <= 599 else 502
-            retry = ending.judgement is Judgement.ERROR  # a style may try a 4xx again
-            return _blame(parcel, Report(status=status, should_retry=retry, message=ending.message), ending.brief)
+            retry = ending.judgement is not Judgement.FAILED  # a style may try a 4xx again
+            misplaced = ending.judgement is Judgement.MISPLACED
+            message = _misplaced(parcel, ending, now_s) if misplaced else ending.message
+            return _blame(parcel, Report(status=status, should_retry=retry, message=message), ending.brief)
     return []
+
+
+def _misplaced(parcel: Parcel, ending: Ending, now_s: float) -> str:
+    """What its job is told. Somebody has to mend the worker: that is logged now and then, and shown all the time."""
+    worker, hint = parcel.worker, MISPLACED_HINTS.get(ending.status, "it is not what it registered as")
+    if parcel.gate.complain(f"answers {ending.status}: {hint}", now_s):
+        status, why = ending.status, hint
+        log.error("runner.misplaced", worker=worker.id, name=worker.name, url=worker.url, status=status, why=why)
+    return f"MISPLACED: {hint}; {ending.message}"
 
 
 def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:

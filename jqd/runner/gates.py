@@ -43,7 +43,7 @@ class Gates:
 
     def gate(self, worker: Worker) -> Gate:
         """The gate of one worker, as wide as it registered."""
-        batch = style_of(worker).jobs_max or worker.batch
+        batch = style_of(worker).batch(worker)
         gate = self._gates.get(worker.id)
         if gate is None:
             gate = self._gates[worker.id] = Gate(
@@ -80,6 +80,7 @@ class Gates:
                 "jobs_per_s": round(gate.rate, 1),
                 "backed_off_s": round(max(0.0, gate.open_until_s - now_s), 3),
                 "failures": gate.failures,
+                "complaint": gate.complaint,
             }
             for worker, gate in self.posting()
         ]

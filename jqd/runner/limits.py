@@ -29,6 +29,7 @@ RECOVERY_STEPS = 16  # good answers after a halving until the full window is ope
 SHARE_MIN = 1 / 1024  # the AIMD limit falls no further: there is room for one job all the same
 QUANTA = 4  # a window wider than max_jobs is refilled in quarters
 RETRY_AFTER_S_MIN = 0.1  # a shorter pause counts as none: the worker would get jobs again at once, for ever
+COMPLAINT_S = 60.0  # what has to be mended at a worker is logged again after this: thousands of jobs may meet it
 NOT_TAKEN_S = 60.0  # a jobtype that a worker does not know is offered to it again after this: it may be newer by then
 _ROUNDING = 1e-9  # sixteen sixteenths are one
 
@@ -79,6 +80,9 @@ class Gate:
         """Back-offs in a row."""
         self.open_until_s = float("-inf")
         """Nothing is sent before this moment."""
+        self.complaint = ""
+        """What somebody has to mend at this worker, since its last good answer."""
+        self._complained_at_s = float("-inf")
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
@@ -152,6 +156,7 @@ class Gate:
         """A request sent at `sent_at_s` got a good answer. It counts only if it was sent after the last back-off."""
         if sent_at_s < self._backed_off_at_s:
             return
+        self.complaint = ""
         self.failures = 0
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
@@ -173,6 +178,14 @@ class Gate:
         self._backed_off_at_s = now_s
         if asked_s is None:
             self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
+        return True
+
+    def complain(self, why: str, now_s: float) -> bool:
+        """Somebody has to mend the worker. Whether that is to be logged: the first time, and then every minute."""
+        self.complaint = why
+        if now_s - self._complained_at_s < COMPLAINT_S:
+            return False
+        self._complained_at_s = now_s
         return True
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:

@@ -16,7 +16,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
-from jqd.runner.styles import Answer, ItemFailures, Judgement, Refused, Said, Started, Unclear
+from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Started, Unclear
 from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -170,6 +170,8 @@ class Parcel:
                 self._started(self._meant(job_id))
             case ItemFailures(job_ids):
                 self._item_failures(job_ids)
+            case Chain():
+                self._note_chain()
             case Unclear(why):
                 self._note_unclear(why)
 
@@ -374,6 +376,6 @@ class Parcel:
     def _note_chain(self) -> None:
         if not self._shared.counters.chains_ignored:
             self._log.warning(
-                "runner.chain_ignored", worker=self.worker.id, hint="`jobs` in an outcome is not taken yet"
+                "runner.chain_ignored", worker=self.worker.id, hint="new jobs in an answer are not taken yet"
             )
         self._shared.counters.chains_ignored += 1

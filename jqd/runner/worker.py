@@ -4,14 +4,15 @@ Card      what a worker says of itself: the body of its registration, whatever s
 Worker    the same, and what the registry knows besides: also what `workers.json` holds
 """
 
-import re
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
 
+from jqd.runner.endpoint import FORM, why_no_url
+from jqd.runner.headers import HEADERS_MAX, why_no_headers
 from jqd.runner.reach import Standing
+from jqd.runner.sign import SECRETS_MAX, why_no_secrets
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Name, Priority
@@ -20,7 +21,6 @@ JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
 JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
-URL_LENGTH_MAX = 2_048
 
 Jobtypes = Annotated[
     tuple[Name, ...],
@@ -29,14 +29,34 @@ Jobtypes = Annotated[
 Slots = Annotated[int, Meta(ge=1, le=JOBS_MAX, description=f"a whole number from 1 to {JOBS_MAX}")]
 Batch = Annotated[int, Meta(ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")]
 Seconds = Annotated[float, Meta(gt=0, le=TTL_S_MAX, description=f"above 0 and at most {TTL_S_MAX:.0f} seconds")]
-Url = Annotated[str, Meta(description="a URL, http(s)://host[:port][/path]")]
+Url = Annotated[str, Meta(description=f"a URL, {FORM}")]
 StyleName = Literal["native", "lightjq", "webhook", "lines"]
-
-_HOST = re.compile(
-    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"
-)
-_IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}")
-_PATH = re.compile(r"[!$%&'()*+,./0-9:;=@A-Z_a-z~-]*")
+Format = Literal["json", "msgpack"]
+Method = Literal["POST", "PUT", "PATCH", "GET", "DELETE"]
+SECRET = {"writeOnly": True}  # as OpenAPI says it: taken, and never shown again, not even to say what is wrong with it
+Headers = Annotated[
+    dict[str, str],
+    Meta(
+        max_length=HEADERS_MAX,
+        description=f"a map of at most {HEADERS_MAX} headers, name to value",
+        extra_json_schema=SECRET,
+    ),
+]
+Secrets = Annotated[
+    tuple[str, ...],
+    Meta(
+        max_length=SECRETS_MAX,
+        description=f"a list of at most {SECRETS_MAX} secrets, like whsec_…",
+        extra_json_schema=SECRET,
+    ),
+]
+FORMATS: dict[StyleName, tuple[Format, ...]] = {
+    "native": ("msgpack", "json"),
+    "webhook": ("json", "msgpack"),
+    "lightjq": ("msgpack",),
+    "lines": (),
+}
+"""What the bodies of each style may be written in; the first unless another is asked for."""
 
 
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,6 +77,20 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority_max: Priority = PRIORITY_MAX
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl")
     """How long the registration holds unless it is repeated; None: until the worker leaves."""
+    style: StyleName = "native"
+    """What is said to it, and how its answers are read: see `styles/`."""
+    format: Format | None = None
+    """What is said is written in; None: as the style likes it best."""
+    method: Method = "POST"
+    """Of the requests to a web hook."""
+    headers: Headers = {}
+    """Added to each request."""
+    secrets: Secrets = ()
+    """Each request is signed with every one of them."""
+
+    def __repr__(self) -> str:
+        """Without headers and secrets, whoever asks."""
+        return f"{type(self).__name__}({self.name!r}, {self.id}, {self.style}, {self.url})"
 
     def __post_init__(self) -> None:
         """Check what a type cannot say. Raises Invalid."""
@@ -64,11 +98,31 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             for text in texts:
                 if text is not None and not text.isprintable():
                     raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
-        if self.url is not None:
-            check_url(self.url)
         if self.priority_max < self.priority_min:
             allowed = f"a whole number from {self.priority_min} to {PRIORITY_MAX}"
             raise refused("priority_max", f"priority_max must be {allowed}, not {self.priority_max}")
+        self._check_style()
+        if self.url is not None and (why := why_no_url(self.url, filled=self.style == "webhook")):
+            raise refused("url", f"the worker URL {self.url[:200]!r} {why}; give {FORM}")
+        if why := why_no_headers(self.headers):
+            raise refused("headers", why)
+        if why := why_no_secrets(self.secrets):
+            raise refused("secrets", why)
+
+    def _check_style(self) -> None:
+        """Raises Invalid where something was said that the style has no use for."""
+        style = self.style
+        if self.url is None:
+            for field in ("style", "format", "method", "headers", "secrets"):
+                if getattr(self, field) not in ("native", "lightjq", None, "POST", {}, ()):
+                    raise refused(field, f"{field} says how jobs are posted to a worker, and this one has no url")
+        if self.format is not None and self.format not in FORMATS[style]:
+            known = " or ".join(FORMATS[style]) or "none: it is text"
+            raise refused("format", f"the format of style {style} is {known}, not {self.format}")
+        if self.method != "POST" and style != "webhook":
+            raise refused("method", f"style {style} is posted to; only style webhook has a method")
+        if style == "webhook" and self.batch not in (None, 1):
+            raise refused("batch", f"style {style} has one job in a request, not {self.batch}; leave batch out")
 
 
 class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -77,10 +131,14 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     id: Name = msgspec.field(name="id")
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl_s")
     style: StyleName = msgspec.field(default="native", name="protocol")
-    """What is said to it, and how its answers are read: see `styles/`."""
     registered_at_ms: int
     standing: Standing = Standing.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
+
+    @property
+    def language(self) -> Format | None:
+        """What its bodies are written in; None: neither."""
+        return self.format or next(iter(FORMATS[self.style]), None)
 
     @property
     def endpoint(self) -> str:
@@ -95,37 +153,3 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
 def refused(field: str, why: str) -> Invalid:
     """A registration is wrong in one field; nothing was registered."""
     return Invalid(why, [Fault(f"/{field}", why)])
-
-
-def check_url(url: str) -> None:
-    """Raises Invalid unless `url` is http(s)://host[:port][/path] in plain ASCII."""
-
-    def refuse(why: str) -> Invalid:
-        return refused("url", f"the worker URL {url[:200]!r} {why}; give http(s)://host[:port][/path]")
-
-    if len(url) > URL_LENGTH_MAX:
-        raise refuse(f"has more than {URL_LENGTH_MAX} characters")
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        raise refuse(f"cannot be read ({error})") from error
-    if parts.scheme not in ("http", "https"):
-        raise refuse("does not start with http:// or https://")
-    if parts.username is not None or parts.password is not None:
-        raise refuse("holds a user name or password, which would show in logs")
-    if parts.query or parts.fragment or "?" in url or "#" in url:
-        raise refuse("has a query or fragment")
-    host = parts.hostname or ""
-    pattern = _IPV6 if "[" in parts.netloc else _HOST
-    if not pattern.fullmatch(host):
-        raise refuse("names no host" if not host else f"has a host that cannot be: {host[:100]!r}")
-    if port == 0:
-        raise refuse("has port 0")
-    if not _PATH.fullmatch(parts.path) or url != url.strip() or any(c in url for c in "\t\r\n"):
-        raise refuse("has characters in it that must be percent-encoded")
-
-
-def host_of(url: str) -> str:
-    """Of a URL that `check_url` found good."""
-    return urlsplit(url).hostname or ""

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import msgspec
 
+from jqd.runner.endpoint import host_of
 from jqd.runner.kept import Kept, write_whole
 from jqd.runner.reach import Reach, standing_of
-from jqd.runner.worker import Card, StyleName, Worker, host_of, refused
+from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import ConfigError, Invalid
 from jqd.words.log import get_logger
@@ -63,7 +64,7 @@ class Workers:
         """Why registrations would not survive a restart now; None when they would."""
         return self._kept.failing
 
-    def register(self, card: Card, *, style: StyleName = "native", peer: str | None = None) -> Worker:
+    def register(self, card: Card, *, peer: str | None = None) -> Worker:
         """Take a registration, or its repetition under the same id. Raises Invalid, naming the field.
 
         A worker that starts again and registers the same name and URL without its id gets the id it had: one server
@@ -73,13 +74,13 @@ class Workers:
         if card.url is not None:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()
-        known = self._workers.get(card.id) if card.id else self._same_server(card, style)
+        known = self._workers.get(card.id) if card.id else self._same_server(card)
         self._refuse_more(known, card.jobs)
         said = msgspec.structs.asdict(card)
         said["id"] = known.id if known else card.id or secrets.token_hex(8)
         said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
         registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
-        worker = Worker(**said, style=style, registered_at_ms=registered_at_ms, standing=standing)
+        worker = Worker(**said, registered_at_ms=registered_at_ms, standing=standing)
         self._workers[worker.id] = worker
         self._seen_at_s[worker.id] = self._clock.mono_s()
         self._unreachable_since_s.pop(worker.id, None)
@@ -137,10 +138,10 @@ class Workers:
             why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
             raise refused("jobs", f'{why}; unregister some, or say "*" for every one')
 
-    def _same_server(self, card: Card, style: StyleName) -> Worker | None:
+    def _same_server(self, card: Card) -> Worker | None:
         if card.url is None:
             return None
-        wanted = card.url, card.name, style
+        wanted = card.url, card.name, card.style
         return next((w for w in self._workers.values() if (w.url, w.name, w.style) == wanted), None)
 
     def _expire(self) -> None:

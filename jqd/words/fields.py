@@ -103,7 +103,8 @@ def _each(
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
-            what = f"{where} must be {allowed(hint, len(places))}, not {_said(given[name], places)}"
+            said = "what was given" if _is_secret(hint) else _said(given[name], places)
+            what = f"{where} must be {allowed(hint, len(places))}, not {said}"
             yield Fault(f"/{where}", what)
 
 
@@ -147,6 +148,11 @@ def allowed(hint: Any, depth: int = 0) -> str:
     if each and get_origin(hint) not in (list, tuple, dict):
         return " or ".join(dict.fromkeys(allowed(part, depth) for part in each))
     return WORDS.get(get_origin(hint) or hint, "something else")
+
+
+def _is_secret(hint: Any) -> bool:
+    """Whether what a field holds is never shown."""
+    return any((meta.extra_json_schema or {}).get("writeOnly") for meta in getattr(hint, "__metadata__", ()))
 
 
 def _said(raw: Raw, places: list[int]) -> str:

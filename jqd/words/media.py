@@ -11,6 +11,7 @@ PROBLEM = "application/problem+json"
 MSGPACK_TYPES = frozenset({MSGPACK, "application/x-msgpack", "application/vnd.msgpack"})
 JSON_TYPES = frozenset({JSON})
 NDJSON_TYPES = frozenset({"application/x-ndjson", "application/ndjson", "application/jsonl"})
+NAMES: dict[Language, str] = {"msgpack": MSGPACK, "json": JSON}
 BOTH = f"{MSGPACK} or {JSON}"  # for messages
 
 

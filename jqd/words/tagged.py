@@ -80,6 +80,11 @@ def show_packed(packed: bytes) -> Any:
         return _packed(packed)
 
 
+def json_of(packed: bytes) -> bytes:
+    """A value in MessagePack as JSON text."""
+    return msgspec.json.encode(show_packed(packed))
+
+
 def join(rows: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
     """A map of keys and values that JSON can say already."""
     told = {key: value for key, value in rows if isinstance(key, str)}

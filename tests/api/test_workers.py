@@ -25,7 +25,11 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         **card,
         "worker_id": worker_id,
         "ttl": None,
-        "protocol": "native",
+        "style": "native",
+        "format": "msgpack",
+        "method": "POST",
+        "headers": [],
+        "signed": False,
         "registered_at": "2027-01-15T08:00:00.000Z",
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204

@@ -53,7 +53,7 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
     async with house() as here, trio.open_nursery() as nursery:
         clock, journal, source = here.clock, here.journal, random.Random(1)
         workers, config = Workers(None, clock=clock), RunnerConfig()
-        card = workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=9), style="native", peer=None)
+        card = workers.register(Card(name="w", url="http://127.0.0.1:9/", max_jobs=9), peer=None)
         gates = Gates(config, workers, source, clock)
         runner = Runner(
             config,

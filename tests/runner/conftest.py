@@ -63,8 +63,8 @@ class House:
 
     def register(self, url: str, *, style: StyleName = "native", peer: str | None = None, **fields: Any) -> Worker:
         """A worker that takes anything."""
-        card = Card(**{"name": "w", "url": url, "max_jobs": 100, **fields})
-        return self.workers.register(card, style=style, peer=peer)
+        card = Card(**{"name": "w", "url": url, "max_jobs": 100, "style": style, **fields})
+        return self.workers.register(card, peer=peer)
 
     def run(self, held: Sequence[Held]) -> None:
         """Offer and run, as the dispatching loop does."""

@@ -26,6 +26,7 @@ async def test_a_batch_carries_all_that_a_worker_needs(open_house: OpenHouse) ->
         assert body["batch_id"] == request.headers["jqd-batch-id"]
         job = body["jobs"][0]
         assert job.pop("deadline") > job["created_at"]
+        assert len({each.pop("trace") for each in body["jobs"]}) == 3
         assert job == {
             "job_id": held[0].job.id,
             "id": held[0].job.id,

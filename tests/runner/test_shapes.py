@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.styles import STYLES, Answer, Said, Sending
+from jqd.runner.styles import STYLES, Answer, Chain, Said, Sending
 from jqd.runner.styles.lines import line_of
 from jqd.runner.verdict import Report
 from jqd.runner.worker import StyleName, Worker
@@ -32,7 +32,8 @@ values = st.recursive(
 
 
 def sending(style: StyleName, *arguments: Any, **job: Any) -> Sending:
-    worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style=style, registered_at_ms=0)
+    batch = 9 if style == "lines" else None
+    worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, batch=batch, style=style, registered_at_ms=0)
     jobs = [Job(f"J{n}", "mail", msgpack.packb(argument), **job) for n, argument in enumerate(arguments)]
     return Sending(worker, "mail", [Held(each, 3, 2) for each in jobs], "b", "D", 1_700_000_000_000)
 
@@ -118,6 +119,7 @@ async def test_jobs_run_on_a_hook(open_house: OpenHouse) -> None:
         done, away, other = await house.run_to_end(held)
         assert (done.fate, done.status, unpack(done.result)) == (Fate.SUCCEEDED, 200, {"got": 7})
         assert (away.fate, away.status) == (Fate.RETRY, 404), "a slip in its URL kills no job"
+        assert away.message.startswith("MISPLACED: nothing is at its URL; ")
         assert (other.fate, other.result) == (Fate.SUCCEEDED, NIL)
         assert len(worker.requests) == 3
 
@@ -143,34 +145,36 @@ def test_a_batch_is_its_lines() -> None:
     )
 
 
-noise = st.lists(st.sampled_from(["# 200 a comment", "#J: mail|x", "J: mail|y", "#"]), max_size=3)
-texts = st.text(st.characters(blacklist_characters="\n#J", codec="utf-8"), max_size=9).filter(
-    lambda text: not any(each.isdigit() for each in text)
-)
+noise = st.lists(st.sampled_from(["# 200 a comment", "#J: mail|x", "J: mail|y", "#", "", " \t"]), max_size=3)
+texts = st.text(st.characters(blacklist_characters="\n", codec="utf-8"), max_size=9)
 
 
 @given(
-    st.lists(st.tuples(noise, st.integers(100, 599), texts, texts), min_size=1, max_size=6),
+    st.lists(
+        st.tuples(noise, st.sampled_from(["", " ", "\t+", "00"]), st.integers(0, 999), texts), min_size=1, max_size=6
+    ),
     st.sampled_from(["\n", "\r\n"]),
     st.booleans(),
     st.lists(st.integers(0), max_size=6),
 )
 def test_each_line_is_the_answer_of_its_job(
-    rows: list[tuple[list[str], int, str, str]], newline: str, ended: bool, cuts: Sequence[int]
+    rows: list[tuple[list[str], str, int, str]], newline: str, ended: bool, cuts: Sequence[int]
 ) -> None:
-    lines = [line for noisy, status, before, after in rows for line in (*noisy, f"{before} {status} {after}")]
+    lines = [line for noisy, before, status, text in rows for line in (*noisy, f"{before}{status} {text}")]
     body = newline.join(lines) + (newline if ended else "")
     told = sending("lines", *range(len(rows)))
     heard = hear(told, body.encode(), "", *cuts)
-    assert [(said.job_id, said.report.status, said.chained) for said in heard if isinstance(said, Said)] == [
-        (f"J{n}", status, any(line.startswith(("J: ", "#J: ")) for line in noisy))
-        for n, (noisy, status, _, _) in enumerate(rows)
+    assert [(said.job_id, said.report.status, said.report.message) for said in heard if isinstance(said, Said)] == [
+        (f"J{n}", status, text.strip()) for n, (_, _, status, text) in enumerate(rows)
     ]
+    assert heard.count(Chain()) == sum(line.startswith(("J: ", "#J: ")) for line in lines)
     fewer = hear(sending("lines", *range(len(rows) + 2)), body.encode())
-    assert len(fewer) == len(rows), "nothing is said of jobs without a line: they get NO_RESPONSE"
+    assert sum(isinstance(said, Said) for said in fewer) == len(rows), (
+        "nothing is said of jobs without a line: they get NO_RESPONSE"
+    )
 
 
-@pytest.mark.parametrize("bad", [b"done", b"", b"7", b"1000", b"99999999999999999999 x", "٢٠٠".encode()])
+@pytest.mark.parametrize("bad", [b"done", b"-1", b"ok 200", b"failed at line 200", b"<p>200", "٢٠٠".encode()])
 def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
     heard = hear(sending("lines", *range(4)), b"200 ok\n" + bad + b"\n200\n200\n")
     assert [(said.job_id, said.report.status) for said in heard if isinstance(said, Said)] == [
@@ -183,7 +187,7 @@ def test_a_line_without_a_status_spoils_all_after_it(bad: bytes) -> None:
 def test_any_bytes_are_read_the_same_however_they_are_cut(body: bytes, cuts: Sequence[int]) -> None:
     whole = hear(sending("lines", 1, 2, 3), body)
     assert whole == hear(sending("lines", 1, 2, 3), body, "", *cuts)
-    assert len(whole) <= 3
+    assert sum(isinstance(said, Said) for said in whole) <= 3
 
 
 def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
@@ -191,17 +195,28 @@ def test_a_line_that_never_ends_is_not_collected_for_ever() -> None:
         hear(sending("lines", 1), b"2" * 5_000, "", *range(0, 5_000, 100))
 
 
+def test_a_line_alone_has_the_status_of_its_answer() -> None:
+    """No number is looked for: `1 row changed` is what the worker says, not how it went."""
+    worker = Worker(name="w", id="W", url="http://h/run", max_jobs=9, style="lines", registered_at_ms=0)
+    told = sending("lines", "x")._replace(worker=worker)
+    assert STYLES["lines"].batch(worker) == 1
+    for body, text in ((b"# 1\n1 row changed\nmore\n", "1 row changed"), (b"", ""), (b"J: mail|x", "")):
+        (said,) = (each for each in hear(told, body) if isinstance(each, Said))
+        assert (said.job_id, said.report.status, unpack(said.report.result)) == ("J0", 200, text or None)
+
+
 async def test_jobs_run_on_a_line_runner(open_house: OpenHouse) -> None:
-    script = answer(200, b"# begun\n200\n404 no such\n503 later\n", kind="text/plain")
-    async with open_worker(script) as worker, open_house() as house:
-        house.register(worker.url, style="lines")
-        outcomes = await house.run_to_end(hold(4, argument="x"))
-        assert worker.requests[0].body == b"x\n" * 4
+    lines = b"# begun\n200 sent\n404 no such\n503 later\n0\n600\n999999\nJ: mail|x\n"
+    async with open_worker(answer(200, lines, kind="text/plain")) as worker, open_house() as house:
+        house.register(worker.url, style="lines", batch=10)
+        outcomes = await house.run_to_end(hold(7, argument="x", keep_result=True))
+        assert worker.requests[0].body == b"x\n" * 7
         assert [(outcome.fate, outcome.status) for outcome in outcomes] == [
             (Fate.SUCCEEDED, 200),
             (Fate.FAILED, 404),
-            (Fate.RETRY, 503),
+            *[(Fate.RETRY, 503), (Fate.RETRY, 500), (Fate.RETRY, 500), (Fate.RETRY, 500)],
             (Fate.RETRY, 500),
         ]
-        assert outcomes[1].message == "404 no such"
-        assert outcomes[3].message.startswith("NO_RESPONSE")
+        assert (unpack(outcomes[0].result), outcomes[1].message) == ("sent", "no such")
+        assert outcomes[6].message.startswith("NO_RESPONSE")
+        assert house.runner.stats()["chains_ignored"] == 1

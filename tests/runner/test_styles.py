@@ -332,9 +332,8 @@ def test_judgements() -> None:
         special = {408, 410, 425, 429} | judged(style, Judgement.NOT_TAKEN)
         special |= {404, 405, 415} if style == "webhook" else set()
         assert judged(style, Judgement.FAILED) == {*range(400, 500)} - special
-        assert judged(style, Judgement.ERROR) == {*range(100, 200), *range(300, 400), *range(500, 600)} - {503} | (
-            {404, 405, 415} if style == "webhook" else set()
-        )
+        assert judged(style, Judgement.MISPLACED) == ({404, 405, 415} if style == "webhook" else set())
+        assert judged(style, Judgement.ERROR) == {*range(100, 200), *range(300, 400), *range(500, 600)} - {503}
     for style in ("webhook", "lines"):
         assert judged(style, Judgement.READ) == {*range(200, 300)}
 

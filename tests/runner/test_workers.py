@@ -17,7 +17,7 @@ import trio
 from jqd.runner import Workers
 from jqd.runner.kept import RETRY_S
 from jqd.runner.reach import Standing
-from jqd.runner.worker import Card, StyleName, Worker, check_url
+from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import UNREACHABLE_S
 from jqd.words import fields
 from jqd.words.clock import ManualClock
@@ -36,7 +36,7 @@ from jqd.words.errors import ConfigError, Invalid, JqdError
     ],
 )
 def test_good_urls(url: str) -> None:
-    check_url(url)
+    Card(name="w", url=url, max_jobs=1)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_good_urls(url: str) -> None:
 )
 def test_bad_urls(url: str, why: str) -> None:
     with pytest.raises(Invalid, match="give http") as caught:
-        check_url(url)
+        Card(name="w", url=url, max_jobs=1)
     assert why in str(caught.value)
     assert caught.value.faults[0].pointer == "/url"
     assert isinstance(caught.value, JqdError)
@@ -80,9 +80,9 @@ def read_card(value: dict[Any, Any]) -> Card:
     return fields.read(msgspec.msgpack.encode(value), Card)
 
 
-def register(workers: Workers, *, style: StyleName = "native", **said: Any) -> Worker:
+def register(workers: Workers, **said: Any) -> Worker:
     """As the API does: what came over the wire, as a card."""
-    return workers.register(read_card({"max_jobs": 1, **said}), style=style)
+    return workers.register(read_card({"max_jobs": 1, **said}))
 
 
 WHOLE = "must be a whole number from 1 to {}, not "
@@ -224,7 +224,9 @@ async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert Workers(path, clock=ManualClock()).list() == [kept]
         (written,) = json.loads(path.read_bytes())["workers"]
-        assert set(written) == {*OLD, "standing"}, "an older version reads it, too"
+        assert set(written) == {*OLD, "standing", "format", "method", "headers", "secrets"}, (
+            "an older version reads it, too"
+        )
         assert kept.jobs == ("mail", "bill")
         workers.unregister(kept.id)
         await workers.wait_saved()

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.api.problems import Error
 from jqd.desk.job import Value
 from jqd.desk.take import Level
+from jqd.runner.worker import Format, StyleName
 from jqd.words.job import State
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
@@ -159,7 +160,13 @@ class Worker(Struct, frozen=True):
     priority_min: int
     priority_max: int
     ttl: float | None
-    protocol: str
+    style: StyleName
+    format: Format | None
+    method: str
+    headers: Sequence[str]
+    """Their names: a value may be a secret."""
+    signed: bool
+    """Whether requests to it are, with secrets that nobody is shown."""
     registered_at: Instant | None
 
 

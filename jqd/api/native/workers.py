@@ -55,6 +55,10 @@ def _row(worker: Worker) -> answers.Worker:
         priority_min=worker.priority_min,
         priority_max=worker.priority_max,
         ttl=worker.ttl_s,
-        protocol=worker.style,
+        style=worker.style,
+        format=worker.language,
+        method=worker.method,
+        headers=[*worker.headers],
+        signed=bool(worker.secrets),
         registered_at=iso(worker.registered_at_ms),
     )

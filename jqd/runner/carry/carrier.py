@@ -85,6 +85,6 @@ class Carrier(Protocol):
         """
         ...
 
-    async def cancel(self, worker: Worker, job_id: str, daemon: str, within_s: float) -> Told | None:
+    async def cancel(self, worker: Worker, job_id: str, daemon: str, *, at_ms: int, within_s: float) -> Told | None:
         """Tell the worker that a job in its hand was cancelled. None: it takes no such calls."""
         ...

@@ -57,7 +57,7 @@ class Post:
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
         """See Carrier."""
         style, progress = style_of(sending.worker), _Progress(listener)
-        method, url, headers, body = style.request(sending)
+        method, url, headers, body, _ = style.request(sending).dressed(sending.worker, sending.sent_at_ms)
         timeout = {"connect": self._config.connect_timeout_s, "pool": self._config.connect_timeout_s}
         extensions = {"timeout": timeout, "trace": progress.trace}
         with self._connections.one(sending.worker.endpoint), on_behalf_of(sending.worker.standing):
@@ -74,12 +74,12 @@ class Post:
             except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
                 return _broken(error, progress)
 
-    async def cancel(self, worker: Worker, job_id: str, daemon: str, within_s: float) -> Told | None:
+    async def cancel(self, worker: Worker, job_id: str, daemon: str, *, at_ms: int, within_s: float) -> Told | None:
         """See Carrier."""
         request = style_of(worker).cancel(worker, job_id, daemon)
         if request is None:
             return None
-        method, url, headers, _ = request
+        method, url, headers, *_ = request.dressed(worker, at_ms)
         extensions = {"timeout": {"connect": within_s, "pool": within_s}}
         status = 0
         with trio.move_on_after(within_s), on_behalf_of(worker.standing):

@@ -3,6 +3,7 @@
 from jqd.runner.styles.choice import STYLES, style_of
 from jqd.runner.styles.style import (
     Answer,
+    Chain,
     ItemFailures,
     Judgement,
     Reader,
@@ -17,6 +18,7 @@ from jqd.runner.styles.style import (
 __all__ = [
     "STYLES",
     "Answer",
+    "Chain",
     "ItemFailures",
     "Judgement",
     "Reader",

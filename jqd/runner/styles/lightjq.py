@@ -29,13 +29,13 @@ class _Job(msgspec.Struct, gc=False):
 class LightJQ(Style):
     """See Style."""
 
-    jobs_max = 1
+    single = True
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
         (only,) = sending.held
         url = sending.url.rstrip("/") + "/worker-job"
-        return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only))
+        return Request("POST", url, batch_headers(sending, media.MSGPACK), encode_job(only), only.job.id)
 
     def judge(self, status: int) -> Judgement:
         """See Style: 404 says that the worker does not know the jobtype."""

@@ -1,11 +1,15 @@
 """Line runners, by node-miniq's rules: a line for each job, and a line for each in the answer, in their order.
 
-    batch     POST <worker url>   one line a job: its argument, if that is a text of one line, else as JSON
-    answer    200 …               the first whole number of a line is the job's status, 100 to 599
-              # …                 a comment
+    single    POST <worker url>   one line, its argument: a text of one line as it stands, anything else as JSON
+              any status          is the job's, as HTTP means it; the first line that is none of those below, its text
+    batch     POST <worker url>   one line a job
+              200 …               the whole number that a line begins with is the job's status: 2xx and 4xx end it,
+                                  all others are tried again. What follows the number is its text
+    either    # …                 a comment
               J: …  or  #J: …     a new job
 
-After a line without such a number nobody knows which line is whose: that job and all after it have failed.
+A batch is sent to a worker whose registration has a `batch` above 1. After a line that begins with no number nobody
+knows which line is whose: that job and all after it have failed. The text is the result, or the message of a failure.
 The runner takes no cancels.
 """
 
@@ -14,24 +18,35 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
+from jqd.runner.styles.style import Answer, Chain, Judgement, Reader, Request, Said, Sending, Style, batch_headers
 from jqd.runner.verdict import INVALID_RESPONSE, Report
+from jqd.runner.worker import Worker
 from jqd.words import tagged
 from jqd.words.errors import AnswerGarbled
+from jqd.words.job import NIL
 
 CONTENT_TYPE = "text/plain; charset=utf-8"
 QUOTE_BYTES = 100  # of a line that cannot be read, when it is repeated in the job's message
+STATUS_MAX = 999  # what is above is no status of anybody's, and told as this
 
-_STATUS = re.compile(rb"0*([0-9]+)")
+# As parseInt reads it, which node-miniq asks: "200 ok", " 200", "+200"; not "ok 200", which would make a success of
+# "failed at line 200". No number below zero counts.
+_STATUS = re.compile(rb"\s*\+?0*([0-9]+)\s*")
 
 
 class Lines(Style):
     """See Style."""
 
+    def batch(self, worker: Worker) -> int | None:
+        """See Style: one job a request unless more were asked for."""
+        return worker.batch or 1
+
     def request(self, sending: Sending) -> Request:
         """See Style."""
         body = b"".join(line_of(held.job.argument) for held in sending.held)
-        return Request("POST", sending.url, batch_headers(sending, CONTENT_TYPE, accept="text/plain"), body)
+        headers = batch_headers(sending, CONTENT_TYPE, accept="text/plain")
+        message = sending.batch_id if self.batch(sending.worker) != 1 else sending.held[0].job.id
+        return Request("POST", sending.url, headers, body, message)
 
     def judge(self, status: int) -> Judgement:
         """See Style: a 202 is an answer like any other 2xx."""
@@ -39,7 +54,8 @@ class Lines(Style):
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style; the type of the answer does not matter."""
-        return _Lines([held.job.id for held in sending.held], value_bytes_max)
+        job_ids = [held.job.id for held in sending.held]
+        return _Lines(job_ids, value_bytes_max, single=self.batch(sending.worker) == 1)
 
 
 def line_of(argument: bytes) -> bytes:
@@ -53,11 +69,11 @@ def line_of(argument: bytes) -> bytes:
 class _Lines:
     """See Reader."""
 
-    def __init__(self, job_ids: Sequence[str], line_bytes_max: int) -> None:
+    def __init__(self, job_ids: Sequence[str], line_bytes_max: int, *, single: bool) -> None:
         self._left = iter(job_ids)
         self._limit = line_bytes_max
+        self._single = single
         self._begun = bytearray()  # of a line whose end is not here yet
-        self._chained = False  # whether new jobs came since the last job's line
 
     def feed(self, data: bytes) -> Iterator[Answer]:
         """See Reader."""
@@ -71,19 +87,26 @@ class _Lines:
 
     def end(self) -> Sequence[Answer]:
         """See Reader."""
-        return [*self._read(bytes(self._begun))] if self._begun else []
+        last = [*self._read(bytes(self._begun))]
+        if self._single and (job_id := next(self._left, None)) is not None:
+            last.append(Said(job_id, Report()))  # not a line, but a good status
+        return last
 
     def _read(self, line: bytes) -> Iterator[Answer]:
         if line.startswith((b"J: ", b"#J: ")):
-            self._chained = True
-        elif not line.startswith(b"#") and (job_id := next(self._left, None)) is not None:
-            number = _STATUS.search(line)
-            status = int(number[1][:4]) if number else 0
-            if 100 <= status <= 599:
-                message = line.decode("utf-8", "replace").strip()
-                yield Said(job_id, Report(status=status, message=message), self._chained)
-                self._chained = False
-                return
+            yield Chain()
+        elif line.startswith(b"#") or not line.strip() or (job_id := next(self._left, None)) is None:
+            return
+        elif self._single:
+            yield _said(job_id, 200, line)
+        elif number := _STATUS.match(line):
+            yield _said(job_id, min(int(number[1][:4]), STATUS_MAX), line[number.end() :])
+        else:
             why = f"{INVALID_RESPONSE}: {line[:QUOTE_BYTES]!r} has no status, so nobody knows whose the next lines are"
             for each in (job_id, *self._left):
                 yield Said(each, Report(status=500, message=why))
+
+
+def _said(job_id: str, status: int, line: bytes) -> Said:
+    text = line.decode("utf-8", "replace").strip()
+    return Said(job_id, Report(status=status, message=text, result=msgspec.msgpack.encode(text) if text else NIL))

@@ -4,26 +4,31 @@
     outcome   see `outcome.py`
     cancel    DELETE <worker url>?job_id=…
 
-Arguments are copied as they stand, never decoded.
+In MessagePack arguments are copied as they stand, never decoded. In JSON, for those who ask for it, what JSON cannot
+say is written as `words/tagged.py` has it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
-from jqd.runner.styles.style import Reader, Request, Sending, Style, batch_headers, common_headers
-from jqd.runner.worker import Worker
-from jqd.words import media
+from jqd.runner.styles.style import Reader, Request, Sending, Style, batch_headers, common_headers, trace_of
+from jqd.runner.worker import Format, Worker
+from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import Held
 
 VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
 VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
 
-_encoder = msgspec.msgpack.Encoder()
+_encode: dict[Format, Callable[[Any], bytes]] = {
+    "msgpack": msgspec.msgpack.Encoder().encode,
+    "json": msgspec.json.Encoder().encode,
+}
 
 
 class _Job(msgspec.Struct, gc=False):
@@ -37,6 +42,7 @@ class _Job(msgspec.Struct, gc=False):
     keep_result: bool
     created_at: str
     deadline: str
+    trace: str
 
 
 class _Batch(msgspec.Struct, gc=False):
@@ -49,8 +55,10 @@ class Native(Style):
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
-        body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms)
-        return Request("POST", sending.url, batch_headers(sending, media.MSGPACK), body)
+        language = sending.worker.language or "msgpack"
+        body = encode_batch(sending.batch_id, sending.held, sending.sent_at_ms, language)
+        headers = batch_headers(sending, media.NAMES[language])
+        return Request("POST", sending.url, headers, body, sending.batch_id)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style."""
@@ -59,10 +67,11 @@ class Native(Style):
 
     def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
         """See Style."""
-        return Request("DELETE", f"{worker.url}?job_id={quote(job_id, safe='')}", common_headers(daemon))
+        url = f"{worker.url}?job_id={quote(job_id, safe='')}"
+        return Request("DELETE", url, common_headers(daemon), message=f"{job_id}-cancel")
 
 
-def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int) -> bytes:
+def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:
     """The body of one request."""
     dates: dict[int, str] = {}  # jobs of a batch were often pushed together
 
@@ -77,14 +86,15 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int) -> bytes:
             h.job.id,
             h.job.id,
             h.job.jobtype,
-            Raw(h.job.argument),
+            Raw(h.job.argument if language == "msgpack" else tagged.json_of(h.job.argument)),
             h.attempt,
             h.job.max_retry,
             h.job.timeout_s,
             h.job.keep_result,
             date(h.job.created_at_ms),
             date(sent_at_ms + round(h.job.timeout_s * 1000)),
+            trace_of(h),
         )
         for h in held
     ]
-    return _encoder.encode(_Batch(batch_id, jobs))
+    return _encode[language](_Batch(batch_id, jobs))

@@ -1,18 +1,21 @@
 """What a style has to say of its kind of worker. Pure; `carry/` carries it, `delivery.py` acts on it.
 
-    Sending ──request──▶ Request ─ ─ carry/ ─ ─▶ status ──judge──▶ Judgement
-                                                 body ──reader──▶ an Answer for each thing the worker says
+    Sending ──request──▶ Request ──dressed──▶ carry/ ─ ─▶ status ──judge──▶ Judgement
+                                                          body ──reader──▶ an Answer for each thing the worker says
 
 A new kind of worker is a file beside this one, a line in `choice.py`, and its name in `StyleName`.
 """
 
 import enum
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
 from jqd import __version__
+from jqd.runner.headers import merge
+from jqd.runner.sign import signature
 from jqd.runner.verdict import Report
 from jqd.runner.worker import Worker
 from jqd.words import media
@@ -46,6 +49,15 @@ class Request(NamedTuple):
     url: str
     headers: Headers
     body: bytes = b""
+    message: str = ""
+    """Which one this is, for its signature: the same when the same is said again. Without dots."""
+
+    def dressed(self, worker: Worker, at_ms: int) -> "Request":
+        """As it goes out: with the headers that the worker registered, signed if it gave secrets."""
+        if not worker.headers and not worker.secrets:
+            return self
+        signed = signature(worker.secrets, self.message.replace(".", "_"), at_ms // 1000, self.body)
+        return self._replace(headers=[*merge(self.headers, worker.headers), *signed])
 
 
 class Judgement(enum.Enum):
@@ -65,6 +77,8 @@ class Judgement(enum.Enum):
     """The request cannot succeed. Which of several jobs is to blame is not said."""
     ERROR = enum.auto()
     """Something broke, and may work another time. Which of several jobs broke it is not said."""
+    MISPLACED = enum.auto()
+    """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
 
 class Said(NamedTuple):
@@ -97,13 +111,17 @@ class ItemFailures(NamedTuple):
     job_ids: tuple[str, ...] = ()
 
 
+class Chain(NamedTuple):
+    """New jobs came, beside what was said of those sent."""
+
+
 class Unclear(NamedTuple):
     """A value that speaks of no job we can name."""
 
     why: str
 
 
-Answer = Said | Refused | Started | ItemFailures | Unclear
+Answer = Said | Refused | Started | ItemFailures | Chain | Unclear
 
 
 class Reader(Protocol):
@@ -124,8 +142,12 @@ class Reader(Protocol):
 class Style(ABC):
     """One kind of worker. Unless it says otherwise, a status means what HTTP says, and it takes no cancels."""
 
-    jobs_max: int | None = None
-    """Jobs in one request; None: as many as the worker registered."""
+    single = False
+    """Whether a request has one job, whatever the worker registered."""
+
+    def batch(self, worker: Worker) -> int | None:
+        """Jobs in one request; None: as many as the worker has at work."""
+        return 1 if self.single else worker.batch
 
     @abstractmethod
     def request(self, sending: Sending) -> Request:
@@ -166,10 +188,25 @@ def common_headers(daemon: str, accept: str = f"{media.MSGPACK}, {media.JSON}") 
 
 
 def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
-    """Headers of a request with jobs. A jobtype outside printable ASCII is percent-encoded as UTF-8."""
+    """Headers of a request with jobs; no `content_type`: without a body.
+
+    A jobtype outside printable ASCII is percent-encoded as UTF-8.
+    """
+    first = sending.held[0]
     return [
-        ("Content-Type", content_type),
+        *([("Content-Type", content_type)] if content_type else ()),
         *common_headers(sending.daemon, **named),
         ("JQD-Batch-Id", sending.batch_id),
         ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+        ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
     ]
+
+
+def trace_of(held: Held) -> str:
+    """A W3C traceparent: all attempts of a job are one trace, whichever daemon made them; each is a span of it."""
+    return _trace(held.job.id, held.fence or 1)
+
+
+def _trace(text: str, span: int) -> str:
+    # Flagged as sampled: else whoever samples as his caller does, which is usual, would drop all that jqd sends.
+    return f"00-{hashlib.blake2b(text.encode(), digest_size=16).hexdigest()}-{span:016x}-01"

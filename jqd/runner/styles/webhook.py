@@ -1,24 +1,27 @@
 """Plain web hooks: one job a request, its argument as the body, the answer's body as its result.
 
-    job       POST <worker url>   the argument as JSON; headers JQD-Job-Id, -Job-Type, -Attempt, -Max-Retry, -Deadline
-    answer    any 2xx             succeeded; the body, of whatever type, is the result
-              404 405 415         the hook is not where or what it should be: tried again
+    job       POST <worker url>   the argument; headers JQD-Job-Id, -Job-Type, -Attempt, -Max-Retry, -Deadline
+    answer    any 2xx             succeeded, a 202 too; the body, of whatever type, is the result
+              404 405 415         the hook is not where or what it should be: tried again, and said loudly
               else                as HTTP means it
 
-What JSON cannot say is written as `words/tagged.py` has it, and read back so. The hook takes no cancels.
+The argument is JSON unless the registration says otherwise. What JSON cannot say is written as `words/tagged.py` has
+it, and read back so. The hook takes no cancels.
 """
 
 from collections.abc import Sequence
 
 import msgspec
 
+from jqd.runner.endpoint import fill
 from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
 from jqd.runner.verdict import Report
 from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import NIL
 
-NOT_SET_UP = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
+MISPLACED = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
+BODILESS = frozenset({"GET", "DELETE"})  # a body has no meaning there, and many servers refuse one
 
 _encoder = msgspec.msgpack.Encoder()
 _one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
@@ -27,26 +30,32 @@ _one_value = msgspec.msgpack.Decoder(msgspec.Raw).decode
 class WebHook(Style):
     """See Style."""
 
-    jobs_max = 1
+    single = True
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
         (only,) = sending.held
-        job = only.job
+        worker, job = sending.worker, only.job
+        url = fill(sending.url, job.jobtype, job.id)
+        language = worker.language or "json"
+        bare = worker.method in BODILESS
         headers = [
-            *batch_headers(sending, media.JSON, accept="*/*"),
+            *batch_headers(sending, "" if bare else media.NAMES[language], accept="*/*"),
             ("JQD-Job-Id", job.id),
             ("JQD-Attempt", str(only.attempt)),
             ("JQD-Max-Retry", str(job.max_retry)),
             ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
         ]
-        return Request("POST", sending.url, headers, msgspec.json.encode(tagged.show_packed(job.argument)))
+        body = b"" if bare else job.argument if language == "msgpack" else tagged.json_of(job.argument)
+        # The same for all attempts at the same content: a job that was replaced says something else under its id.
+        message = f"{job.id}-{only.generation}" if only.generation else job.id
+        return Request(worker.method, url, headers, body, message)
 
     def judge(self, status: int) -> Judgement:
         """See Style."""
         if 200 <= status < 300:
             return Judgement.READ
-        return Judgement.ERROR if status in NOT_SET_UP else super().judge(status)
+        return Judgement.MISPLACED if status in MISPLACED else super().judge(status)
 
     def reader(self, sending: Sending, content_type: str, value_bytes_max: int) -> Reader:
         """See Style."""

@@ -1,0 +1,67 @@
+"""Where a worker is: the URL of its registration, and what is filled into it. Pure.
+
+http(s)://host[:port][/path]      of any worker
+…/mail/{name}/{job_id}            of a web hook: the jobtype and the id of the job, percent-encoded
+"""
+
+import re
+from urllib.parse import quote, urlsplit
+
+URL_LENGTH_MAX = 2_048
+PLACES = ("{name}", "{job_id}")
+FORM = "http(s)://host[:port][/path]"
+
+_HOST = re.compile(
+    r"(?=.{1,253}$)[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?(\.[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?)*\.?"
+)
+_IPV6 = re.compile(r"[0-9A-Fa-f:.]{2,45}")
+_PATH = re.compile(r"[!$%&'()*+,./0-9:;=@A-Z_a-z~-]*")
+_PLACE = re.compile("|".join(map(re.escape, PLACES)))
+
+
+def why_no_url(url: str, *, filled: bool) -> str | None:
+    """What is wrong with a worker's URL; None when nothing is. `filled`: whether its path may have places in it."""
+    if len(url) > URL_LENGTH_MAX:
+        return f"has more than {URL_LENGTH_MAX} characters"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"cannot be read ({error})"
+    if parts.scheme not in ("http", "https"):
+        return "does not start with http:// or https://"
+    if parts.username is not None or parts.password is not None:
+        return "holds a user name or password, which would show in logs"
+    if parts.query or parts.fragment or "?" in url or "#" in url:
+        return "has a query or fragment"
+    host = parts.hostname or ""
+    pattern = _IPV6 if "[" in parts.netloc else _HOST
+    if not pattern.fullmatch(host):
+        return "names no host" if not host else f"has a host that cannot be: {host[:100]!r}"
+    if port == 0:
+        return "has port 0"
+    path = _PLACE.sub("", parts.path)
+    if path != parts.path and not filled:
+        return "has places to be filled in, which only style webhook knows: it is sent one job a request"
+    if "{" in path or "}" in path:
+        return f"has braces; of a web hook {' and '.join(PLACES)} are filled in, and nothing else"
+    if not _PATH.fullmatch(path) or url != url.strip() or any(c in url for c in "\t\r\n"):
+        return "has characters in it that must be percent-encoded"
+    return None
+
+
+def host_of(url: str) -> str:
+    """Of a URL that is right."""
+    return urlsplit(url).hostname or ""
+
+
+def fill(url: str, name: str, job_id: str) -> str:
+    """The URL of one job."""
+    if "{" not in url:
+        return url
+    return _PLACE.sub(lambda place: _segment(name if place[0] == "{name}" else job_id), url)
+
+
+def _segment(text: str) -> str:
+    """Percent-encoded. Dots alone would lead up the path, encoded or not: a second time, so that they do not."""
+    return quote(text, safe="") if text.strip(".") else text.replace(".", "%252E")

@@ -1,0 +1,58 @@
+"""Signatures of requests to workers, as Standard Webhooks has them: the worker knows by them who sent a request. Pure.
+
+    webhook-id          of what is sent; the same when it is sent again
+    webhook-timestamp   seconds since 1970
+    webhook-signature   v1,BASE64 …   HMAC-SHA256 of "id.timestamp.body", one for each secret
+
+A secret is `whsec_` and base64. While one is exchanged for another there are two, and so two signatures: the worker
+takes a request that either of its secrets fits.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Sequence
+from functools import lru_cache
+
+PREFIX = "whsec_"
+SECRETS_MAX = 4  # two while one is exchanged, and room for an exchange that was forgotten
+SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64  # of what the base64 says: as the specification has it
+
+
+def why_no_secrets(secrets: Sequence[str]) -> str | None:
+    """What is wrong with them, without repeating one; None when nothing is."""
+    if len(secrets) > SECRETS_MAX:
+        return f"at most {SECRETS_MAX} secrets can be given, these are {len(secrets)}"
+    try:
+        for secret in secrets:
+            _key(secret)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def signature(secrets: Sequence[str], message_id: str, at_s: int, body: bytes) -> list[tuple[str, str]]:
+    """The headers that sign a body; none without a secret. `message_id` holds no dot: dots part what is signed."""
+    if not secrets:
+        return []
+    assert "." not in message_id, f"{message_id!r} cannot be told from the timestamp behind it"
+    signed = b"%b.%d.%b" % (message_id.encode(), at_s, body)
+    codes = [base64.b64encode(hmac.digest(_key(secret), signed, hashlib.sha256)).decode() for secret in secrets]
+    return [
+        ("webhook-id", message_id),
+        ("webhook-timestamp", str(at_s)),
+        ("webhook-signature", " ".join(f"v1,{code}" for code in codes)),
+    ]
+
+
+@lru_cache(maxsize=256)  # fewer workers than that have secrets
+def _key(secret: str) -> bytes:
+    """Raises ValueError, without the secret in it."""
+    try:
+        key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
+    except (binascii.Error, ValueError):
+        key = b""
+    if not SECRET_BYTES_MIN <= len(key) <= SECRET_BYTES_MAX:
+        raise ValueError(f"a secret is {PREFIX} and {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} bytes in base64")
+    return key
