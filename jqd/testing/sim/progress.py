@@ -8,7 +8,8 @@ and should do the next thing with it:
     in a hand           that daemon is there and trusts its lease, and workers have room
 
 and only as long as it has not been started at all, nobody cancelled it, and no job of a partition that is there has to
-run alone, for which all others wait as they should.
+run alone, for which all others wait as they should. A delay counts from the answer to the push: a daemon that was
+paused reads the request long after the client sent it, and dates the job then.
 """
 
 import trio
@@ -60,7 +61,7 @@ class Progress:
 
     def _waits_for(self, story: Story) -> str | None:
         home = partition_of(story.job_id, len(self._stage.stores))
-        is_due = trio.current_time() >= max(story.acked_at_s, story.due_s)
+        is_due = trio.current_time() >= story.acked_at_s + self._stage.history.plan.works[story.number].delay_s
         if home == self._absent or not is_due or story.attempts or story.cancels:
             return None
         place = self._stage.stores[home].places.place(story.job_id)
