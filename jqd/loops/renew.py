@@ -35,7 +35,7 @@ class Renew:
         clock: Clock,
         source: random.Random,
         stop_work: Callable[[], None],
-        cancelled: Callable[[Sequence[str]], None],
+        cancelled: Callable[[Sequence[tuple[str, int]]], None],
         seen: Callable[[dict[str, Member]], None],
     ) -> None:
         self.pace = Pace("renew", source=source)

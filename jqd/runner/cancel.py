@@ -2,7 +2,9 @@
 
 This is a courtesy. The job stays in hand until its worker answers for it or its time is over, and nothing is held
 against a worker that knows no such call. The cancel travels on another connection than the job and may overtake it:
-a worker that does not know the job is told again, and so is one that could not be reached.
+a worker that does not know the job is told again, and so is one that could not be reached. It may also come so late
+that the job has ended, got other content and is at work there again. So it names what it means: from the store to the
+runner the claim, from the runner to the worker the batch.
 """
 
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ import trio
 
 from jqd.runner.carry import Carrier
 from jqd.runner.parcel import Parcel, Shared
+from jqd.words.job import Held
 from jqd.words.log import get_logger
 
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
@@ -25,22 +28,19 @@ class Asked:
     """Remembers cancels of jobs that were not in hand when the cancel came."""
 
     def __init__(self) -> None:
-        self._ids: dict[str, None] = {}
+        self._fences: dict[str, int] = {}
 
-    def note(self, job_id: str) -> None:
-        """A job that is not in hand was cancelled. Beyond ASKED_MAX the oldest is forgotten."""
-        self._ids[job_id] = None
-        if len(self._ids) > ASKED_MAX:
-            del self._ids[next(iter(self._ids))]
+    def note(self, job_id: str, fence: int) -> None:
+        """A claim that is not in hand was cancelled. Beyond ASKED_MAX the oldest is forgotten."""
+        self._fences[job_id] = fence
+        if len(self._fences) > ASKED_MAX:
+            del self._fences[next(iter(self._fences))]
 
-    def taken(self, job_ids: Iterable[str]) -> set[str]:
-        """Those of these jobs whose cancel is remembered; it is forgotten then."""
-        if not self._ids:
+    def taken(self, held: Iterable[Held]) -> set[str]:
+        """The jobs of those claims whose cancel is remembered. What is remembered of these jobs is forgotten then."""
+        if not self._fences:
             return set()
-        found = {job_id for job_id in job_ids if job_id in self._ids}
-        for job_id in found:
-            del self._ids[job_id]
-        return found
+        return {each.job.id for each in held if self._fences.pop(each.job.id, None) == each.fence}
 
 
 class Teller:
@@ -62,8 +62,8 @@ class Teller:
 
     async def _told(self, carrier: Carrier, parcel: Parcel, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""
-        at_ms = self._shared.clock.wall_ms()
-        told = await carrier.cancel(parcel.worker, job_id, self._shared.daemon, at_ms=at_ms, within_s=TELL_S)
+        assert parcel.sent is not None, "what was not sent is withdrawn instead"
+        told = await carrier.cancel(parcel.sent, job_id, at_ms=self._shared.clock.wall_ms(), within_s=TELL_S)
         if told is None:
             return True
         status, why = told

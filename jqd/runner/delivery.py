@@ -71,6 +71,7 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
         return None
     batch_id = shared.next_batch_id(mark)
     sending = Sending(worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
+    parcel.sent = sending
     ending: Ending | None = None
     with parcel.scope:
         ending = await carrier.carry(sending, parcel)

@@ -16,7 +16,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
-from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Started, Unclear
+from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
 from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -110,6 +110,8 @@ class Parcel:
         self.size = len(self.missing)
         """Jobs of the request."""
         self.scope = trio.CancelScope()
+        self.sent: Sending | None = None
+        """What goes out with it, or went out."""
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""

@@ -167,7 +167,7 @@ class Runner:
         for each in held:
             self._drop_void(each)
         entries = self._ledger.take(worker_id, held)
-        if cancelled := self._asked.taken(each.job.id for each in held):
+        if cancelled := self._asked.taken(held):
             self._give_back([entry for entry in entries if entry.held.job.id in cancelled])
             entries = [entry for entry in entries if entry.held.job.id not in cancelled]
         worker = self._workers.get(worker_id)
@@ -236,16 +236,17 @@ class Runner:
             if parcel is not None:
                 parcel.drop(parcel.missing[job_id])
 
-    def cancel(self, job_ids: Iterable[str]) -> None:
-        """These were cancelled: those not sent yet go back untried, and of the others the worker is told.
+    def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
+        """These claims (id, fence) were cancelled. What is not sent yet goes back untried; else its worker is told.
 
-        A cancel of a job that is not at work here is remembered for a while: its claim may be on its way.
+        A cancel of a claim that is not in hand is remembered for a while: its answer may be on its way.
         """
-        for job_id in job_ids:
-            parcel = self._shared.parcels.get(job_id)
-            if parcel is None:
-                if self._ledger.find(job_id) is None:  # else it has just stopped here, and its end is told
-                    self._asked.note(job_id)
+        for job_id, fence in claims:
+            entry, parcel = self._ledger.find(job_id), self._shared.parcels.get(job_id)
+            if entry is None or entry.held.fence < fence:
+                self._asked.note(job_id, fence)
+            elif parcel is None or entry.held.fence > fence:
+                continue  # that claim has stopped, and its end is told
             elif not parcel.withdraw(job_id) and self._tell is not None:
                 self._tell(parcel, job_id)
 

@@ -78,8 +78,8 @@ class Renewed(NamedTuple):
 
     members: dict[str, Member]
     settled: bool
-    cancels: list[str]
-    """Ids in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
+    cancels: list[tuple[str, int]]
+    """Claims (id, fence) in our hand whose cancel was asked since the last renewal. A hint: told once at most."""
 
 
 class Told(NamedTuple):

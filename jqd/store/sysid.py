@@ -56,7 +56,11 @@ class SysidMethods:
         self._renewals = number = self._renewals + 1
         answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(heard))
         settled, asked, *flat = codec.list_of(self._keys, "members", answer)
-        cancels = [codec.text(self._keys, "asked", job_id) for job_id in codec.list_of(self._keys, "asked", asked)]
+        claims = codec.list_of(self._keys, "asked", asked)
+        cancels = [
+            (codec.text(self._keys, "asked", job_id), codec.whole(self._keys, "held", fence))
+            for job_id, fence in zip(claims[::2], claims[1::2], strict=True)
+        ]
         renewed = Renewed(codec.decode_members(self._keys, flat, identity), settled == 1, cancels)
         self._heard = number == self._renewals
         return renewed

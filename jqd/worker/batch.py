@@ -42,9 +42,10 @@ class Item:
 class Batch:
     """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""
 
-    def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0) -> None:
+    def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "") -> None:
         """`arrived_s`: monotonic."""
         self.codec = codec
+        self.batch_id = batch_id
         self.left = jobs
         self.arrived_s = arrived_s
         self.waiting: dict[Item, None] = {}

@@ -114,7 +114,7 @@ class Service:
             elif scope["method"] in ("GET", "HEAD"):
                 await self._health(send)
             elif scope["method"] == "DELETE":
-                await self._cancel(scope.get("query_string", b""), send)
+                await self._cancel(scope.get("query_string", b""), headers.get(b"jqd-batch-id"), send)
             else:
                 raise Refusal(405, "Method not allowed", "POST a batch of jobs, DELETE one, or GET the worker's health")
         except Refusal as refusal:
@@ -191,7 +191,7 @@ class Service:
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
         room = self.room
-        batch = Batch(codec, len(taken.jobs), self._clock.mono_s())
+        batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id)
         self._in_hand.add(batch)
         if len(self._in_hand) == 1:
             self._idle = trio.Event()
@@ -266,13 +266,17 @@ class Service:
 
     # ------------------------------------------------------------ the rest
 
-    async def _cancel(self, query: bytes, send: Send) -> None:
-        """Tell jobs in hand to stop: those not begun end here, async ones are cancelled, plain ones may look."""
+    async def _cancel(self, query: bytes, batch_id: str | None, send: Send) -> None:
+        """Tell jobs in hand to stop: those not begun end here, async ones are cancelled, plain ones may look.
+
+        `batch_id`: they are meant as they came with that batch; by now they may be here again, with other content.
+        """
         wanted = set(parse_qs(query.decode("latin-1")).get("job_id", []))
         if not wanted:
             raise Refusal(400, "Which job", "name it: DELETE ?job_id=…")
         self._hands.drain()  # jobs that have ended by now are not cancelled
-        found = [i for batch in self._in_hand for i in batch.items if i.job_id in wanted and not i.ended]
+        batches = [batch for batch in self._in_hand if batch_id is None or batch.batch_id in ("", batch_id)]
+        found = [i for batch in batches for i in batch.items if i.job_id in wanted and not i.ended]
         if not found:
             raise Refusal(404, "No such job", "it is not in this worker's hand; it ended, or never came")
         for item in found:

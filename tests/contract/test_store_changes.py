@@ -470,7 +470,7 @@ async def test_a_running_job_whose_cancel_was_asked_ends_as_cancelled_unless_it_
     owner = await store_bench.join()
     held = await store_bench.claim_one(owner)
     await store_bench.cancel(job.id)
-    assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [job.id]
+    assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [(job.id, held.fence)]
     assert (await store_bench.store.renew_sysid(owner, through=True)).cancels == [], "told once"
     await store_bench.settle(outcome(held, fate, message="told to stop"))
     view = await store_bench.view(job)

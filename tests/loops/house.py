@@ -106,8 +106,8 @@ class HandRunner:
     def stop_work(self) -> None:
         self.stops += 1
 
-    def cancel(self, job_ids: Iterable[str]) -> None:
-        self.cancelled += job_ids
+    def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
+        self.cancelled += [job_id for job_id, _ in claims]
 
     def lose(self, job_ids: Iterable[str]) -> None:
         self.lost += job_ids

@@ -52,12 +52,14 @@ async def test_a_worker_is_told_and_its_word_counts(open_house: OpenHouse) -> No
         held = hold(2)
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await house.stopped(2)
         assert {(o.fate, o.status, o.message) for o in house.outcomes.values()} == {(Fate.FAILED, 499, "cancelled")}
         assert counter(house, "cancels_told") == 2
         request = worker.cancels[0]
         assert (request.headers["jqd-daemon"], request.body) == ("DAEMON", b"")
+        batch = worker.requests[0].headers["jqd-batch-id"]
+        assert [told.headers["jqd-batch-id"] for told in worker.cancels] == [batch, batch], "the one the jobs came in"
 
 
 async def test_what_was_not_sent_goes_back_and_its_neighbours_go_out(open_house: OpenHouse) -> None:
@@ -65,7 +67,7 @@ async def test_what_was_not_sent_goes_back_and_its_neighbours_go_out(open_house:
         house.register(worker.url)
         held = hold(3)
         house.run(held)  # nothing is sent before this task waits
-        house.runner.cancel([held[1].job.id])
+        house.runner.cancel(claims(held[1:2]))
         await house.stopped(3)
         assert house.returned == [held[1].job.id]
         assert sorted(house.outcomes) == sorted([held[0].job.id, held[2].job.id])
@@ -84,7 +86,7 @@ async def test_a_probe_that_is_withdrawn_before_its_first_step_is_not_waited_for
         probe = hold(1)
         house.run(probe)  # nothing is sent before this task waits
         assert house.runner.offer("mail", 0) is None, "one probe at a time"
-        house.runner.cancel(ids(probe))
+        house.runner.cancel(claims(probe))
         await house.stopped(2)
         assert house.runner.offer("mail", 0) is not None, "else this worker never got a job again"
         await house.run_to_end(hold(1))
@@ -108,7 +110,7 @@ async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
         held = hold(2)
         house.run(held)
         await trio.testing.wait_all_tasks_blocked()
-        house.runner.cancel(ids(held[:cancelled]))
+        house.runner.cancel(claims(held[:cancelled]))
         connect.set()
         await house.stopped(2)
         assert house.returned == ids(held[:cancelled])
@@ -119,12 +121,12 @@ async def test_a_claim_that_comes_after_its_cancel_is_not_sent(open_house: OpenH
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
         held = hold(2)
-        house.runner.cancel([held[0].job.id, "NEVER HERE"])
+        house.runner.cancel([*claims(held[:1]), ("NEVER HERE", 7)])
         house.run(held)
         await house.stopped(2)
         assert (house.returned, list(house.outcomes)) == ([held[0].job.id], [held[1].job.id])
         again = hold(1)
-        house.runner.cancel(ids(again))
+        house.runner.cancel(claims(again))
         house.run(again)
         await house.stopped(3)
         house.runner.out_of_hand(claims(again))
@@ -138,19 +140,36 @@ async def test_a_cancel_of_what_has_just_stopped_is_not_remembered(open_house: O
         house.register(worker.url)
         held = hold()
         await house.run_to_end(held)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         house.runner.out_of_hand(claims(held))
         house.outcomes.clear()
         await house.run_to_end(held)
         assert worker.cancels == []
 
 
+@pytest.mark.parametrize("at_work", [True, False])
+async def test_a_cancel_of_an_earlier_claim_does_not_stop_the_next(at_work: bool, open_house: OpenHouse) -> None:
+    """The renewal that told it was on its way while the job ended, got other content and was claimed again."""
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        house.register(worker.url)
+        held = hold(fence=8)
+        earlier = [(held[0].job.id, 7)]
+        if not at_work:
+            house.runner.cancel(earlier)
+        house.run(held)
+        await worker.request(0)
+        house.runner.cancel(earlier)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (worker.cancels, house.returned) == ([], [])
+
+
 async def test_what_is_remembered_is_bounded() -> None:
     asked = Asked()
-    for number in range(ASKED_MAX + 1):
-        asked.note(str(number))
-    assert asked.taken(["0", "1", "2"]) == {"1", "2"}
-    assert asked.taken(["1"]) == set()
+    held = [hold()[0] for _ in range(ASKED_MAX + 1)]
+    for each in held:
+        asked.note(each.job.id, each.fence)
+    assert asked.taken(held[:3]) == {held[1].job.id, held[2].job.id}
+    assert asked.taken(held[1:2]) == set()
 
 
 async def test_a_worker_that_does_not_know_the_job_yet_is_told_again(open_house: OpenHouse, no_pauses: None) -> None:
@@ -161,7 +180,7 @@ async def test_a_worker_that_does_not_know_the_job_yet_is_told_again(open_house:
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await house.stopped(1)
         assert len(worker.cancels) == 3
         assert house.outcomes[held[0].job.id].status == 499
@@ -183,7 +202,7 @@ async def test_a_worker_that_takes_no_such_call_is_left_in_peace(
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await worker.cancel(0)
         go_on.set()
         await house.stopped(1)
@@ -212,7 +231,7 @@ async def test_a_worker_that_cannot_be_told_keeps_its_job(
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         with trio.fail_after(WAIT_S):
             await worker.cancel(2)
         go_on.set()
@@ -237,7 +256,7 @@ async def test_a_silent_worker_is_not_waited_for(
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await house.stopped(1)
         assert (len(worker.cancels), house.outcomes[held[0].job.id].status) == (2, 499)
 
@@ -255,7 +274,7 @@ async def test_what_was_cancelled_is_not_sent_again_after_a_lost_connection(open
         held = hold(2)
         house.run(held)
         await worker.request(0)
-        house.runner.cancel([held[0].job.id])
+        house.runner.cancel(claims(held[:1]))
         await worker.cancel(0)
         go_on.set()
         await house.stopped(2)
@@ -269,7 +288,7 @@ async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> Non
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await trio.testing.wait_all_tasks_blocked()
         assert house.runner.done(card.id, held[0].job.id, Report(result=msgpack.packb(1)))
         await house.stopped(1)

@@ -9,7 +9,7 @@ import trio
 
 from jqd.testing.worker import Reply, Request, Script, answer, open_worker, succeed
 from jqd.words.log import configure
-from tests.runner.conftest import Eventually, OpenHouse, hold, ids
+from tests.runner.conftest import Eventually, OpenHouse, claims, hold
 
 SECRET = "card-4929"
 
@@ -72,7 +72,7 @@ async def test_no_log_holds_what_a_worker_answered_to_a_cancel(
         held = hold()
         house.run(held)
         await worker.request(0)
-        house.runner.cancel(ids(held))
+        house.runner.cancel(claims(held))
         await eventually(lambda: "runner.cancel_untold" in logged.getvalue())
         go_on.set()
         await house.stopped(1)

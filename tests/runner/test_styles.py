@@ -309,10 +309,11 @@ def test_where_it_is_sent_and_how_a_cancel_is_told() -> None:
     native, light = sending("native", held), sending("lightjq", held, url="http://h/run/")
     assert style_of(native.worker).request(native)[:2] == ("POST", "http://h/run")
     assert style_of(light.worker).request(light)[:2] == ("POST", "http://h/run/worker-job")
-    cancel = style_of(native.worker).cancel(native.worker, "A/B", "D")
+    cancel = style_of(native.worker).cancel(native, "A/B")
     assert cancel is not None
+    assert dict(cancel.headers)["JQD-Batch-Id"] == native.batch_id, "the job may come again, with other content"
     assert (cancel.method, cancel.url, cancel.body) == ("DELETE", "http://h/run?job_id=A%2FB", b"")
-    assert style_of(light.worker).cancel(light.worker, "A", "D") is None
+    assert style_of(light.worker).cancel(light, "A") is None
 
 
 def judged(style: StyleName, judgement: Judgement) -> set[int]:

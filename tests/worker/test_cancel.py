@@ -61,9 +61,10 @@ class Stage:
     async def wait_standing(self, name: str) -> None:
         await self.standing.setdefault(name, trio.Event()).wait()
 
-    async def cancel(self, *job_ids: str) -> Exchange:
+    async def cancel(self, *job_ids: str, batch_id: str | None = None) -> Exchange:
         query = "&".join(f"job_id={job_id}" for job_id in job_ids)
-        return await Exchange(self.service, b"", method="DELETE", query=query).run()
+        headers = {} if batch_id is None else {"JQD-Batch-Id": batch_id}
+        return await Exchange(self.service, b"", headers, method="DELETE", query=query).run()
 
     def _stand(self, argument: str) -> str:
         self.ran.append(argument)
@@ -91,7 +92,8 @@ async def test_a_task_is_cancelled_and_its_neighbour_is_not() -> None:
             nursery.start_soon(exchange.run)
             await stage.wait_standing("a")
             await stage.wait_standing("b")
-            assert (await stage.cancel("a")).status == 204
+            assert (await stage.cancel("a", batch_id="b-0")).status == 404, "meant for what it was sent with before"
+            assert (await stage.cancel("a", batch_id="b-1")).status == 204
             (outcome,) = await exchange.next_outcomes()
             assert (outcome["job_id"], *told(outcome)) == ("a", *CANCELLED)
             stage.go.set()

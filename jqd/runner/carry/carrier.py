@@ -7,7 +7,6 @@ import enum
 from typing import NamedTuple, Protocol
 
 from jqd.runner.styles import Answer, Judgement, Sending
-from jqd.runner.worker import Worker
 
 
 class Listener(Protocol):
@@ -85,6 +84,6 @@ class Carrier(Protocol):
         """
         ...
 
-    async def cancel(self, worker: Worker, job_id: str, daemon: str, *, at_ms: int, within_s: float) -> Told | None:
-        """Tell the worker that a job in its hand was cancelled. None: it takes no such calls."""
+    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
+        """Tell the worker that a job of what it was sent was cancelled. None: it takes no such calls."""
         ...

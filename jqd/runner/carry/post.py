@@ -17,7 +17,6 @@ from jqd.runner.carry.pool import OURS, Connections
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import on_behalf_of
 from jqd.runner.styles import Judgement, Reader, Sending, Style, style_of
-from jqd.runner.worker import Worker
 from jqd.words.errors import AnswerGarbled
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
@@ -74,15 +73,15 @@ class Post:
             except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as error:
                 return _broken(error, progress)
 
-    async def cancel(self, worker: Worker, job_id: str, daemon: str, *, at_ms: int, within_s: float) -> Told | None:
+    async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
         """See Carrier."""
-        request = style_of(worker).cancel(worker, job_id, daemon)
+        request = style_of(sending.worker).cancel(sending, job_id)
         if request is None:
             return None
-        method, url, headers, *_ = request.dressed(worker, at_ms)
+        method, url, headers, *_ = request.dressed(sending.worker, at_ms)
         extensions = {"timeout": {"connect": within_s, "pool": within_s}}
         status = 0
-        with trio.move_on_after(within_s), on_behalf_of(worker.standing):
+        with trio.move_on_after(within_s), on_behalf_of(sending.worker.standing):
             try:
                 async with self._pool.stream(method, url, headers=headers, extensions=extensions) as response:
                     status = response.status

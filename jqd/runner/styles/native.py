@@ -2,7 +2,7 @@
 
     batch     {batch_id, jobs: [{job_id, id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   see `outcome.py`
-    cancel    DELETE <worker url>?job_id=…
+    cancel    DELETE <worker url>?job_id=…, with the header JQD-Batch-Id of the batch that it came in
 
 In MessagePack arguments are copied as they stand, never decoded. In JSON, for those who ask for it, what JSON cannot
 say is written as `words/tagged.py` has it.
@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
-from jqd.runner.styles.style import Reader, Request, Sending, Style, batch_headers, common_headers, trace_of
-from jqd.runner.worker import Format, Worker
+from jqd.runner.styles.style import BATCH_ID, Reader, Request, Sending, Style, batch_headers, common_headers, trace_of
+from jqd.runner.worker import Format
 from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import Held
@@ -65,10 +65,11 @@ class Native(Style):
         values_max = VALUES_PER_JOB * len(sending.held) + VALUES_MORE
         return AnswerReader(content_type, value_bytes_max=value_bytes_max, values_max=values_max)
 
-    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
+    def cancel(self, sending: Sending, job_id: str) -> Request | None:
         """See Style."""
-        url = f"{worker.url}?job_id={quote(job_id, safe='')}"
-        return Request("DELETE", url, common_headers(daemon), message=f"{job_id}-cancel")
+        headers = [*common_headers(sending.daemon), (BATCH_ID, sending.batch_id)]
+        url = f"{sending.url}?job_id={quote(job_id, safe='')}"
+        return Request("DELETE", url, headers, message=f"{job_id}-cancel")
 
 
 def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:

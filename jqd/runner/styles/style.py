@@ -22,6 +22,7 @@ from jqd.words import media
 from jqd.words.job import Held
 
 Headers = list[tuple[str, str]]
+BATCH_ID = "JQD-Batch-Id"
 
 
 class Sending(NamedTuple):
@@ -172,8 +173,8 @@ class Style(ABC):
         `value_bytes_max`: of what is said of one job.
         """
 
-    def cancel(self, worker: Worker, job_id: str, daemon: str) -> Request | None:
-        """What tells the worker that a job in its hand was cancelled; None: it takes no such calls."""
+    def cancel(self, sending: Sending, job_id: str) -> Request | None:
+        """What tells the worker that a job of what it was sent was cancelled; None: it takes no such calls."""
         return None
 
 
@@ -196,7 +197,7 @@ def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
     return [
         *([("Content-Type", content_type)] if content_type else ()),
         *common_headers(sending.daemon, **named),
-        ("JQD-Batch-Id", sending.batch_id),
+        (BATCH_ID, sending.batch_id),
         ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
         ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
     ]

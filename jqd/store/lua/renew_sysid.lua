@@ -3,8 +3,8 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, sysid, epoch, identity of the store as the caller knows it, 1 when it is through the barrier of that
 --          life, 1 to note that all are, if so; 1 when the answer to its last renewal came: what that told need not be told again
--- Returns  1 when this life is settled, ids in our hand whose cancel was asked since the last renewal that was heard, then flat:
---          sysid, "counter:epoch:identity"
+-- Returns  1 when this life is settled; flat: id and fence of those in our hand whose cancel was asked since the last renewal
+--          that was heard; then flat: sysid, "counter:epoch:identity"
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + cancels asked)
 --@include fail keys now members life
@@ -15,6 +15,7 @@ local told = sysid .. '!'  -- stands in the row from the first telling until an 
 local ASKED_MAX = 500  -- told at once; the next renewal tells the rest
 
 expect('members', 'life', 'asked')
+expect_kind(held_key(sysid), 'held')
 -- Checked first: an owner that an emptied store does not know was not burnt.
 expect_life(identity)
 own(sysid, epoch)
@@ -32,8 +33,12 @@ if redis.call('EXISTS', K.asked) == 1 then
   for at = 1, #rows, 2 do
     if heard and rows[at + 1] == told then
       redis.call('HDEL', K.asked, rows[at])
-    elseif (rows[at + 1] == sysid or rows[at + 1] == told) and #asked < ASKED_MAX then
-      table.insert(asked, rows[at])
+    elseif (rows[at + 1] == sysid or rows[at + 1] == told) and #asked < ASKED_MAX * 2 then
+      -- The answer may come when the job is here again under a later claim, which nobody asked to stop.
+      local fence = redis.call('ZSCORE', held_key(sysid), rows[at])
+      if fence then
+        asked[#asked + 1], asked[#asked + 2] = rows[at], fence
+      end
       redis.call('HSET', K.asked, rows[at], told)
     end
   end

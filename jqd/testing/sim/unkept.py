@@ -6,6 +6,8 @@ from typing import Any
 from jqd.desk import cancel as cancel_module
 from jqd.desk import take as take_module
 from jqd.loops import barrier as barrier_module
+from jqd.runner.styles.native import Native
+from jqd.runner.styles.style import BATCH_ID
 from jqd.store import JobView
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.record import Lane
@@ -29,6 +31,14 @@ def _cancel_what_is_shown(real: Real) -> Real:
         return {i: view.generation if isinstance(view, JobView) else 0 for i, view in views.items()}, True
 
     return up_to
+
+
+def _name_the_job_only(real: Real) -> Real:
+    def cancel(style: Any, sending: Any, job_id: str) -> Any:
+        request = real(style, sending, job_id)
+        return request._replace(headers=[header for header in request.headers if header[0] != BATCH_ID])
+
+    return cancel
 
 
 def _endings_only(real: Any) -> Any:
@@ -81,6 +91,14 @@ UNKEPT: dict[str, Mistake] = {
         "cancel",
         "a cancel is meant for the content that the store shows, whatever was acknowledged after that",
         (cancel_module, "_up_to_now", _cancel_what_is_shown),
+        changes=True,
+    ),
+    "stops-unnamed": mistake(
+        "kill",
+        304,
+        "stopped",
+        "a worker is told to stop with a job, whatever content of it came there meanwhile",
+        (Native, "cancel", _name_the_job_only),
         changes=True,
     ),
     "ended-by-fence": mistake(

@@ -20,6 +20,7 @@ SLOTS = 3  # jobs one worker has at once
 HEADERS = [(b"content-type", b"application/msgpack"), (b"transfer-encoding", b"chunked")]
 CONNECT_S = 1.5  # a connection that takes time takes at most so long
 SLOWLY = 0.1  # share of connections that take time
+SLOWLY_TOLD = 0.5  # the same of those that tell a worker to stop: by then the job may be there with other content
 FRESH = 0.5  # share of requests on a new connection
 
 _decoder = msgspec.msgpack.Decoder()
@@ -37,6 +38,8 @@ class Workers:
         self._source = source
         self._spawn = spawn
         self._begun: dict[int, int] = {}
+        self._batches: dict[str, str] = {}
+        """Job id → the batch that it came in last."""
 
     def pool(
         self,
@@ -52,9 +55,13 @@ class Workers:
         """
         return Pool(self, self._source, started, dead, murder, stopped)
 
-    def begin(self, jobs: list[dict[str, Any]], started: Started, murder: Callable[[], None]) -> "Exchange":
+    def is_meant(self, job_id: str, batch_id: str | None) -> bool:
+        """Whether a worker that is told to stop with a job has what is meant, and not what came after that."""
+        return batch_id is None or self._batches.get(job_id) == batch_id
+
+    def begin(self, batch: dict[str, Any], started: Started, murder: Callable[[], None]) -> "Exchange":
         """A request came in whole."""
-        ends = []
+        jobs, ends = batch["jobs"], []
         for job in jobs:
             number = job["argument"]
             attempt = self._begun.get(number, 0)
@@ -69,6 +76,7 @@ class Workers:
             return exchange
         for job in jobs:
             self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
+            self._batches[job["job_id"]] = batch["batch_id"]
             started(job["job_id"], job["argument"])
         self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)], murder)
         return exchange
@@ -169,7 +177,7 @@ class Pool:
         """See httpcore2: one request, and its answer as it comes."""
         host = url.split("/")[2]
         trace = extensions.get("trace")
-        if self._source.random() < SLOWLY:
+        if self._source.random() < (SLOWLY_TOLD if method == "DELETE" else SLOWLY):
             await trio.sleep(self._source.uniform(0.0, CONNECT_S))
         if host in self._workers.down:
             raise httpcore2.ConnectError("connection refused")
@@ -180,10 +188,12 @@ class Pool:
         if self._dead():
             await trio.sleep_forever()
         if method == "DELETE":
-            self._stopped(url.rpartition("=")[2])
+            job_id = url.rpartition("=")[2]
+            if self._workers.is_meant(job_id, dict(headers).get("JQD-Batch-Id")):
+                self._stopped(job_id)
             exchange = Exchange(405)  # it takes no such calls
             exchange.close()
         else:
-            exchange = self._workers.begin(_decoder.decode(content)["jobs"], self._started, self._murder)
+            exchange = self._workers.begin(_decoder.decode(content), self._started, self._murder)
         await trio.lowlevel.checkpoint()
         yield Response(exchange, exchange.status)
