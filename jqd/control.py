@@ -31,7 +31,7 @@ class Control:
         self._partitions = partitions
         self._runners = runners
         self._retention = retention
-        self._log = get_logger("push")
+        self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
         self._started_at_s = shared.clock.mono_s()
 
     @property
@@ -68,7 +68,7 @@ class Control:
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
-        self._log.info("push.batch", count=len(jobs))
+        self._log.debug("push.batch", count=len(jobs))
         rows = (
             {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
             for job_id, job in zip(job_ids, jobs, strict=True)

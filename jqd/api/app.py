@@ -2,32 +2,41 @@
 
 import difflib
 import re
-from dataclasses import replace
+from typing import NamedTuple
 
 import trio
+from msgspec import structs
 
 from jqd.api import lightjq
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
-from jqd.api.match import Table
+from jqd.api.match import Found, Table
 from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.read import read_query
 from jqd.api.routes import ROUTES, NoQuery, Route
 from jqd.desk import polls
-from jqd.doors import Answer, Asked, say_fault
+from jqd.doors import Answer, Asked, Heading, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 
-HOT_PATH = "/v1/jobs"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
-ANY_SIZE = frozenset({HOT_PATH, "/done"})  # arrays of jobs, and results, may be larger than one job
+ANY_SIZE = frozenset({"/v1/jobs", "/done"})  # arrays of jobs, and results, may be larger than one job
 
 
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))
 TABLE = Table(ROUTES)
-PUSH, _ = TABLE.match(HOT_PATH)["POST"]
+
+
+class Verdict(NamedTuple):
+    """What is known of a request by its head alone."""
+
+    bytes_max: int
+    """Of its body."""
+    typed: bool
+    """Whether the head says of what type the body is."""
+    found: Found[Route]
 
 
 class Api:
@@ -40,15 +49,13 @@ class Api:
 
     async def __call__(self, asked: Asked) -> Answer | None:
         """Answer one request; None when its client went away before it was whole."""
-        config, guard = self._parts.config, self._parts.guard
-        bytes_max = config.array_bytes_max if asked.path in ANY_SIZE else config.job_bytes_max
         request = request_of(asked)
         with Part(self._room) as part:
             try:
-                guard.check(request.path, request.headers)
-                check_head(asked, bytes_max)
-                request.body = await read_body(asked, part, bytes_max)
-                guard.check_type(request.headers, has_body=bool(request.body))
+                verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
+                request.body = await read_body(asked, part, verdict.bytes_max)
+                if request.body and not verdict.typed:
+                    self._parts.guard.check_type(request.headers, has_body=True)
             except Disconnected:
                 self._log.info("api.disconnected", path=request.path)
                 return None
@@ -56,18 +63,24 @@ class Api:
                 response = _render(request, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
             else:
-                if request.path == HOT_PATH and request.method == "POST":
-                    response = await self._answer(PUSH, request, {})
-                else:
-                    response = await self._route(request, asked)
+                response = await self._route(request, verdict.found, asked)
         return answer_of(response)
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
         await polls.watch(self._parts.desk, partition, task_status=task_status)
 
-    async def _route(self, request: Request, asked: Asked) -> Response:
-        found = TABLE.match(asked.raw_path)
+    def _judge(self, heading: Heading) -> Verdict:
+        """Refuse by the head what need not be read; once for all requests with this head. Raises Foreign, Problem."""
+        config = self._parts.config
+        bytes_max = config.array_bytes_max if heading.path in ANY_SIZE else config.job_bytes_max
+        self._parts.guard.check(heading.path, heading.headers)
+        check_head(heading, bytes_max)
+        verdict = Verdict(bytes_max, "content-type" in heading.headers, TABLE.match(heading.raw_path))
+        heading.verdict = verdict
+        return verdict
+
+    async def _route(self, request: Request, found: Found[Route], asked: Asked) -> Response:
         method = "GET" if request.method == "HEAD" else request.method
         if method in found:
             route, names = found[method]
@@ -97,7 +110,7 @@ class Api:
             nursery.start_soon(watch)
             response = await self._answer(route, request, names)
             nursery.cancel_scope.cancel()
-        return response or await self._answer(route, replace(request, hurried=True), names)
+        return response or await self._answer(route, structs.replace(request, hurried=True), names)
 
     async def _answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""

@@ -5,7 +5,7 @@ A body that is too large, lies about its length or is cut off ends here or at th
 
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
-from jqd.doors import Answer, Asked
+from jqd.doors import Answer, Asked, Heading
 
 HEADERS_MAX = 100  # more is no client of ours
 HEADER_BYTES_MAX = 16_384  # of all of them, as common servers have it
@@ -49,10 +49,10 @@ class Part:
         self._room.bytes -= self._bytes
 
 
-def check_head(asked: Asked, bytes_max: int) -> None:
+def check_head(heading: Heading, bytes_max: int) -> None:
     """Refuse by the head what need not be read. Raises Problem 413, 414, 415, 431."""
-    headers = asked.headers
-    target_length = len(asked.path) + len(asked.query)
+    headers = heading.headers
+    target_length = len(heading.path) + len(heading.query)
     if target_length > TARGET_LENGTH_MAX:
         raise Problem(414, f"path and query have {target_length} characters; a request may have {TARGET_LENGTH_MAX}")
     length = sum(map(len, headers)) + sum(map(len, headers.values()))
@@ -89,14 +89,15 @@ async def read_body(asked: Asked, part: Part, bytes_max: int) -> bytes:
 
 def request_of(asked: Asked) -> Request:
     """What a head says; the body is still to be read."""
-    return Request(asked.method, asked.path, asked.query, asked.headers, b"", asked.peer)
+    heading = asked.heading
+    return Request(heading.method, heading.path, heading.query, heading.headers, peer=asked.peer)
 
 
 def answer_of(response: Response) -> Answer:
     """A response as the door takes it."""
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     if response.content_type:
-        headers.append((b"content-type", response.content_type.encode("latin-1")))
+        headers.append((b"content-type", response.content_type.encode()))
     return Answer(response.status, headers, response.body)
 
 

@@ -5,12 +5,13 @@ Integers are exact, whatever their size.
 """
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
 
 import msgspec
+from msgspec import Struct
 
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
@@ -26,15 +27,14 @@ _msgpack_encoder = msgspec.msgpack.Encoder()
 _json_encoder = msgspec.json.Encoder()
 
 
-@dataclass(slots=True)
-class Request:
+class Request(Struct, gc=False):
     """One request. Header names are lower case."""
 
     method: str
     path: str
     query_string: bytes
-    headers: dict[str, str]
-    body: bytes
+    headers: Mapping[str, str]
+    body: bytes = b""
     """Put in once it was read."""
     peer: str | None = None
     """The address it came from; None: through no network."""
@@ -63,21 +63,23 @@ class Request:
 
     def answer_language(self, otherwise: Language = "json") -> Language:
         """What the client wants to read: by Accept, else the language it wrote in."""
-        written = media.language_of(self.headers.get("content-type", ""))
-        return _accepted(self.headers.get("accept", ""), written or otherwise)
+        return _language(self.headers.get("content-type", ""), self.headers.get("accept", ""), otherwise)
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(Struct):
     """One whole answer."""
 
     status: int
     body: bytes = b""
     content_type: str = ""
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: dict[str, str] = {}
 
 
 @lru_cache(maxsize=256)
+def _language(content_type: str, accept: str, otherwise: Language) -> Language:
+    return _accepted(accept, media.language_of(content_type) or otherwise)
+
+
 def _accepted(accept: str, otherwise: Language) -> Language:
     """The language an Accept header likes best; `otherwise` where it does not say, or likes none."""
     named: dict[Language, float] = {}

@@ -2,7 +2,7 @@
 
 from jqd.doors.address import address_of, bind, listen, url_of
 from jqd.doors.asgi import from_asgi, to_asgi
-from jqd.doors.asked import Answer, Asked
+from jqd.doors.asked import Answer, Asked, Heading
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
@@ -14,6 +14,7 @@ __all__ = [
     "Asked",
     "DoorConfig",
     "Guard",
+    "Heading",
     "address_of",
     "bind",
     "from_asgi",

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import trio
 
 from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
-from jqd.doors.asked import Answer, Core
+from jqd.doors.asked import Answer, Core, Heading
 from jqd.doors.config import DoorConfig
 from jqd.doors.exchange import App, Exchange
 
@@ -104,12 +104,11 @@ class _AsgiAsked:
     """Asked, over what an ASGI server says."""
 
     def __init__(self, scope: Message, receive: Receive, config: DoorConfig) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
+        path: str = scope["path"]
         raw: bytes | None = scope.get("raw_path")
-        self.raw_path = quote(self.path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
-        self.query: bytes = scope["query_string"]
-        self.headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        raw_path = quote(path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
+        headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        self.heading = Heading(scope["method"], path, raw_path, scope["query_string"], headers)
         client = scope.get("client")
         self.peer = str(client[0]) if client else None
         self.whole = False
@@ -137,7 +136,7 @@ class _AsgiAsked:
         self._received += len(piece)
         self.whole = not message.get("more_body", False)
         self.scope.deadline = math.inf if self.whole else self._due_s()
-        said = self.headers.get("content-length")
+        said = self.heading.headers.get("content-length")
         if self.whole and said is not None and said.isdecimal() and said.lstrip("0") != str(self._received or ""):
             self.refusal = f"the body has {self._received} bytes, Content-Length said {said[:20]}; nothing was taken"
             return None

@@ -1,11 +1,13 @@
 """What a door hands to an application, and what it takes back: plain values, whichever door it is."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
 
 
-class Asked(Protocol):
-    """One request whose head has come. Its body is read by who wants it, once."""
+@dataclass(slots=True, eq=False)
+class Heading:
+    """What the head of a request says. Requests with the same head share it: it is not changed, but for its verdict."""
 
     method: str
     path: str
@@ -13,10 +15,22 @@ class Asked(Protocol):
     raw_path: str
     """As it came."""
     query: bytes
-    headers: dict[str, str]
+    headers: Mapping[str, str]
     """Names in lower case; of one that stands there twice the last."""
-    peer: str | None
-    """The address it came from; None: through no network."""
+    verdict: Any = None
+    """What the application makes of it, kept for the next request with this head; the application's alone."""
+
+
+class Asked(Protocol):
+    """One request whose head has come. Its body is read by who wants it, once."""
+
+    @property
+    def heading(self) -> Heading: ...
+
+    @property
+    def peer(self) -> str | None:
+        """The address it came from; None: through no network."""
+        ...
 
     @property
     def whole(self) -> bool:

@@ -5,6 +5,7 @@ Whatever goes wrong with it ends it, and nothing else: `run` never raises an Exc
 
 import math
 from collections.abc import Awaitable, Callable
+from functools import lru_cache
 from typing import Any
 
 import trio
@@ -22,6 +23,8 @@ Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
 
 HEAD_READ_BYTES = 16_384  # at once, while it is not known what comes: there may be thousands of these
 PREFACE = b"PRI * HTTP/2.0\r\n\r\n"  # of HTTP/2, as HTTP/1 reads it: a head; an odd line follows
+KEPT_HEADS = 1_024  # with what is kept of each some 3 MiB
+KEPT_BYTES = 1_024  # a longer head is not kept: programs send some 200 bytes
 LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it is the target
 
 
@@ -36,6 +39,11 @@ class House:
         self.streams: Streams | None = None
         self.dates = Dates()
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
+        self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
+
+    def read_head(self, data: bytes) -> Head:
+        """As `read_head`. A program says the same head again and again: it is read and judged once."""
+        return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
 
 
 class Connection:
@@ -149,7 +157,7 @@ class Connection:
                 del buffer[:end]
                 wire.read_due_s = math.inf
                 crowd.stir(self)
-                return read_head(data)
+                return self._house.read_head(data)
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)

@@ -68,64 +68,39 @@ class Wire:
 class Exchange:
     """Reads a body when it is asked for, and writes an answer, once. Also what an application sees: Asked."""
 
-    __slots__ = (
-        "_chunks",
-        "_expects",
-        "_headers",
-        "_mute",
-        "_owed",
-        "_received",
-        "_status",
-        "body",
-        "closes",
-        "complete",
-        "cut",
-        "gone",
-        "head",
-        "headers",
-        "left",
-        "method",
-        "path",
-        "peer",
-        "query",
-        "raw_path",
-        "refusal",
-        "sent",
-        "wire",
-    )
+    sent = False
+    """Whether the client may have seen something of the answer."""
+    complete = False
+    gone = False
+    """Whether nobody is there to listen."""
+    left = False
+    """Whether the client will send no more: most have gone then, some listen on."""
+    cut = False
+    """The client sent less than it had said."""
+    refusal: Refused | None = None
+    """The body is none."""
+    _continued = False  # the client was told to send its body
+    _received = 0
+    _status = 0
+    _headers: Sequence[tuple[bytes, bytes]] = ()
+    _chunks = False
+    _mute = False
+    _owed: int | None = None
 
     def __init__(self, wire: Wire, head: Head) -> None:
         self.wire = wire
         self.head = head
-        self.method = head.method
-        self.path = head.path
-        self.raw_path = head.raw_path.decode("ascii")
-        self.query = head.query
-        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in head.headers}
-        self.peer: str | None = wire.client[0]
-        self._expects = head.expects
-        self._received = 0
-        self._status = 0
-        self._headers: Sequence[tuple[bytes, bytes]] = ()
-        self._chunks = False
-        self._mute = False
-        self._owed: int | None = None
+        self.heading = head.heading
         self.body = body_of(head)
         self.closes = not head.keeps
         """Whether the connection ends with this answer."""
-        self.sent = False
-        """Whether the client may have seen something of the answer."""
-        self.complete = False
-        self.gone = False
-        """Whether nobody is there to listen."""
-        self.left = False
-        """Whether the client will send no more: most have gone then, some listen on."""
-        self.cut = False
-        """The client sent less than it had said."""
-        self.refusal: Refused | None = None
-        """The body is none."""
 
     # ------------------------------------------------------------ in
+
+    @property
+    def peer(self) -> str | None:
+        """See Asked."""
+        return self.wire.client[0]
 
     @property
     def whole(self) -> bool:
@@ -149,8 +124,8 @@ class Exchange:
         """See Asked."""
         wire = self.wire
         try:
-            if self._expects and not wire.buffer and not self.sent:
-                self._expects = False
+            if self.head.expects and not (self._continued or wire.buffer or self.sent):
+                self._continued = True
                 await wire.write(CONTINUE)
             while not (self.refusal or self.left or self.gone):
                 piece = self.read_nowait()

@@ -5,10 +5,12 @@ characters, one blank where one belongs), and llhttp, which knows what lengths a
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
 import httptools
+
+from jqd.doors.asked import Heading
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -35,9 +37,9 @@ class Refused(Exception):
         self.detail = detail
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Head:
-    """What a request says before its body. Header names are lower case."""
+    """What a request says before its body. Header names are lower case. Requests with the same head share it."""
 
     method: str
     raw_path: bytes
@@ -52,6 +54,12 @@ class Head:
     """Whether the client wants the connection kept."""
     expects: bool
     """Whether it waits for a 100 before it sends the body."""
+    heading: Heading = field(init=False)
+    """The same for an application."""
+
+    def __post_init__(self) -> None:
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in self.headers}
+        self.heading = Heading(self.method, self.path, self.raw_path.decode("ascii"), self.query, headers)
 
 
 class _Reader:
@@ -164,13 +172,13 @@ def _refusal(data: bytes) -> Refused:
         return Refused(400, "the first line is no request line: METHOD /path HTTP/1.1, one blank between, in ASCII")
     if line[3] != b"1" or line[4] not in (b"0", b"1"):
         return Refused(505, "this is HTTP/1.1 and HTTP/1.0; no other version is spoken here")
-    for number, field in enumerate(rest.split(b"\n"), start=2):
-        if not field.endswith(b"\r"):
+    for number, row in enumerate(rest.split(b"\n"), start=2):
+        if not row.endswith(b"\r"):
             return Refused(400, f"line {number} of the head ends without a carriage return")
-        if field == b"\r":
+        if row == b"\r":
             break
-        if field[:1] in (b" ", b"\t"):
+        if row[:1] in (b" ", b"\t"):
             return Refused(400, f"line {number} of the head goes on from the one before it; that is no longer HTTP")
-        if _FIELD.fullmatch(field[:-1]) is None:
+        if _FIELD.fullmatch(row[:-1]) is None:
             return Refused(400, f"line {number} of the head is no header: name, colon, value, no control characters")
     return Refused(400, "the head of the request is not understood")

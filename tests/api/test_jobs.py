@@ -13,6 +13,7 @@ import trio.testing
 from jqd.api import message
 from jqd.api.large import AT_ONCE_BYTES
 from jqd.api.native import body
+from jqd.doors import Heading
 from jqd.runner import Running
 from jqd.store import OnItsWay
 from jqd.words import tagged
@@ -388,7 +389,7 @@ class Listening:
     whole = True
 
     def __init__(self, method, path, query, headers):
-        self.method, self.path, self.raw_path, self.query, self.headers = method, path, path, query, headers
+        self.heading = Heading(method, path, path, query, headers)
         self.left = trio.Event()
 
     def read_nowait(self):

@@ -37,11 +37,11 @@ PATIENCE_S = 1_000.0  # of the mock clock
 
 async def echo(asked: Asked) -> Answer | None:
     """Says the body again; refuses what is for /refuse by its head."""
-    if asked.path == "/refuse":
+    if asked.heading.path == "/refuse":
         return Answer(413, (), b"too large")
-    if asked.path == "/fail":
+    if asked.heading.path == "/fail":
         raise ValueError("a-secret-of-the-request")
-    if asked.path == "/big":
+    if asked.heading.path == "/big":
         return Answer(200, (), bytes(1 << 20))
     body = asked.read_nowait()
     while not asked.whole:
@@ -49,9 +49,9 @@ async def echo(asked: Asked) -> Answer | None:
         if piece is None:
             return None
         body += piece
-    if asked.path == "/wait":
+    if asked.heading.path == "/wait":
         await asked.wait_left()
-    return Answer(200, (), asked.path.encode() + b" " + body)
+    return Answer(200, (), asked.heading.path.encode() + b" " + body)
 
 
 # ---------------------------------------------------------------- HTTP/1

@@ -7,8 +7,10 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from jqd.doors.asked import Answer
 from jqd.doors.config import DoorConfig
-from jqd.doors.exchange import AHEAD_BYTES
+from jqd.doors.connection import KEPT_BYTES
+from jqd.doors.exchange import AHEAD_BYTES, Exchange
 from tests.doors.pipes import PATIENCE_S, MemoryPipe, Talk, echo, talking
 
 GET = b"GET /a HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -65,6 +67,29 @@ async def test_requests_that_come_byte_by_byte_too(autojump_clock: None) -> None
             await wait_all_tasks_blocked()
         talk.pipe.feed_eof()
         assert await answered(talk) == [(200, b"/c hi!"), (200, b"/a "), (200, b"/p ok")]
+
+
+async def test_what_an_application_made_of_a_head_comes_again_with_the_same_head_only(autojump_clock: None) -> None:
+    """A head is kept by all of its bytes, for one door; a longer one is not kept."""
+    seen: list[tuple[str, object]] = []
+
+    async def judge(exchange: Exchange) -> Answer:
+        heading = exchange.heading
+        seen.append((heading.path, heading.verdict))
+        heading.verdict = heading.path + heading.headers.get("x-a", "")[:1]
+        return Answer(200)
+
+    other, long = GET[:-2] + b"X-A: 1\r\n\r\n", GET[:-2] + b"X-A: " + b"2" * KEPT_BYTES + b"\r\n\r\n"
+    async with talking(echo) as talk:
+        talk.house.app = judge
+        talk.pipe.feed(GET + other + GET + long + other + long + LAST)
+        await answered(talk)
+    assert [verdict for _, verdict in seen] == [None, None, "/a", None, "/a1", None, None]
+    async with talking(echo) as talk:
+        talk.house.app = judge
+        talk.pipe.feed(GET + LAST)
+        await answered(talk)
+    assert seen[-2:] == [("/a", None), ("/z", None)]
 
 
 @pytest.mark.parametrize(

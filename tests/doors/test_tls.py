@@ -33,7 +33,7 @@ HELLO_CUTS = (1, 5, 6, 60, 200)
 
 async def echo(asked: Asked) -> Answer | None:
     """Says the body again; refuses by the head what is for /refuse."""
-    if asked.path == "/refuse":
+    if asked.heading.path == "/refuse":
         return Answer(413, [(b"content-type", b"text/plain"), (b"connection", b"close")], b"too large")
     body = asked.read_nowait()
     while not asked.whole:
@@ -41,7 +41,7 @@ async def echo(asked: Asked) -> Answer | None:
         if piece is None:
             return None
         body += piece
-    return Answer(200, (), asked.path.encode() + b" " + body)
+    return Answer(200, (), asked.heading.path.encode() + b" " + body)
 
 
 @asynccontextmanager

@@ -11,7 +11,10 @@ SECRET = "payload-nobody-may-log"
 
 def test_batches_are_logged_with_counts_jobs_in_their_own_log_and_payloads_nowhere(tmp_path: Path) -> None:
     jobs = tmp_path / "jobs.jsonl"
-    with short_directory() as base, Daemon(base / "d", env={"JQD_LOG__JOB_LOG": str(jobs)}) as daemon:
+    with (
+        short_directory() as base,
+        Daemon(base / "d", env={"JQD_LOG__JOB_LOG": str(jobs), "JQD_LOG__LEVEL": "debug"}) as daemon,
+    ):
         with Worker(tmp_path / "book", daemon.url) as worker, Client(daemon.url) as client:
             ids = client.push_many([{"name": "square", "argument": {"n": n, "s": SECRET}} for n in range(20)])
             cancelled = client.push("nobody", SECRET, delay=3600)
