@@ -178,7 +178,7 @@ class Connection:
         self._within = False
         wire.read_due_s = trio.current_time() + self._house.config.idle_s
         crowd.rest(self)
-        data = await wire.pipe.receive_some(HEAD_READ_BYTES)
+        data = await wire.pipe.receive_next(HEAD_READ_BYTES)
         crowd.stir(self)
         wire.buffer += data
         return bool(data)

@@ -58,9 +58,12 @@ class Wire:
 
     async def write(self, data: bytes) -> None:
         """Send it all. Raises trio.BrokenResourceError."""
+        sent = self.pipe.send_now(data)
+        if sent == len(data):
+            return
         self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
         try:
-            await self.pipe.send_all(data)
+            await self.pipe.send_all(data[sent:])
         finally:
             self.write_due_s = math.inf
 

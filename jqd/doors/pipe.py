@@ -24,6 +24,14 @@ class Pipe(Protocol):
         """What there is, up to `size` bytes; b"" when the peer sends no more. Raises trio.BrokenResourceError."""
         ...
 
+    async def receive_next(self, size: int) -> bytes:
+        """As `receive_some`, of a peer whose turn it is: most likely nothing is there yet."""
+        ...
+
+    def send_now(self, data: bytes) -> int:
+        """Send what can be sent without waiting; how many bytes of it. Raises trio.BrokenResourceError."""
+        ...
+
     async def send_all(self, data: bytes) -> None:
         """Return when the kernel has it all. Raises trio.BrokenResourceError."""
         ...
@@ -70,17 +78,32 @@ class SocketPipe:
         except OSError as error:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
 
+    async def receive_next(self, size: int) -> bytes:
+        """See Pipe."""
+        self._straight = 0
+        try:
+            await trio.lowlevel.wait_readable(self._sock)
+        except OSError as error:
+            raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
+        return await self.receive_some(size)
+
+    def send_now(self, data: bytes | memoryview) -> int:
+        """See Pipe."""
+        try:
+            return self._sock.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError as error:
+            raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
+
     async def send_all(self, data: bytes) -> None:
         """See Pipe."""
         rest = memoryview(data)
-        try:
-            while rest:
-                try:
-                    rest = rest[self._sock.send(rest) :]
-                except (BlockingIOError, InterruptedError):
-                    await trio.lowlevel.wait_writable(self._sock)
-        except OSError as error:
-            raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
+        while rest := rest[self.send_now(rest) :]:
+            try:
+                await trio.lowlevel.wait_writable(self._sock)
+            except OSError as error:
+                raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
     async def finish(self) -> None:
         """See Pipe."""

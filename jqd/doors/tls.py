@@ -77,6 +77,14 @@ class TlsPipe:
                 return b""  # without a goodbye: lengths and chunks tell what is whole
             raise
 
+    async def receive_next(self, size: int) -> bytes:
+        """See Pipe."""
+        return await self.receive_some(size)
+
+    def send_now(self, data: bytes) -> int:
+        """See Pipe. What TLS makes of it has to be sent as a whole."""
+        return 0
+
     async def send_all(self, data: bytes) -> None:
         """See Pipe."""
         await (self._raw if self._plain else self._stream).send_all(data)

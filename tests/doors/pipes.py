@@ -74,6 +74,12 @@ class MemoryPipe:
         del self._in[:size]
         return data
 
+    async def receive_next(self, size: int) -> bytes:
+        return await self.receive_some(size)
+
+    def send_now(self, data: bytes) -> int:
+        return 0
+
     async def send_all(self, data: bytes) -> None:
         self.before("send_all")
         while not (self.reads or self._broken):
