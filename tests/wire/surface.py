@@ -18,6 +18,7 @@ from typing import Any, NamedTuple, Protocol
 import httpx2
 import msgspec
 import trio
+import trio.testing
 
 from jqd.api.routes import ROUTES, Route
 from jqd.words.media import JSON, MSGPACK
@@ -340,6 +341,7 @@ async def leave(surface: Surface, child: Popen[str], store: int, worker_url: str
         os.kill(store, signal.SIGSTOP)
         try:
             nursery.start_soon(partial(wait, "POST /v1/jobs", 201, {"name": "a"}, query="?ack=store"))
+            await trio.testing.wait_all_tasks_blocked(SOON_S)  # until both are sent, over connections of their own
             await ask("POST /v1/jobs", 201, {"name": "a"})  # behind them on the same loop: both are waited for
             assert not waiting
             child.send_signal(signal.SIGTERM)
