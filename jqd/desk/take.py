@@ -1,11 +1,11 @@
 """Taking jobs: limits, names, journal, ids. A batch of plain data comes in, ids go out, whoever asked."""
 
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import msgspec
 import trio
-from msgspec import Raw
+from msgspec import Raw, Struct, structs
 
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
@@ -22,7 +22,7 @@ _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Ack(NamedTuple):
+class Ack(Struct, frozen=True, gc=False):
     """How safe jobs are when they are answered."""
 
     level: Level = "fsync"
@@ -33,7 +33,7 @@ class Ack(NamedTuple):
 FSYNC = Ack()
 
 
-class Pushed(NamedTuple):
+class Pushed(Struct, frozen=True, gc=False):
     """What became of a push."""
 
     job_ids: Sequence[str | None]
@@ -114,7 +114,7 @@ def _all_refused(batch: Batch) -> Invalid:
     return Invalid(detail, batch.told(batch.refused))
 
 
-class Accepted(NamedTuple):
+class Accepted(Struct, frozen=True, gc=False):
     """What was promised to the pusher."""
 
     job_ids: list[str]
@@ -158,7 +158,7 @@ async def take(
     return Accepted(names, wanted)
 
 
-class _Written(NamedTuple):
+class _Written(Struct, frozen=True, gc=False):
     """A frame."""
 
     lane: Lane
@@ -195,7 +195,7 @@ def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Chang
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
         frame = _write(desk, some, [jobs[place] for place in places], its)
-        yield frame._replace(places=places)
+        yield structs.replace(frame, places=places)
 
 
 def _in_order(written: Sequence[_Written]) -> list[str]:

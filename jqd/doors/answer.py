@@ -1,7 +1,7 @@
 """Answers as bytes. Pure, but for the date."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
 from email.utils import formatdate
 from http import HTTPStatus
 
@@ -34,13 +34,13 @@ class Dates:
         return self._line
 
 
-def render_head(status: int, headers: Iterable[tuple[bytes, bytes]], date: bytes, more: bytes) -> bytes:
+def render_head(status: int, headers: Sequence[tuple[bytes, bytes]], date: bytes, more: bytes) -> bytes:
     """`more`: whole lines that the connection adds. Raises ValueError for a header that would be more than one."""
     line = _LINES.get(status) or f"HTTP/1.1 {status} \r\n".encode()
-    fields = b"".join([b"%b: %b\r\n" % field for field in headers])
-    if fields.count(b"\n") != sum(1 for _ in headers) or fields.count(b"\r") != fields.count(b"\n") or b"\0" in fields:
+    fields = b"\r\n".join(map(b": ".join, headers))
+    if len(fields.splitlines()) != len(headers) or b"\0" in fields:
         raise ValueError("a header of the answer has a line end within")
-    return b"%b%b%b%b\r\n" % (line, date, fields, more)
+    return b"".join((line, date, fields, b"\r\n" if fields else b"", more, b"\r\n"))
 
 
 def problem_answer(status: int, detail: str, *, fault: str = "", retry_after_s: int | None = None) -> Answer:

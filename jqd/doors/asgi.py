@@ -74,7 +74,8 @@ class _Hearing:
         """The answer's head, then its pieces. Raises RuntimeError."""
         match message["type"]:
             case "http.response.start":
-                self._exchange.begin(message["status"], message.get("headers", ()))
+                headers = [(bytes(name).lower(), value) for name, value in message.get("headers", ())]
+                self._exchange.begin(message["status"], headers)
             case "http.response.body":
                 await self._exchange.send(message.get("body", b""), more=message.get("more_body", False))
             case other:

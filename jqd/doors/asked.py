@@ -2,7 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
+
+from msgspec import Struct
 
 
 @dataclass(slots=True, eq=False)
@@ -53,7 +55,7 @@ class Asked(Protocol):
         ...
 
 
-class Answer(NamedTuple):
+class Answer(Struct, frozen=True, gc=False):
     """A whole answer. Its length is the door's to say."""
 
     status: int

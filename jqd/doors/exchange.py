@@ -13,6 +13,7 @@ from jqd.doors.config import DoorConfig
 from jqd.doors.head import Head, Headers, Refused
 from jqd.doors.pipe import Pipe
 
+OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
 READ_BYTES = 65_536
 AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
 
@@ -175,7 +176,10 @@ class Exchange:
         await self.send(answer.body, more=False)
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
-        """How the answer begins; it goes out with the first piece of its body. Raises RuntimeError."""
+        """How the answer begins, names in lower case; it goes out with the first piece of its body.
+
+        Raises RuntimeError.
+        """
         if self._status:
             raise RuntimeError("an answer is begun once")
         self._status = status
@@ -200,33 +204,35 @@ class Exchange:
         bodiless = self._status < 200 or self._status in BODILESS
         self._mute = bodiless or self.head.method == "HEAD"
         fields: Headers = []
-        for name, value in self._headers:
-            match name.lower():
-                case b"content-length":
-                    self._owed = int(value)
-                case b"connection":
-                    self.closes = self.closes or b"close" in value.lower()
-                case b"transfer-encoding":
-                    continue  # it is the connection's business
-                case _:
-                    fields.append((name, value))
+        for field in self._headers:
+            if field[0] in OWN:
+                self._heed(*field)
+            else:
+                fields.append(field)
+        added = b""
         if not bodiless:
             if self._owed is None and not more:
                 self._owed = len(body)
             if self._owed is not None:
-                fields.append((b"content-length", b"%d" % self._owed))
+                added = b"content-length: %d\r\n" % self._owed
             elif self.head.http_1_0:
                 self.closes = True
             else:
                 self._chunks = not self._mute
-                fields.append((b"transfer-encoding", b"chunked"))
+                added = b"transfer-encoding: chunked\r\n"
         self.closes = self.closes or not self.body.done or self.wire.closing
-        added = b""
         if self.closes:
-            added = b"connection: close\r\n"
+            added += b"connection: close\r\n"
         elif self.head.http_1_0:
-            added = b"connection: keep-alive\r\n"
+            added += b"connection: keep-alive\r\n"
         return render_head(self._status, fields, self.wire.dates.line(), added)
+
+    def _heed(self, name: bytes, value: bytes) -> None:
+        """What an application says of what is the connection's to say."""
+        if name == b"content-length":
+            self._owed = int(value)
+        elif name == b"connection":
+            self.closes = self.closes or b"close" in value.lower()
 
     def _frame(self, body: bytes, more: bool) -> bytes:
         """A piece of the body as it goes out. Raises RuntimeError when it is not as long as was said."""

@@ -15,6 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from jqd.journal.files import Files
 from jqd.journal.frame import HEAD_BYTES, NO_JOURNAL, SegmentHeader, pack_frame_header, pack_head
 from jqd.journal.segment import NEW, Segment, name_of
@@ -25,7 +27,7 @@ FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 RESUME_FREE_BYTES = 8 << 20  # a disk that was full must have room for a commit before pushes are taken again
 
 
-class Pending(NamedTuple):
+class Pending(Struct, frozen=True, gc=False):
     """A frame that waits for its commit."""
 
     start: int
@@ -97,14 +99,18 @@ class Writer:
         segment = self.segment
         segment_id, commit_start = segment.header.segment_id, frames[0].start
         buffers: list[bytes] = []
-        for start, _, seq, at_ms, kind, records, body in frames:
-            back = start - commit_start
-            buffers += (
-                pack_frame_header(
-                    segment_id, start, kind=kind, records=records, back=back, seq=seq, at_ms=at_ms, body=body
-                ),
-                body,
+        for frame in frames:
+            header = pack_frame_header(
+                segment_id,
+                frame.start,
+                kind=frame.kind,
+                records=frame.records,
+                back=frame.start - commit_start,
+                seq=frame.seq,
+                at_ms=frame.at_ms,
+                body=frame.body,
             )
+            buffers += header, frame.body
         try:
             self._write_all(buffers)
             self._files.sync(self._fd)

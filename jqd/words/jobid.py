@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
+from msgspec import Struct
+
 from jqd.words.clock import Clock
 
 ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
@@ -52,7 +54,7 @@ class IdParts(NamedTuple):
     home: int
 
 
-class IdRange(NamedTuple):
+class IdRange(Struct, frozen=True, gc=False):
     """Ids given to one batch: consecutive, so the first one and their number say nearly all."""
 
     first: str
