@@ -259,7 +259,8 @@ class Partition:
         shared = self._shared
         self.runner.out_of_hand((outcome.job_id, outcome.fence) for outcome in outcomes)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
-        shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate is not Fate.RETRY)
+        goes_on = (Fate.RETRY, Fate.ENTRUSTED)
+        shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate not in goes_on)
         self.claims.wake()
         shared.joblog.ended(outcomes)
 

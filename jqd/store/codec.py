@@ -9,7 +9,7 @@ An outcome is kept as the journal has it, less its result. `lua/include/tries.lu
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from jqd.store.keys import Keys
 from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
 from jqd.words.errors import SeatRefused, StoreRefused
-from jqd.words.job import NIL, Fate, Held, Job, Outcome, State
+from jqd.words.job import NIL, Fate, Held, Job, Outcome, State, entrust
 from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
 
 ROW_VERSION = 2
@@ -141,6 +141,15 @@ def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Ou
     return replace(outcome, generation=generation, keep_result=False)
 
 
+def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
+    """How a job went on that a worker holds by itself, as a journal may say it again. Raises Unreadable."""
+    given, fence, silence_s, worker, row, tries, generation = flat
+    job_id = text(keys, "held", given)
+    held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
+    allowed_s = whole(keys, "leases", silence_s)
+    return entrust(held, worker=text(keys, "leases", worker), silence_s=allowed_s, started_at_ms=held.fence // 1000)
+
+
 def crashed(job_id: str, deaths: int) -> Outcome:
     """The end of a job that took daemons with it."""
     message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
@@ -202,6 +211,14 @@ def list_of(keys: Keys, name: str, answer: object) -> list[object]:
     if not isinstance(answer, list):
         raise _unreadable(keys[name], "?", f"the script answered {type(answer).__name__} instead of a list")
     return answer
+
+
+def fields(keys: Keys, name: str, answer: object, count: int) -> list[object]:
+    """One row of such an answer. Behind its last value an array of a script ends: those are nil. Raises Unreadable."""
+    row = list_of(keys, name, answer)
+    if len(row) > count:
+        raise _unreadable(keys[name], "?", f"the script answered {len(row)} values instead of {count}")
+    return row + [None] * (count - len(row))
 
 
 def text(keys: Keys, name: str, value: object) -> str:

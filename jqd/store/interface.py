@@ -12,6 +12,7 @@ from typing import Protocol
 from jqd.store.shapes import (
     EditGiven,
     Ends,
+    Entrusted,
     JobView,
     Kept,
     Look,
@@ -25,6 +26,7 @@ from jqd.store.shapes import (
     Promoted,
     Release,
     Renewed,
+    Silent,
     Standing,
     StoreStats,
     Suspects,
@@ -145,6 +147,28 @@ class EdgeStore(Protocol):
         """Delete up to `limit` jobs that ended before that date, dead ones and kept results excepted."""
         ...
 
+    # ------------------------------------------------------------ what workers hold by themselves
+
+    async def touch(
+        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b""
+    ) -> list[Entrusted]:
+        """How claims stand that workers name, as (id, fence), in their order; the leases that stand are renewed.
+
+        Fence 0: whichever lease holds that job. A lease is all that a worker holds under one fence: a word of one of
+        its jobs renews it. `silence_s`: these leases may be silent for so long from now on; 0: as before. `progress`:
+        one MessagePack value to be shown with these jobs. At most CALL_JOBS_MAX claims.
+
+        Raises StoreChanged, and StoreUnsettled when a claim does not stand and a journal may know better.
+        """
+        ...
+
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        """Workers give jobs back untried; returns the ids that they held. StoreChanged in another life.
+
+        One whose cancel was asked ends as cancelled.
+        """
+        ...
+
     # ------------------------------------------------------------ handlers
 
     async def set_handler(self, jobtype: str, handler: bytes) -> int:
@@ -197,7 +221,9 @@ class Store(EdgeStore, Protocol):
         ...
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
-        """Settle attempts, positions as in `apply_jobs`. Returns ids whose outcome came too late to change anything.
+        """Settle attempts, or hand jobs over to workers; positions as in `apply_jobs`.
+
+        Returns ids whose outcome came too late to change anything.
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not
         ended. Of a job not seen yet it is remembered and meets the job when that comes.
@@ -285,6 +311,17 @@ class Store(EdgeStore, Protocol):
         """Dispose of jobs (id → fence) without an outcome; no attempt is counted. Raises StaleOwner.
 
         One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
+        """
+        ...
+
+    async def find_silent(self, marks: Mapping[int, int], limit: int) -> Silent:
+        """Find leases of which nothing was heard for too long, and set them aside, about `limit` jobs at a time.
+
+        `marks`: of each length of silence where the sequence stood (`Silent.now`) that many seconds ago, on the
+        caller's own clock: what has not given a sign of life since has a lower number. Length 0: of leases set aside
+        before, by somebody who wrote nothing of them.
+
+        The caller writes how their attempts ended. StoreChanged in another life.
         """
         ...
 

@@ -148,7 +148,8 @@ class JobMethods:
         bound(outcomes)
         flat: list[object] = []
         for one in outcomes:
-            flat += (int(one.fate), one.job_id, _claim(one), codec.encode_outcome(one), _extra(one))
+            packed = b"" if one.fate is Fate.ENTRUSTED else codec.encode_outcome(one)
+            flat += (int(one.fate), one.job_id, _claim(one), packed, _extra(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *flat)
@@ -329,6 +330,8 @@ def _extra(outcome: Outcome) -> bytes | str:
     """What a script needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is Fate.RETRY:
         return f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
+    if outcome.fate is Fate.ENTRUSTED:
+        return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
     return outcome.result if outcome.fate is Fate.SUCCEEDED and outcome.keep_result else b""
 
 

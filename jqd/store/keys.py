@@ -1,7 +1,8 @@
 """Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
 Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:`, `held:`,
-`backlog:` and `page:` are stems: a script appends the jobtype, the sysid, or what `lua/include/pages.lua` says.
+`backlog:`, `page:` and `beats:` are stems: a script appends the jobtype, the sysid, or what `lua/include/pages.lua` and
+`leases.lua` say.
 """
 
 import re
@@ -37,9 +38,11 @@ KINDS = {
     "page": "list",
     "paged": "hash",
     "heads": "zset",
+    "leases": "hash",
+    "beats": "zset",
 }
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held", "backlog", "page"})
+STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

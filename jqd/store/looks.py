@@ -154,10 +154,8 @@ class LookMethods:
         return [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
 
     def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
-        fields = codec.list_of(self._keys, "jobs", answer)
-        if len(fields) != 10:
-            raise codec.Unreadable(f"get_jobs answered {len(fields)} values instead of ten")
-        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation = fields
+        fields = codec.fields(self._keys, "jobs", answer, 12)
+        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation, worker, progress = fields
         place = codec.text(self._keys, "jobs", place_)
         if place in ("unseen", "early"):
             last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
@@ -174,7 +172,7 @@ class LookMethods:
             )
         failed, history = codec.decode_tries(self._keys, job_id, tries)
         ended, cancelled = codec.decode_end(self._keys, job_id, outcome)
-        return codec.job_view(
+        view = codec.job_view(
             codec.decode_job(self._keys, job_id, row),
             place,
             codec.whole(self._keys, place, score),
@@ -187,6 +185,10 @@ class LookMethods:
             result=result if isinstance(result, bytes) else None,
             changed=codec.decode_generation(self._keys, job_id, generation),
         )
+        if worker is None:
+            return view
+        who, far = codec.text(self._keys, "leases", worker), progress if isinstance(progress, bytes) else None
+        return msgspec.structs.replace(view, daemon="", worker=who, progress=far)
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See Store."""
@@ -201,12 +203,16 @@ class LookMethods:
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
-            ended, asked, gone = codec.list_of(self._keys, "outcome", answer)
+            ended, asked, gone, entrusted = codec.list_of(self._keys, "outcome", answer)
             flat = codec.list_of(self._keys, "outcome", ended)
             for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 job_id = codec.text(self._keys, "dead", given)
                 if (outcome := codec.decode_told_end(self._keys, job_id, row, changed or None)) is not None:
                     found.outcomes.append(outcome)
+            flat = codec.list_of(self._keys, "leases", entrusted)
+            found.outcomes.extend(
+                codec.decode_told_lease(self._keys, flat[at : at + 7]) for at in range(0, len(flat), 7)
+            )
             flat = codec.list_of(self._keys, "generation", asked)
             for given, to in zip(flat[::2], flat[1::2], strict=True):
                 found.asked[codec.text(self._keys, "tomb", given)] = codec.whole(self._keys, "generation", to)

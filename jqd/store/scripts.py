@@ -12,7 +12,7 @@ from typing import Any
 
 import redis
 
-from jqd.store.keys import KINDS, Keys
+from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.words.errors import (
     PositionMismatch,
     StaleOwner,
@@ -136,7 +136,7 @@ def _named(name: str, detail: str, call: str, keys: Keys) -> StoreError:
     if name == "JQD_PARTITION":
         return StoreMisplaced(f"the store was begun as partition {detail}; `jqd doctor` says what to do")
     if name == "JQD_WRONG_TYPE" and detail in KINDS:
-        key = keys[detail] + (":…" if detail in ("ready", "held") else "")
+        key = keys[detail] + (":…" if detail in STEMS else "")
         return StoreRefused(f"{call}: the key {key} is not a {KINDS[detail]}; something else wrote it: move it away")
     if name == "JQD_BAD_VALUE" and detail in KINDS:
         return StoreRefused(f"{call}: the key {keys[detail]} holds a value that jqd did not write; look at it by hand")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from jqd.words.job import Outcome, State
+from jqd.words.job import Held, Outcome, State
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
 
@@ -99,7 +99,7 @@ class Ends(NamedTuple):
     """How some jobs ended, or are about to."""
 
     outcomes: list[Outcome]
-    """Of those that ended by one, less their results."""
+    """Of those that ended by one, less their results; and how those went on that workers hold by themselves."""
     asked: dict[str, int]
     """Ids of those in a hand that are cancelled when they leave it → up to which generation."""
     gone: list[str]
@@ -114,6 +114,53 @@ class Kept(NamedTuple):
     began: int
     """Earlier than all that was told in this life of the store; what was told before may be forgotten."""
     journals: dict[str, Told]
+
+
+class Hold(enum.IntEnum):
+    """What is true of a claim that a worker names."""
+
+    STANDS = 1
+    """The job is held under it: an outcome counts."""
+    LATE = 2
+    """It is not, and the job has not ended: only a success counts, for the job did run."""
+    OVER = 3
+    """The job has ended, or is not here."""
+
+
+class Entrusted(NamedTuple):
+    """A claim that a worker names, as the store knows it."""
+
+    hold: Hold
+    held: Held | None
+    """The job with a nil argument, and its present attempt. None when it is over, or has not come to this store yet."""
+    worker: str
+    """Who holds it by itself; "" unless one does."""
+    cancelled: bool
+    """Somebody wants it stopped."""
+
+
+class Lease(NamedTuple):
+    """What one worker holds under one claim."""
+
+    fence: int
+    worker: str
+    silence_s: int
+    """For how long it was allowed to be silent; 0: it was found silent before, and whoever found it is gone."""
+    jobs: list[Held]
+    """With nil arguments."""
+
+
+class Silent(NamedTuple):
+    """What a look for silent workers found."""
+
+    now: int
+    """Where the sequence stands that numbers signs of life: what comes later has a higher one."""
+    silences_s: tuple[int, ...]
+    """The lengths that leases have; 0 for those that were found silent."""
+    given_back: int
+    """Jobs of which nothing was heard in this life of the store: they are ready again, untried."""
+    leases: list[Lease]
+    """Set aside: nothing that their workers say counts any more, but a success."""
 
 
 class Release(enum.StrEnum):
@@ -259,6 +306,10 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """The latest change found it in a hand or ended, and left it there."""
     argument: bytes = b"\xc0"
     """One MessagePack value; nil in a page of jobs."""
+    worker: str = ""
+    """Who holds it by itself, or empty."""
+    progress: bytes | None = None
+    """One MessagePack value: what that worker last said of how far it is."""
 
 
 class Page(NamedTuple):

@@ -15,6 +15,7 @@ import trio
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
     EditGiven,
+    Entrusted,
     JobView,
     NameGiven,
     NameJournaled,
@@ -127,6 +128,28 @@ class Spread:
         places = self._places(map(self._of, job_ids))
         return await self._those(
             job_ids, {n: partial(self._stores[n].delete_dead, [job_ids[at] for at in its]) for n, its in places.items()}
+        )
+
+    async def touch(
+        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b""
+    ) -> list[Entrusted]:
+        """See EdgeStore."""
+        places = self._places(self._of(job_id) for job_id, _ in claims)
+        answers = await self._all(
+            {
+                n: partial(self._stores[n].touch, [claims[at] for at in its], silence_s=silence_s, progress=progress)
+                for n, its in places.items()
+            }
+        )
+        found = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
+        return [found[at] for at in range(len(claims))]
+
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        """See EdgeStore."""
+        places = self._places(self._of(job_id) for job_id, _ in claims)
+        return await self._those(
+            [job_id for job_id, _ in claims],
+            {n: partial(self._stores[n].release_entrusted, [claims[at] for at in its]) for n, its in places.items()},
         )
 
     # ------------------------------------------------------------ all there are

@@ -17,6 +17,7 @@ from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
 from jqd.store.looks import LookMethods
 from jqd.store.scripts import Script, load_scripts, translate
+from jqd.store.seats import SeatMethods
 from jqd.store.sysid import SysidMethods
 from jqd.testing.keyspace import Keyspace, Value
 from jqd.testing.lua import ScriptError, machine
@@ -96,7 +97,7 @@ class Client:
         return {}
 
 
-class FakeStore(JobMethods, LookMethods, SysidMethods):
+class FakeStore(JobMethods, LookMethods, SeatMethods, SysidMethods):
     """One client of a store. `jqd.store.Store` says what each method promises."""
 
     def __init__(self, clock: Clock, config: StoreConfig | None = None, server: Server | None = None) -> None:
@@ -110,6 +111,7 @@ class FakeStore(JobMethods, LookMethods, SysidMethods):
         self.client = Client(self.server, self.keys, clock)
         JobMethods.__init__(self, self.config, self.keys, self.client)
         LookMethods.__init__(self, self.config, self.keys, self.client, self.journals)
+        SeatMethods.__init__(self, self.keys, self.client)
         SysidMethods.__init__(self, self.config, self.keys, self.client, self.client)
 
     def another_client(self) -> Self:

@@ -141,10 +141,12 @@ class Fate(enum.IntEnum):
     """Its retries are used up: kept with its error until somebody deals with it."""
     RETRY = 4
     """Eligible again after `delay_ms`."""
+    ENTRUSTED = 5
+    """It goes on: from now on the worker holds the job by itself, and may be silent for `delay_ms`."""
 
 
 class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """How one attempt of one job ended: a record of the journal's `outcomes` lane."""
+    """How one attempt of one job ended, or goes on without us: a record of the journal's `outcomes` lane."""
 
     job_id: str
     fence: int
@@ -189,3 +191,23 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
     """Of its content, 0 for one that is as it was first pushed: a claim may come after a later content was
     acknowledged and before that is in the store, so its fence does not tell what ran."""
+
+
+def entrust(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:
+    """The record of a hand-over: that worker holds the job by itself now, and may be silent for so long."""
+    job = held.job
+    return Outcome(
+        job_id=job.id,
+        fence=held.fence,
+        fate=Fate.ENTRUSTED,
+        jobtype=job.jobtype,
+        priority=job.priority,
+        attempt=held.attempt,
+        status=202,
+        delay_ms=silence_s * 1000,
+        started_at_ms=started_at_ms,
+        finished_at_ms=started_at_ms,
+        worker=worker,
+        keep_result=job.keep_result,
+        generation=held.generation,
+    )

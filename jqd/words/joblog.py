@@ -1,9 +1,9 @@
 """The job log: one JSON line per job and event, for analytics from files. Off unless a path is set.
 
 Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
-attempt ended, with its fate), `cancelled`. All of them name a job by the daemon's id; `entered` has the id that the
-pusher chose beside it. Never an argument, a result or an error's text. The file is opened for each write, so to
-rotate it, rename it.
+attempt ended, with its fate; `entrusted`: it goes on, held by its worker), `cancelled`. All of them name a job by
+the daemon's id; `entered` has the id that the pusher chose beside it. Never an argument, a result or an error's text.
+The file is opened for each write, so to rotate it, rename it.
 
 It is no promise: nobody waits for its disk. Lines are written in a thread, from a bounded queue; lines that find it
 full are dropped and counted, and the log says how many (`dropped`) as soon as it can be written again.

@@ -11,8 +11,15 @@ clocks do. A machine may be suspended in between: the owner counts that time (`C
 Sources: River's leader election notes (trust window), the DynamoDB lock client (counters on a monotonic clock).
 """
 
+import math
 from dataclasses import dataclass
 from typing import NamedTuple
+
+SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job: a batch of two such jobs, one after the other
+SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jobs
+EXACT_SILENCE_S = (
+    100  # above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,3 +98,15 @@ class Heartbeats:
     def forget(self) -> None:
         """Forget all heartbeats: the store is another, or was away, and those of its earlier life prove nothing."""
         self._seen.clear()
+
+
+def allowed_silence_s(seconds: float) -> int:
+    """For how long a worker that holds jobs by itself may be silent, if that is wished: rounded up.
+
+    To whole seconds, and above a hundred to two digits: all leases of one length are looked at together.
+    """
+    whole = math.ceil(max(SILENCE_S_MIN, min(seconds, SILENCE_S_MAX)))
+    step = 1
+    while whole > EXACT_SILENCE_S * step:
+        step *= 10
+    return math.ceil(whole / step) * step

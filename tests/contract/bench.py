@@ -13,6 +13,7 @@ from jqd.words.record import Lane
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32
+ENDS = [fate for fate in Fate if fate is not Fate.ENTRUSTED]
 ALL: dict[str, Any] = {"priority_min": -(2**31), "priority_max": 2**31 - 1, "bytes_max": 1 << 20}
 
 

@@ -8,7 +8,7 @@ from jqd.store.shapes import SEATS_MAX, SEATS_SOON_S
 from jqd.words.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.words.record import Lane, cancel_of
-from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
+from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 # ---------------------------------------------------------------- lives
 
@@ -292,7 +292,7 @@ async def test_an_early_hold_is_on_its_way_whatever_ids_say(store_bench: StoreBe
     assert await store_bench.store.get_job(behind.id) is None
 
 
-@pytest.mark.parametrize("fate", list(Fate))
+@pytest.mark.parametrize("fate", ENDS)
 async def test_an_attempt_may_end_before_its_job_comes(store_bench: StoreBench, fate: Fate) -> None:
     owner, job = await early(store_bench)
     one = outcome(Held(job, 5, 2), fate, result=b"\x07", delay_ms=500)

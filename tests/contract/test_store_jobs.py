@@ -12,7 +12,7 @@ from jqd.words.errors import PositionMismatch
 from jqd.words.job import NIL, Change, ChangeKind, Fate, Held, Job, Outcome, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane, cancel_of
-from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
+from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
 
 
 async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
@@ -394,7 +394,7 @@ async def test_a_cancel_beats_a_failure_in_whatever_order_they_come(
     assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
 
 
-@pytest.mark.parametrize("fate", list(Fate))
+@pytest.mark.parametrize("fate", ENDS)
 async def test_an_outcome_may_come_before_its_job(store_bench: StoreBench, fate: Fate) -> None:
     """A store that was emptied is filled again lane by lane."""
     job = store_bench.make(keep_result=True)

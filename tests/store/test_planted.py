@@ -11,7 +11,7 @@ from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Relea
 from jqd.store.keys import KINDS, STEMS, Keys
 from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreRefused
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
 from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
 from tests.store.places import PAGE_MAX, short_pages
@@ -29,6 +29,7 @@ class Furnished:
         self.bench, self.client = bench, client
         self.owner = Owner("", 0)
         self.held: list[Held] = []
+        self.lent = Held(Job("", ""), 0, 1)
         self.other = Member(0, 0, False)
         self.ended = self.named = Job("", "")
         self._rows: dict[bytes, bytes] = {}
@@ -55,6 +56,9 @@ class Furnished:
         await self._die()
         await self._name()
         await store.set_handler("mail", b"\x01")
+        await bench.push("lent")
+        self.lent = await bench.claim_one(self.owner, "lent")
+        await bench.settle(handed(self.lent))
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
@@ -93,6 +97,7 @@ class Furnished:
         return {
             "ready": KEYS.ready("mail"),
             "held": KEYS.held("one"),
+            "beats": f"{KEYS['beats']}:10",
             "backlog": f"{KEYS['backlog']}:mail",
             "page": page.decode(),
         }.get(name, KEYS[name])
@@ -125,6 +130,12 @@ CALLS: dict[str, Call] = {
     "apply_outcomes, dead": lambda here: here.bench.store.apply_outcomes(
         JOURNAL, *at(here, Lane.OUTCOMES), [outcome(here.held[0], Fate.DEAD), outcome(here.held[1], Fate.FAILED)]
     ),
+    "apply_outcomes, of a worker": lambda here: here.bench.store.apply_outcomes(
+        JOURNAL, *at(here, Lane.OUTCOMES), [outcome(here.held[0], Fate.FAILED), outcome(here.lent, Fate.RETRY)]
+    ),
+    "apply_outcomes, handed over": lambda here: here.bench.store.apply_outcomes(
+        JOURNAL, *at(here, Lane.OUTCOMES), [outcome(here.held[0], Fate.FAILED), handed(here.held[1])]
+    ),
     "apply_cancels": lambda here: here.bench.store.apply_cancels(
         JOURNAL, *at(here, Lane.CANCELS), [here.held[0].job.id, here.named.id, here.bench.make().id]
     ),
@@ -139,6 +150,11 @@ CALLS: dict[str, Call] = {
         here.owner, holds(here.held), Release.RETRY, delay_ms=9
     ),
     "release_jobs, ended": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held), Release.ARCHIVE),
+    "touch": lambda here: here.bench.store.touch(
+        [(here.held[0].job.id, 1), (here.lent.job.id, here.lent.fence)], silence_s=5, progress=b"\x01"
+    ),
+    "release_entrusted": lambda here: here.bench.store.release_entrusted([(here.lent.job.id, here.lent.fence)]),
+    "find_silent": lambda here: here.bench.store.find_silent({10: 1 << 52}, 9),
     "promote": lambda here: here.bench.store.promote(10),
     "reserve_sysid": lambda here: here.bench.join(),
     "renew_sysid": lambda here: here.bench.members(here.owner),
@@ -161,6 +177,11 @@ CALLS: dict[str, Call] = {
     "get_handler": lambda here: here.bench.store.get_handler("mail"),
     "delete_handler": lambda here: here.bench.store.delete_handler("mail"),
 }
+
+
+def handed(held: Held) -> Outcome:
+    """Its hand-over to a worker."""
+    return entrust(held, worker="w", silence_s=10, started_at_ms=1)
 
 
 def at(here: Furnished, lane: Lane) -> tuple[int, int]:
@@ -218,7 +239,7 @@ def test_every_method_is_here() -> None:
 
 async def test_every_key_holds_something(here: Furnished) -> None:
     assert [name for name in KINDS if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page"} == STEMS, "`key_of` knows how those are spelled"
+    assert {"ready", "held", "backlog", "page", "beats"} == STEMS, "`key_of` knows how those are spelled"
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -360,6 +360,10 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "confirm_names": lambda cluster, job_id: cluster.spread.confirm_names(
         [NameJournaled(name_in(1), job_id, "d", 1), NameJournaled(name_in(0), cluster.pushed[0], "d", 1)]
     ),
+    "touch": lambda cluster, job_id: cluster.spread.touch([(cluster.pushed[0], 1), (job_id, 1)]),
+    "release_entrusted": lambda cluster, job_id: cluster.spread.release_entrusted(
+        [(cluster.pushed[0], 1), (job_id, 1)]
+    ),
     "list_jobs": lambda cluster, job_id: cluster.spread.list_jobs(None, None, None, 10, ""),
     "list_types": lambda cluster, job_id: cluster.spread.list_types(10),
     "clean_ended": lambda cluster, job_id: cluster.spread.clean_ended(0, 10),

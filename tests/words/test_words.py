@@ -34,7 +34,7 @@ from jqd.words.jobid import (
     partition_of,
 )
 from jqd.words.joblog import QUEUE_BYTES_MAX, JobLog
-from jqd.words.lease import Heartbeats, LeaseConfig, Trust
+from jqd.words.lease import Heartbeats, LeaseConfig, Trust, allowed_silence_s
 from jqd.words.record import (
     Head,
     carry_jobs,
@@ -124,6 +124,27 @@ def test_absurd_requests_for_ids_are_bugs() -> None:
 
 
 # ---------------------------------------------------------------- back-off, lease, clock
+
+
+@pytest.mark.parametrize(
+    ("wished", "allowed"),
+    [
+        (0.01, 1),
+        (1, 1),
+        (9.2, 10),
+        (60, 60),
+        (100, 100),
+        (101, 110),
+        (120, 120),
+        (990.5, 1000),
+        (3600, 3600),
+        (3601, 3700),
+        (86_400, 87_000),
+        (1e12, 5_200_000),
+    ],
+)
+def test_silence_is_allowed_in_few_lengths(wished: float, allowed: int) -> None:
+    assert allowed_silence_s(wished) == allowed
 
 
 @given(st.integers(1, 10_000), st.integers())

@@ -26,7 +26,7 @@ local function cancel(record)
   local sysid = holder(id)
   if redis.call('HEXISTS', K.jobs, id) == 0 or sysid then
     redis.call('ZADD', K.tomb, now_ms, 'c' .. id)
-    if sysid then
+    if sysid and sysid ~= WORKERS then  -- a worker is told when it asks
       redis.call('HSET', K.asked, id, sysid)
     end
     return 0

@@ -3,16 +3,16 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, then per outcome: fate (job.Fate), id, fence or
 --          "fence:generation" of the content that ran, packed outcome, extra. Extra is the result to keep, or nothing; of a
---          RETRY "attempt priority delay_ms jobtype"
+--          RETRY "attempt priority delay_ms jobtype"; of a hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now order heads pages position holder move early tries forgotten change
-local now_ms = clock(ARGV[1])
+--@include fail keys now order heads pages position holder members move early tries forgotten leases change
+local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local FIRST, FIELDS = 7, 5
-local SUCCEEDED, DEAD, RETRY = 1, 3, 4
+local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
 expect_held_keys()
@@ -23,6 +23,7 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'outcomes')
 end
 local outcomes, ids = {}, {}
+local has_leases = sysids[#sysids] == WORKERS
 for at = FIRST, #ARGV, FIELDS do
   local one = {
     fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = tonumber(ARGV[at + 2]),
@@ -42,9 +43,30 @@ for at = FIRST, #ARGV, FIELDS do
     end
     expect_kind(ready_key(jobtype), 'ready')
     one.attempt, one.priority, one.delay_ms, one.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
+  elseif one.fate == ENTRUSTED then
+    one.silence, one.worker = ARGV[at + 4]:match('^(%d+) (.*)$')
+    if not one.silence then
+      fail('JQD_ARGUMENT', 'entrusted')
+    end
+    has_leases = true
   end
   table.insert(outcomes, one)
   table.insert(ids, one.id)
+end
+
+local in_hand = holders(ids)
+if has_leases then
+  expect_leases()
+  expect_kind(held_key(WORKERS), 'held')
+  for _, one in ipairs(outcomes) do
+    local hold = in_hand[one.id]
+    if one.fate == ENTRUSTED then
+      expect_beats(one.silence)
+      expect_lease(one.fence)
+    elseif hold and hold.sysid == WORKERS then
+      expect_lease(hold.fence)
+    end
+  end
 end
 
 -- Endings in hand are collected and written together: one call for many. `over` remembers them until then.
@@ -146,15 +168,19 @@ local function note(one)
   return true
 end
 
+-- Takes a job that nobody holds out of where it waits.
+local function stop_waiting(id)
+  local jobtype, priority = header(redis.call('HGET', K.jobs, id) or '')
+  if redis.call('ZREM', K.later, id) == 0 and jobtype then
+    drop_waiting(jobtype, priority, id)
+  end
+end
+
 -- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
 local function finish_late(one, sysid)
-  local jobtype, priority = header(redis.call('HGET', K.jobs, one.id) or '')
   finish(one, sysid)
   write_endings()
-  redis.call('ZREM', K.later, one.id)
-  if jobtype then
-    drop_waiting(jobtype, priority, one.id)
-  end
+  stop_waiting(one.id)
 end
 
 -- A success of a job that lies among the ended as cancelled: the job did run, and the success beats the cancel in whatever
@@ -200,15 +226,56 @@ local function counts(one, hold)
   return one.fate == SUCCEEDED or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
 end
 
+-- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
+-- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end.
+local function may_entrust(one, hold)
+  if hold and hold.fence >= one.fence then
+    return hold.fence == one.fence
+  elseif not is_forgotten(one.fence) or has_ended(one.id) or began(one.id) > one.meant or last_try(one.id) >= one.fence then
+    return false
+  end
+  local notes = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id, 'o' .. one.id)
+  return not (notes[1] or notes[2] or notes[3])
+end
+
+-- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
+local function entrust(one, hold)
+  local known = redis.call('HEXISTS', K.jobs, one.id) == 1
+  redis.call('ZADD', held_key(WORKERS), digits(one.fence), one.id)
+  if not known then
+    redis.call('HSET', K.early, one.id, WORKERS)
+    has_early = true
+  elseif not hold then
+    stop_waiting(one.id)
+  end
+  if hold and hold.sysid ~= WORKERS then
+    redis.call('ZREM', held_key(hold.sysid), one.id)
+  end
+  local _, told = lease(one.fence)
+  beat(one.fence, one.silence, told or (hold and hold.fence == one.fence) and '0' or '1', one.worker, now_us)
+  return {sysid = WORKERS, fence = one.fence}
+end
+
 local stale = {}
-local in_hand = holders(ids)
+local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
+local of_workers = {}
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
+  if hold and hold.sysid == WORKERS and one.fate ~= ENTRUSTED then
+    met[hold.fence] = met[hold.fence] or hold.fence == one.fence
+    table.insert(of_workers, one.id)
+  end
   if over[one.id] and one.fate ~= RETRY then
     write_endings()  -- how it ended counts below: this may be of a later content, which is not here yet
     over[one.id] = nil
   end
-  if hold and early_holder(one.id) then
+  if one.fate == ENTRUSTED then
+    if may_entrust(one, hold) then
+      in_hand[one.id] = entrust(one, hold)
+    else
+      table.insert(stale, one.id)
+    end
+  elseif hold and early_holder(one.id) then
     if (hold.fence == one.fence or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
     else
@@ -243,6 +310,16 @@ for _, one in ipairs(outcomes) do
   end
 end
 write_endings()
+for fence, lives in pairs(met) do
+  tidy_lease(fence, lives and now_us or nil)
+end
+local left_workers = {}
+for _, id in ipairs(of_workers) do
+  if not in_hand[id] then
+    table.insert(left_workers, id)
+  end
+end
+forget_progress(left_workers)
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))
 end

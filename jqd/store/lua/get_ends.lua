@@ -3,15 +3,34 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, then ids
 -- Returns  flat: id, outcome, row of `generation` or nothing, of those that ended and of which it is known; flat: id,
---          up to which generation it is cancelled, of those in a hand; ids of those that were cancelled or are not here
+--          up to which generation it is cancelled, of those in a hand; ids of those that were cancelled or are not here; flat: id,
+--          fence, seconds of silence allowed, worker, header of the row, tries row, row of `generation`, the latter two or nothing,
+--          of those that workers hold
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(ids · log ended), and the bytes of the outcomes
---@include fail keys order heads life move
+--@include fail keys now order heads life members move holder leases
 local FIRST = 3
 
-expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life')
+expect('jobs', 'ended', 'dead', 'outcome', 'generation', 'tomb', 'life', 'tries')
+expect_leases()
+expect_kind(held_key(WORKERS), 'held')
 expect_life(ARGV[2])
-local found, asked, gone = {}, {}, {}
+local found, asked, gone, entrusted = {}, {}, {}, {}
+
+local has_leases = redis.call('EXISTS', held_key(WORKERS)) == 1
+local function tell_lease(id)
+  local fence = tonumber(redis.call('ZSCORE', held_key(WORKERS), id) or nil)
+  local silence, _, worker = lease(fence or 0)
+  local row = redis.call('HGET', K.jobs, id)
+  if silence and silence ~= '0' and header(row) then
+    for _, value in ipairs({
+      id, digits(fence), silence, worker, header_of(row), redis.call('HGET', K.tries, id) or '', redis.call('HGET', K.generation, id) or '',
+    }) do
+      table.insert(entrusted, value)
+    end
+  end
+end
+
 for at = FIRST, #ARGV do
   local id = ARGV[at]
   local ended = has_ended(id)
@@ -21,8 +40,13 @@ for at = FIRST, #ARGV do
     found[#found + 1] = redis.call('HGET', K.generation, id) or ''
   elseif outcome or redis.call('HEXISTS', K.jobs, id) == 0 then
     gone[#gone + 1] = id
-  elseif not ended and redis.call('ZSCORE', K.tomb, 'c' .. id) then
-    asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
+  elseif not ended then
+    if redis.call('ZSCORE', K.tomb, 'c' .. id) then
+      asked[#asked + 1], asked[#asked + 2] = id, redis.call('HGET', K.generation, 'c' .. id) or '0'
+    end
+    if has_leases then
+      tell_lease(id)
+    end
   end
 end
-return {found, asked, gone}
+return {found, asked, gone, entrusted}

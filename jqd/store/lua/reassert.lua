@@ -48,12 +48,19 @@ end
 
 for position, id in ipairs(ids) do
   local fence, hold = fences[position], in_hand[id]
-  if hold and hold.sysid ~= sysid or not hold and not is_free(id) then
+  -- A journal told of an earlier claim that was handed over, and not that the worker gave the job back: the later claim has it.
+  local outdated = hold and hold.sysid == WORKERS and hold.fence < fence
+  if hold and hold.sysid ~= sysid and not outdated or not hold and not is_free(id) then
     table.insert(lost, id)
   else
     redis.call('ZADD', held_key(sysid), digits(fence), id)
     if not hold then
       leave_places(id)
+    elseif outdated then
+      redis.call('ZREM', held_key(WORKERS), id)
+      if redis.call('HEXISTS', K.early, id) == 1 then
+        redis.call('HSET', K.early, id, sysid)
+      end
     end
   end
 end

@@ -8,7 +8,7 @@
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
 -- note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
--- awaits_newer(id, row);
+-- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
 
@@ -230,6 +230,17 @@ local function tried(packed)
   local at = packed:byte(1) == 0xdc and 3 or 1
   local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
   return good and tonumber(fence) or 0, good and tonumber(attempt) or 0
+end
+
+-- The latest claim of which the store knows that its attempt failed, of those that are kept; 0 for none.
+local function last_try(id)
+  local row, latest, at = redis.call('HGET', K.tries, id) or '', 0, 5
+  while at + 3 <= #row do
+    local length = struct.unpack('>I4', row, at)
+    latest = math.max(latest, (tried(row:sub(at + 4, at + 3 + length))))
+    at = at + 4 + length
+  end
+  return latest
 end
 
 -- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history.

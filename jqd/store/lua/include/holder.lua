@@ -1,11 +1,16 @@
--- Who holds a job. Needs keys. Reads the names of all members: a few.
--- Gives expect_held_keys(), to be called before the first write and before the others; sysids;
--- holder(id) → sysid, fence or nil; holders(ids) → id → {sysid, fence} of those that are held.
+-- Who holds a job. Needs keys. Reads the names of all members: a few. What workers hold themselves lies in one hand more,
+-- however many they are: `held:*` (include/leases.lua).
+-- Gives WORKERS, the name of that hand; expect_held_keys(), to be called before the first write and before the others; sysids,
+-- with that name when workers hold any; holder(id) → sysid, fence or nil; holders(ids) → id → {sysid, fence} of those that are held.
+local WORKERS = '*'
 local sysids = {}
 
 local function expect_held_keys()
   expect('members')
   sysids = redis.call('HKEYS', K.members)
+  if redis.call('EXISTS', held_key(WORKERS)) == 1 then
+    table.insert(sysids, WORKERS)
+  end
   for _, sysid in ipairs(sysids) do
     expect_kind(held_key(sysid), 'held')
   end

@@ -1,0 +1,93 @@
+#!lua flags=allow-oom
+-- Finds leases of which nothing was heard for too long, and sets them aside: their workers change nothing any more. Who is told of them writes
+-- how their attempts ended, and the lease goes with that; if he dies before, the next one is told after a while. A lease of which nothing
+-- was heard since a journal told of it, or in this life of the store, is given back at once, untried: nobody knows what became of it.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, identity of the store as the caller knows it, jobs to be told of about, then pairs: seconds of silence, or 0 for what was
+--          set aside; where the sequence of signs of life stood so many seconds ago on the caller's clock
+-- Returns  where that sequence stands; the numbers of seconds that leases have; number of jobs given back; then per lease: fence, worker,
+--          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
+-- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
+--@include fail keys now order heads members life holder move early leases
+local now_ms, now_us = clock(ARGV[1])
+local limit = number(ARGV[3], 'limit')
+local FIRST, FIELDS = 4, 2
+
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'tries', 'generation', 'life')
+expect_leases()
+expect_held_keys()
+expect_life(ARGV[2])
+if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+  fail('JQD_ARGUMENT', 'marks')
+end
+local marks = {}
+for at = FIRST, #ARGV, FIELDS do
+  table.insert(marks, {ARGV[at], number(ARGV[at + 1], 'mark')})
+  expect_beats(ARGV[at])
+end
+expect_beats('0')
+local began = tonumber(redis.call('HGET', K.life, 'high') or '0') or 0
+local told_of, given_back, found = 0, 0, {}
+
+local function give_back(ids)
+  for _, id in ipairs(ids) do
+    return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    redis.call('ZREM', held_key(WORKERS), id)
+    drop_early(id)
+  end
+  given_back = given_back + #ids
+  forget_progress(ids)
+end
+
+-- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
+local function rows_of(ids)
+  local flat, unreadable = {}, {}
+  for _, id in ipairs(ids) do
+    local row = redis.call('HGET', K.jobs, id)
+    if row and header(row) then
+      for _, value in ipairs({id, header_of(row), redis.call('HGET', K.tries, id), redis.call('HGET', K.generation, id)}) do
+        table.insert(flat, value)
+      end
+    else
+      table.insert(unreadable, id)
+    end
+  end
+  give_back(unreadable)
+  return flat
+end
+
+local function end_lease(fence, last_beat, silence)
+  local ids = jobs_of(fence)
+  local _, told, worker = lease(fence)
+  if told == '1' or last_beat <= began then
+    give_back(ids)
+    ids = {}
+  end
+  local rows = rows_of(ids)
+  if #rows > 0 then
+    set_aside(fence, told or '0', worker or '', now_us)
+    table.insert(found, {digits(fence), worker or '', silence, rows})
+    told_of = told_of + #rows / 4
+  end
+  if #rows == 0 or silence ~= '0' then
+    drop_beat(fence, silence)
+  end
+  tidy_lease(fence)
+end
+
+for _, pair in ipairs(marks) do
+  local silence, mark = unpack(pair)
+  while told_of + given_back < limit do
+    local oldest = redis.call('ZRANGE', beats_key(silence), '-inf', digits(mark), 'BYSCORE', 'LIMIT', 0, 1, 'WITHSCORES')
+    if #oldest == 0 then
+      break
+    end
+    end_lease(tonumber(oldest[1]), tonumber(oldest[2]), silence)
+  end
+end
+local numbers = {}
+for silence in (redis.call('HGET', K.leases, 'silences') or ''):gmatch('%d+') do
+  table.insert(numbers, tonumber(silence))
+end
+return {redis.call('GET', K.fence) or '0', numbers, given_back, found}

@@ -1,0 +1,91 @@
+-- Jobs that workers hold themselves. They lie in one hand, `held:*`, under the fences of their claims: a lease is a fence.
+-- Needs keys, fail, now, holder, members.
+-- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
+-- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
+-- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job.
+-- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
+-- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
+-- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
+-- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
+-- its last job, and before that this is a sign of life unless now_us is nil; forget_progress(ids).
+local LEASE_JOBS_MAX = 2000  -- a claim has no more
+
+local function expect_leases()
+  expect('leases', 'fence')
+end
+
+local function beats_key(silence) return K.beats .. silence end
+
+local function expect_beats(silence)
+  expect_kind(beats_key(silence), 'beats')
+end
+
+local function lease(fence)
+  local silence, told, worker = (redis.call('HGET', K.leases, digits(fence)) or ''):match('^(%d+) ([01]) (.*)$')
+  return silence, told, worker
+end
+
+local function expect_lease(fence)
+  local silence = lease(fence)
+  if silence then
+    expect_beats(silence)
+  end
+end
+
+local function drop_beat(fence, silence)
+  redis.call('ZREM', beats_key(silence), digits(fence))
+  if redis.call('EXISTS', beats_key(silence)) == 0 then
+    local known = redis.call('HGET', K.leases, 'silences') or ' '
+    local left = known:gsub(' ' .. silence .. ' ', ' ', 1)
+    if left == ' ' then
+      redis.call('HDEL', K.leases, 'silences')
+    else
+      redis.call('HSET', K.leases, 'silences', left)
+    end
+  end
+end
+
+local beat_number
+local function beat(fence, silence, told, worker, now_us)
+  beat_number = beat_number or next_fence(now_us)
+  local known = redis.call('HGET', K.leases, 'silences') or ' '
+  if not known:find(' ' .. silence .. ' ', 1, true) then
+    redis.call('HSET', K.leases, 'silences', known .. silence .. ' ')
+  end
+  local before = lease(fence)
+  redis.call('HSET', K.leases, digits(fence), silence .. ' ' .. told .. ' ' .. worker)
+  redis.call('ZADD', beats_key(silence), digits(beat_number), digits(fence))
+  if before and before ~= silence then
+    drop_beat(fence, before)
+  end
+end
+
+local function set_aside(fence, told, worker, now_us)
+  beat(fence, '0', told, worker, now_us)
+end
+
+local function jobs_of(fence)
+  local at = digits(fence)
+  return redis.call('ZRANGE', held_key(WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
+end
+
+local function tidy_lease(fence, now_us)
+  local silence, _, worker = lease(fence)
+  if not silence then
+    return
+  elseif redis.call('ZCOUNT', held_key(WORKERS), digits(fence), digits(fence)) == 0 then
+    redis.call('HDEL', K.leases, digits(fence))
+    drop_beat(fence, silence)
+  elseif silence ~= '0' and now_us then
+    beat(fence, silence, '0', worker, now_us)
+  end
+end
+
+local function forget_progress(ids)
+  for at, id in ipairs(ids) do
+    ids[at] = 'p' .. id
+  end
+  if #ids > 0 then
+    redis.call('HDEL', K.leases, unpack(ids))
+  end
+end

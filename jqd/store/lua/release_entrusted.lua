@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- Workers give jobs back untried: ready again, or cancelled if that was asked for.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, identity of the store as the caller knows it, then per claim: id, fence
+-- Returns  ids that were given back; those not held by a worker under that fence are left alone
+-- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
+-- Cost     O(claims · log waiting), and the bytes
+--@include fail keys now order heads members life holder move early leases
+local now_ms, now_us = clock(ARGV[1])
+local FIRST, FIELDS = 3, 2
+
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life')
+expect_leases()
+expect_held_keys()
+expect_life(ARGV[2])
+if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
+  fail('JQD_ARGUMENT', 'claims')
+end
+local claims = {}
+for at = FIRST, #ARGV, FIELDS do
+  table.insert(claims, {ARGV[at], number(ARGV[at + 1], 'fence')})
+  expect_lease(claims[#claims][2])
+end
+local given, gone, touched = {}, {}, {}
+for _, claim in ipairs(claims) do
+  local id, fence = unpack(claim)
+  if tonumber(redis.call('ZSCORE', held_key(WORKERS), id) or nil) == fence then
+    return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    redis.call('ZREM', held_key(WORKERS), id)
+    drop_early(id)
+    touched[fence] = true
+    table.insert(given, id)
+    table.insert(gone, id)
+  end
+end
+for fence in pairs(touched) do
+  tidy_lease(fence, now_us)
+end
+forget_progress(gone)
+return given

@@ -1,0 +1,70 @@
+"""The store's methods on jobs that workers hold by themselves (docs/STORE.md, Leases)."""
+
+from collections.abc import Mapping, Sequence
+
+from jqd.store import codec
+from jqd.store.jobs import Caller, bound
+from jqd.store.keys import Keys
+from jqd.store.shapes import CALL_JOBS_MAX, Entrusted, Hold, Lease, Silent
+from jqd.words.job import Held
+
+
+class SeatMethods:
+    """What workers do with what they hold, and what becomes of it when they fall silent: a fourth of `RedisStore`."""
+
+    def __init__(self, keys: Keys, caller: Caller) -> None:
+        self._keys = keys
+        self._caller = caller
+
+    async def touch(
+        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b""
+    ) -> list[Entrusted]:
+        """See EdgeStore."""
+        bound(claims)
+        flat = (value for claim in claims for value in claim)
+        answer = await self._caller.call("touch", self._caller.identity, silence_s, progress, *flat)
+        rows = codec.list_of(self._keys, "leases", answer)
+        return [self._entrusted(job_id, row) for (job_id, _), row in zip(claims, rows, strict=True)]
+
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        """See EdgeStore."""
+        bound(claims)
+        flat = (value for claim in claims for value in claim)
+        answer = await self._caller.call("release_entrusted", self._caller.identity, *flat)
+        return [codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer)]
+
+    async def find_silent(self, marks: Mapping[int, int], limit: int) -> Silent:
+        """See Store."""
+        flat = (value for mark in marks.items() for value in mark)
+        answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
+        now, silences_s, given_back, leases = codec.list_of(self._keys, "leases", answer)
+        return Silent(
+            codec.whole(self._keys, "fence", now),
+            tuple(codec.whole(self._keys, "leases", each) for each in codec.list_of(self._keys, "leases", silences_s)),
+            codec.whole(self._keys, "held", given_back),
+            [self._lease(row) for row in codec.list_of(self._keys, "leases", leases)],
+        )
+
+    def _entrusted(self, job_id: str, answer: object) -> Entrusted:
+        said, fence, worker, cancelled, row, tries, generation = codec.fields(self._keys, "leases", answer, 7)
+        hold = Hold(codec.whole(self._keys, "leases", said))
+        claim = codec.whole(self._keys, "held", fence)
+        known = hold is not Hold.OVER and row is not None and claim > 0
+        return Entrusted(
+            hold,
+            codec.decode_held(self._keys, job_id, claim, row, tries, generation) if known else None,
+            "" if worker is None else codec.text(self._keys, "leases", worker),
+            cancelled == 1,
+        )
+
+    def _lease(self, answer: object) -> Lease:
+        fence, worker, silence_s, jobs = codec.fields(self._keys, "leases", answer, 4)
+        claim = codec.whole(self._keys, "held", fence)
+        flat = codec.list_of(self._keys, "held", jobs)
+        held: list[Held] = []
+        for given, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True):
+            job_id = codec.text(self._keys, "held", given)
+            held.append(codec.decode_held(self._keys, job_id, claim, row, tries, generation))
+        return Lease(
+            claim, codec.text(self._keys, "leases", worker), codec.whole(self._keys, "leases", silence_s), held
+        )
