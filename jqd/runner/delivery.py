@@ -11,8 +11,8 @@
     judged ERROR                       ERROR                      split in halves, sent again
     judged MISPLACED                   the same, and said loudly
     answer cannot be read on           ERROR INVALID_RESPONSE     the missing: split, sent again
-    connection lost                    ERROR CONNECTION_LOST      the missing: split, sent again one by one
-    a kept one, at once, unheard       sent a second time, whole; the loss counts if that is lost too or cannot be sent
+    connection lost                    the missing: back untried, to be run alone; ERROR CONNECTION_LOST of one that was
+    the same, the worker has left      the missing: back untried: it ended in good order, and could not wait for them
     not sent                           back untried, worker backed off
     no connection to be had            back untried, and nothing more is claimed for a moment
     not let out                        back untried; what was packed with a job that was withdrawn is sent without it
@@ -23,15 +23,14 @@ those still missing: a job is blamed for how a request ended only if it was the 
 
 from collections.abc import Callable
 
+import trio
+
 from jqd.runner.carry import Carrier, End, Ending
 from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.styles import Judgement, Sending
 from jqd.runner.verdict import INVALID_RESPONSE, NO_RESPONSE, Report, parse_retry_after
 from jqd.words.log import get_logger
 
-# A worker may close a connection that nobody used just as we write on it: it never saw the request. We hear of that
-# within a round trip, or a few when packets are lost. What breaks later breaks over the jobs.
-UNSEEN_S = 1.0
 MISPLACED_HINTS = {
     404: "nothing is at its URL; deploy what should be there, or register the right URL",
     405: "it is not to be asked with this method; register with another `method`",
@@ -43,42 +42,49 @@ log = get_logger("runner")
 
 async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, spawn: Callable[[Parcel], None]) -> None:
     """See `parcel` through: until each job has stopped, or waits for `done`. `spawn` starts another such task."""
-    work = [parcel]
-    while work:
-        current = work.pop()
-        ending = await _send(shared, carrier, current, mark)
-        if ending is None:
-            continue
-        parts = _finish(shared, current, ending)
-        if ending.end is End.LOST:
-            # A job that takes the worker down must not meet its neighbours there: one request after the other.
-            work.extend(reversed(parts))
-        else:
-            for part in parts:
-                spawn(part)
+    ending = await _send(shared, carrier, parcel, mark)
+    parts = [] if ending is None else _finish(shared, parcel, ending)
+    parcel.gate.solitude.left(parcel)
+    if parcel.losses:
+        shared.gates.note_free()
+    for part in parts:
+        spawn(part)
 
 
 async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> Ending | None:
     """None when nothing is left to decide."""
-    worker, gate = parcel.worker, parcel.gate
-    if not parcel.missing:
-        return None
-    if not shared.trusts():
-        parcel.give_back()
-        return None
-    if shared.workers.get(worker.id) is None or gate.is_open(shared.clock.mono_s()):
-        _not_sent(parcel, "its worker is gone or left alone for a while")
-        return None
-    batch_id = shared.next_batch_id(mark)
-    sending = Sending(worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
-    parcel.sent = sending
     ending: Ending | None = None
     with parcel.scope:
+        await _wait_turn(shared, parcel)
+        if not _may_go(shared, parcel):
+            parcel.give_back()
+            return None
+        batch_id = shared.next_batch_id(mark)
+        sending = Sending(parcel.worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
+        parcel.sent = sending
         ending = await carrier.carry(sending, parcel)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
-        assert not parcel.missing, f"batch {batch_id} was cancelled with {len(parcel.missing)} jobs waited for"
+        assert not parcel.missing, f"{parcel.jobtype} was cancelled with {len(parcel.missing)} jobs waited for"
     return ending
+
+
+async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
+    """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
+    solitude, send_s = parcel.gate.solitude, shared.config.connect_timeout_s
+    solitude.waiting += bool(parcel.losses)
+    try:
+        while wait_s := solitude.turn(parcel, parcel.losses, shared.clock.mono_s(), send_s):
+            with trio.move_on_after(wait_s):
+                await shared.gates.wait_free()
+    finally:
+        solitude.waiting -= bool(parcel.losses)
+
+
+def _may_go(shared: Shared, parcel: Parcel) -> bool:
+    """Not when all of it was withdrawn, our lease is not trusted, or its worker is gone or left alone for a while."""
+    is_here = shared.workers.get(parcel.worker.id) is not None and not parcel.gate.is_open(shared.clock.mono_s())
+    return bool(parcel.missing) and shared.trusts() and is_here
 
 
 def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
@@ -100,43 +106,31 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
             connections = shared.gates.connections
             log.warning("runner.crowded", count=len(parcel.missing), most=connections.most, why=ending.brief)
             connections.pause()
-            _not_sent(parcel, ending.message)
+            parcel.give_back()
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
-            _not_sent(parcel, ending.message)
+            parcel.give_back()
             shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
             shared.counters.garbled += 1
             return _blame(parcel, Report(status=500, message=f"{INVALID_RESPONSE}: {ending.message}"), ending.brief)
         case End.LOST:
             shared.counters.lost += 1
-            return _lost(parcel, ending, now_s)
+            _lost(shared, parcel, ending)
     return []
 
 
-def _lost(parcel: Parcel, ending: Ending, now_s: float) -> list[Parcel]:
-    """Once, and only where the worker may not have seen the request, that is nobody's fault."""
-    sent_at_s = now_s if parcel.sent_at_s is None else parcel.sent_at_s
-    if ending.reused and parcel.loss is None and parcel.missing and now_s - sent_at_s <= UNSEEN_S:
-        return parcel.second(ending.message)
-    parcel.begun_at_first()
-    return _blame(parcel, _lost_report(parcel, ending.message), ending.brief)
-
-
-def _not_sent(parcel: Parcel, why: str) -> None:
-    """The worker got nothing of this. Unless it got a single job of it before, and was lost over that."""
-    if parcel.loss is not None and parcel.loss.size == 1:
-        parcel.begun_at_first()
-        parcel.report_all(_lost_report(parcel, why))
-    else:
+def _lost(shared: Shared, parcel: Parcel, ending: Ending) -> None:
+    if not parcel.missing:
+        return
+    if shared.workers.get(parcel.worker.id) is None:
         parcel.give_back()
-
-
-def _lost_report(parcel: Parcel, why: str) -> Report:
-    if parcel.loss is not None:
-        why = f"{parcel.loss.why.rstrip('.')}; and when it was sent again: {why}"
-    return Report(status=500, message=f"CONNECTION_LOST: {why}")
+        return
+    log.info(
+        "runner.lost", worker=parcel.worker.id, jobtype=parcel.jobtype, count=len(parcel.missing), why=ending.brief
+    )
+    parcel.lost(Report(status=500, message=f"CONNECTION_LOST: {ending.message}"))
 
 
 def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:

@@ -8,6 +8,7 @@ from jqd.runner.carry import Connections
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
 from jqd.runner.styles import style_of
+from jqd.runner.suspects import Suspects
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -27,6 +28,7 @@ class Gates:
         self._workers = workers
         self._source = source
         self._gates: dict[str, Gate] = {}
+        self.suspects = Suspects()
         self._free = trio.Event()
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free

@@ -43,7 +43,7 @@ class Entry:
         self.worker_id = worker_id
         self.phase = Phase.QUEUED
         self.started_at_ms = 0
-        """Wall clock of the send that counts, which is the last but for a second one that was lost; 0 before."""
+        """Wall clock of the last send; 0 before."""
         self.taken = False
         """Whether the loop that settles has taken the outcome or the return."""
         self.outcome: Outcome | None = None

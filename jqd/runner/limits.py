@@ -20,6 +20,7 @@ None of this costs a job an attempt: what cannot be placed here waits in the sto
 import random
 from collections.abc import Collection
 
+from jqd.runner.suspects import Solitude
 from jqd.words.backoff import Backoff
 
 WINDOW_S = 0.1  # of a jobtype's measured speed may be in hand: enough to hide a round trip, little to lose with it
@@ -83,6 +84,7 @@ class Gate:
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
         self._complained_at_s = float("-inf")
+        self.solitude = Solitude()
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source
@@ -120,8 +122,8 @@ class Gate:
         return 1 if self.failures else free
 
     def has_room(self, now_s: float) -> bool:
-        """Whether jobs may be handed over now, of whatever type. Not while a probe is under way."""
-        if now_s < self.open_until_s or self._probes:
+        """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
+        if now_s < self.open_until_s or self._probes or self.solitude.is_kept(now_s):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:

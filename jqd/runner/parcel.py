@@ -8,7 +8,6 @@ such a report once for each job.
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, fields
-from typing import NamedTuple
 
 import trio
 
@@ -81,15 +80,6 @@ class Shared:
         return f"{self.daemon or 'jqd'}-{mark}-{self.posts}"
 
 
-class Loss(NamedTuple):
-    """A request that was lost on a kept connection, with nothing heard."""
-
-    size: int
-    """Its jobs."""
-    sent_at_ms: int
-    why: str
-
-
 class Parcel:
     """A `Listener` of the carrier."""
 
@@ -101,10 +91,10 @@ class Parcel:
         jobtype: str,
         entries: Sequence[Entry],
         *,
-        loss: Loss | None = None,
+        losses: int = 0,
     ) -> None:
-        """`loss`: these jobs are sent for the second time, for they were lost, all together."""
-        self.worker, self.gate, self.jobtype, self.loss = worker, gate, jobtype, loss
+        """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
+        self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs without an outcome so far."""
         self.size = len(self.missing)
@@ -147,6 +137,7 @@ class Parcel:
         self.sent_at_s = self._heard_at_s = now_s
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
         self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
+        self.gate.solitude.entered(self, len(self.missing), self.losses, now_s)
         self._shared.counters.posts += 1
         self._shared.counters.sent += len(self.missing)
         return True
@@ -248,27 +239,26 @@ class Parcel:
         self._shared.counters.splits += 1
         return [self._of(part) for part in (entries[:half], entries[half:]) if part]
 
-    def second(self, why: str) -> "list[Parcel]":
-        """What is still waited for, in one, to be sent once more after this loss."""
-        loss = Loss(self.size, max(entry.started_at_ms for entry in self.missing.values()), why)
-        entries = self._hand_on()
-        return [self._of(entries, loss)] if entries else []
-
-    def begun_at_first(self) -> None:
-        """If this was sent for the second time, that does not count: the attempts began with the first."""
-        if self.loss is not None:
-            for entry in self.missing.values():
-                entry.started_at_ms = self.loss.sent_at_ms
+    def lost(self, report: Report) -> None:
+        """The worker went down with it. Who did it is not known, unless one job had the worker to itself."""
+        suspects = self._shared.gates.suspects
+        suspects.lost([*self.missing])
+        if self.size > 1 or not self.gate.solitude.is_alone(self):
+            self.give_back()
+            return
+        for entry in [*self.missing.values()]:
+            self._end(entry, report, cleared=False)
+        self._after()
 
     def repacked(self) -> "Parcel":
         """What is still waited for, to be packed anew: the request with the withdrawn job did not go out."""
-        return self._of(self._hand_on(), self.loss)
+        return self._of(self._hand_on())
 
     # ------------------------------------------------
 
-    def _of(self, entries: Sequence[Entry], loss: Loss | None = None) -> "Parcel":
+    def _of(self, entries: Sequence[Entry]) -> "Parcel":
         """Another for the same worker."""
-        return Parcel(self._shared, self.worker, self.gate, self.jobtype, entries, loss=loss)
+        return Parcel(self._shared, self.worker, self.gate, self.jobtype, entries, losses=self.losses)
 
     def _hand_on(self) -> list[Entry]:
         """Leave the jobs still waited for to other parcels. Cancelled ones go back instead."""
@@ -276,6 +266,8 @@ class Parcel:
             self.drop(entry)
         entries = [*self.missing.values()]
         self.missing.clear()
+        if self.sent_at_s is not None:
+            self.gate.solitude.at_work -= len(entries)
         self._shared.open.pop(self, None)
         self._shared.ledger.requeue(entries)
         return entries
@@ -283,7 +275,8 @@ class Parcel:
     def _sent_at_s(self) -> float:
         return self._shared.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
 
-    def _end(self, entry: Entry, report: Report) -> None:
+    def _end(self, entry: Entry, report: Report, *, cleared: bool = True) -> None:
+        """`cleared`: its worker stands."""
         shared = self._shared
         outcome = end_attempt(
             entry.held,
@@ -296,6 +289,8 @@ class Parcel:
             result_bytes_max=shared.config.result_bytes_max,
         )
         self._leave(entry, ended=True)
+        if cleared or outcome.fate is not Fate.RETRY:
+            shared.gates.suspects.cleared(outcome.job_id)
         shared.ledger.stop(entry, outcome)
         counters = shared.counters
         match outcome.fate:
@@ -317,6 +312,8 @@ class Parcel:
         job_id = entry.held.job.id
         del self.missing[job_id]
         del self._shared.parcels[job_id]
+        if self.sent_at_s is not None:
+            self.gate.solitude.at_work -= 1
         self.gate.give(self.jobtype, job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:

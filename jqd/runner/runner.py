@@ -5,7 +5,7 @@ Nothing here waits for the store or the journal, and nothing is decided about wh
 """
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import httpcore2
@@ -178,8 +178,8 @@ class Runner:
             return
         gate = self._gates.gate(worker)
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
-        for part in _posts_of(entries, gate.post_jobs_max, self._config.batch_bytes_max):
-            parcel = Parcel(self._shared, worker, gate, jobtype, part)
+        for part, losses in self._posts(entries, gate.post_jobs_max):
+            parcel = Parcel(self._shared, worker, gate, jobtype, part, losses=losses)
             if self._start is None:
                 self._early.append(parcel)
             else:
@@ -324,6 +324,18 @@ class Runner:
         await self._ledger.wait_idle()
 
     # ------------------------------------------------
+
+    def _posts(self, entries: Sequence[Entry], jobs_max: int) -> Iterator[tuple[list[Entry], int]]:
+        """What goes out in one request each, suspects apart from others, and how often those were lost."""
+        found = [(entry, self._gates.suspects.of(entry.held.job.id)) for entry in entries]
+        bytes_max = self._config.batch_bytes_max
+        for part in _posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
+            yield part, 0
+        suspects = [(entry, why) for entry, why in found if why is not None]
+        for kind in sorted({why for _, why in suspects}):
+            same = [entry for entry, why in suspects if why == kind]
+            for part in _posts_of(same, min(jobs_max, kind.group), bytes_max):
+                yield part, kind.losses
 
     def _drop_void(self, held: Held) -> None:
         """End the attempt at work here of a job that we claimed anew: it was taken from us in between, and is void."""

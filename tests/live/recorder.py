@@ -78,3 +78,12 @@ def moody(argument: Any, context: Context) -> Any:
 @app.job(name="noop")
 def noop(argument: Any) -> None:
     """Ends sooner than it could be noted."""
+
+
+@app.job(name="neighbour")
+def neighbour(argument: Any, context: Context) -> None:
+    """Sleeps for as long as it is told, or takes the process down with all that is in it."""
+    _note("start", context)
+    if argument == "exit":
+        os._exit(7)
+    time.sleep(argument)

@@ -261,7 +261,7 @@ async def test_a_silent_worker_is_not_waited_for(
         assert (len(worker.cancels), house.outcomes[held[0].job.id].status) == (2, 499)
 
 
-async def test_what_was_cancelled_is_not_sent_again_after_a_lost_connection(open_house: OpenHouse) -> None:
+async def test_what_was_cancelled_goes_back_after_a_lost_connection(open_house: OpenHouse) -> None:
     go_on = trio.Event()
 
     async def lost(request: Request, reply: Reply) -> None:
@@ -278,8 +278,7 @@ async def test_what_was_cancelled_is_not_sent_again_after_a_lost_connection(open
         await worker.cancel(0)
         go_on.set()
         await house.stopped(2)
-        assert (house.returned, list(house.outcomes)) == ([held[0].job.id], [held[1].job.id])
-        assert worker.requests[1].job_ids() == [held[1].job.id]
+        assert (sorted(house.returned), len(worker.requests)) == (ids(held), 1), "the store knows what was cancelled"
 
 
 async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> None:

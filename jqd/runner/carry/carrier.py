@@ -53,8 +53,6 @@ class Ending(NamedTuple):
     message: str = ""
     retry_after: str | None = None
     """The header as it came."""
-    reused: bool = False
-    """LOST on a connection that had been kept, with nothing heard: the worker may have closed it as we wrote."""
     broke: str = ""
     """What broke the connection: see `kind_of`."""
 

@@ -33,14 +33,10 @@ class _Progress:
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self.connected = False
         self.sent = False
-        self.answered = False
 
     async def trace(self, event: str, info: dict[str, Any]) -> None:
-        if event == "connection.connect_tcp.started":
-            self.connected = True
-        elif event == "http11.send_request_headers.started":
+        if event == "http11.send_request_headers.started":
             # Asked as late as can be: it may have taken seconds to connect.
             if not self._listener.sending():
                 raise _NotLetOutError
@@ -64,7 +60,6 @@ class Post:
                 async with self._pool.stream(
                     method, url, headers=headers, content=body, extensions=extensions
                 ) as response:
-                    progress.answered = True
                     return await _hear(response, style, sending, listener, self._config)
             except _NotLetOutError:
                 return Ending(End.REFUSED)
@@ -96,8 +91,7 @@ def _broken(error: Exception, progress: _Progress) -> Ending:
     """The network failed: before anything was sent, or after."""
     message, broke = describe(error), kind_of(error)
     if progress.sent:
-        reused = not progress.connected and not progress.answered
-        return Ending(End.LOST, message=message, reused=reused, broke=broke)
+        return Ending(End.LOST, message=message, broke=broke)
     crowded = isinstance(error, httpcore2.PoolTimeout) or any(is_ours(cause) for cause in _causes(error))
     return Ending(End.CROWDED if crowded else End.UNREACHABLE, message=message, broke=broke)
 

@@ -1,0 +1,222 @@
+"""Workers that go down: no job pays for another, what takes a worker down pays each time it does so by itself."""
+
+from collections import Counter
+
+import msgspec
+import pytest
+import trio
+import trio.testing
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jqd.runner.suspects import AGAIN_S, ALONE_GROWTH, ALONE_S, EMPTYING_S, SUSPECTS_MAX, Solitude, Suspects
+from jqd.testing.worker import Reply, Request, open_worker, succeed
+from jqd.words.clock import ManualClock
+from jqd.words.job import Fate
+from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
+
+SEND_S = 5.0
+
+# ------------------------------------------------ who is remembered
+
+
+def test_a_group_is_cut_until_each_is_by_itself() -> None:
+    suspects = Suspects()
+    names = [f"{n}" for n in range(100)]
+    suspects.lost(names)
+    assert {suspects.of(name) for name in names} == {(1, 12)}
+    suspects.lost(names[:12])
+    suspects.lost(names[:1])
+    assert [suspects.of(name) for name in ("0", "1", "12")] == [(3, 1), (2, 1), (1, 12)]
+    suspects.cleared("1")
+    assert suspects.of("1") is None
+
+
+def test_so_many_are_remembered() -> None:
+    suspects = Suspects()
+    suspects.lost(["first"])
+    suspects.lost([f"{n}" for n in range(SUSPECTS_MAX)])
+    assert suspects.of("first") is None
+    assert suspects.of("0") is not None
+
+
+# ------------------------------------------------ who has a worker to itself
+
+
+def test_a_suspect_waits_for_an_empty_worker_and_has_it_for_a_while() -> None:
+    solitude = Solitude()
+    solitude.entered("other", 2, 0, 0.0)
+    solitude.waiting = 1
+    assert solitude.turn("one", 1, 1.0, SEND_S) == EMPTYING_S
+    assert solitude.is_kept(1.0)
+    solitude.at_work -= 2
+    assert solitude.turn("one", 1, 2.0, SEND_S) == 0
+    solitude.waiting = 0
+    assert solitude.turn("other", 0, 2.0, SEND_S) == SEND_S, "until it is sent, or could not be"
+    solitude.entered("one", 1, 1, 3.0)
+    assert (solitude.turn("other", 0, 3.0, SEND_S), solitude.is_kept(3.0)) == (ALONE_S, True)
+    assert solitude.turn("two", 1, 3.5, SEND_S) == ALONE_S / 2
+    assert solitude.is_alone("one")
+    assert solitude.turn("other", 0, 4.0, SEND_S) == 0
+    assert (solitude.is_kept(4.0), solitude.is_alone("one")) == (False, True), "nobody has come yet"
+    solitude.entered("other", 1, 0, 4.1)
+    assert not solitude.is_alone("one")
+
+
+def test_each_loss_gives_it_four_times_as_long() -> None:
+    solitude = Solitude()
+    for losses in (1, 2, 5):
+        assert solitude.turn("one", losses, 0.0, SEND_S) == 0
+        solitude.entered("one", 1, losses, 0.0)
+        assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S * ALONE_GROWTH ** (losses - 1)
+        solitude.at_work = 0
+        solitude.left("one")
+        assert not solitude.is_kept(0.0)
+
+
+def test_a_worker_that_does_not_become_empty_is_shared() -> None:
+    solitude = Solitude()
+    solitude.entered("long", 1, 0, 0.0)
+    assert solitude.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
+    assert solitude.turn("one", 1, EMPTYING_S, SEND_S) == 0
+    solitude.entered("one", 1, 1, EMPTYING_S)
+    assert not solitude.is_alone("one")
+    assert solitude.turn("two", 1, EMPTYING_S + AGAIN_S - 1, SEND_S) == 0, "nothing is waited for again at once"
+    assert solitude.turn("two", 1, EMPTYING_S + AGAIN_S, SEND_S) == EMPTYING_S
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.floats(0, 10)), max_size=60))
+def test_whoever_is_alone_was_so_from_the_beginning(moves: list[tuple[int, int, float]]) -> None:
+    solitude, now_s = Solitude(), 0.0
+    out: dict[int, set[int]] = {}  # request → all that were at work beside it
+    for request, losses, seconds in moves:
+        now_s += seconds
+        if request in out:
+            assert solitude.is_alone(request) <= (not out[request])
+            solitude.at_work -= 1
+            del out[request]
+            solitude.left(request)
+        elif not solitude.turn(request, losses, now_s, SEND_S):
+            solitude.entered(request, 1, losses, now_s)
+            for others in out.values():
+                others.add(request)
+            out[request] = {*out} - {request}
+    assert solitude.at_work == len(out)
+
+
+# ------------------------------------------------ in a runner
+
+
+@pytest.mark.parametrize("poisons", [1, 3])
+async def test_a_job_that_kills_its_worker_takes_no_other_along(open_house: OpenHouse, poisons: int) -> None:
+    """The worker has several requests at once, on kept connections; with one of them all break."""
+    streams: list[Reply] = []
+    starts: Counter[str] = Counter()
+
+    async def crash(request: Request, reply: Reply) -> None:
+        streams.append(reply)
+        starts.update(request.job_ids())
+        if any(job["argument"] == "poison" for job in request.jobs()):
+            dying, streams[:] = [*streams], []
+            for each in dying:
+                await each.reset()
+        else:
+            await trio.sleep(0.002)
+            if reply in streams:
+                await succeed(request, reply)
+                streams.remove(reply)
+
+    async with open_worker(crash) as worker, open_house() as house:
+        house.register(worker.url, max_jobs=30, batch=10)
+        poison = hold(poisons, argument="poison", max_retry=0)
+        held = [*hold(20, max_retry=0), *poison, *hold(30, max_retry=0)]
+        outcomes = {outcome.job_id: outcome for outcome in await house.run_out(held)}
+        for job_id in ids(poison):
+            assert outcomes[job_id].fate is Fate.DEAD
+            assert outcomes[job_id].message.startswith("CONNECTION_LOST")
+            assert 2 <= starts[job_id] <= 4
+        assert {o.fate for o in outcomes.values() if o.job_id not in ids(poison)} == {Fate.SUCCEEDED}
+
+
+async def test_a_job_that_kills_its_worker_again_is_counted_each_time(open_house: OpenHouse) -> None:
+    async def reset(request: Request, reply: Reply) -> None:
+        await reply.reset()
+
+    async with open_worker(reset) as worker, open_house() as house:
+        house.register(worker.url)
+        (held,) = hold(1, max_retry=1)
+        (first,) = await house.run_out([held])
+        assert (first.fate, len(worker.requests)) == (Fate.RETRY, 2)
+        assert first.message.startswith("CONNECTION_LOST: ECONNRESET")
+        house.outcomes.clear()
+        house.runner.out_of_hand([(held.job.id, first.fence)])
+        (last,) = await house.run_out([msgspec.structs.replace(held, fence=first.fence + 1, attempt=2)])
+        assert (last.fate, len(worker.requests)) == (Fate.DEAD, 3)
+        assert house.runner._gates.suspects.of(held.job.id) is None
+
+
+async def test_a_worker_that_left_and_then_ends_costs_no_attempt(open_house: OpenHouse) -> None:
+    """As often as it is stopped: also a job that was alone in it, and was lost before."""
+    go_on = trio.Event()
+
+    async def cut_off(request: Request, reply: Reply) -> None:
+        await go_on.wait()
+        await reply.close()
+
+    async with open_worker(cut_off) as worker, open_house() as house:
+        held = hold(1, max_retry=0)
+        house_suspects = house.runner._gates.suspects
+        house_suspects.lost(ids(held))
+        card = house.register(worker.url)
+        house.run(held)
+        await worker.request(0)
+        house.workers.unregister(card.id)
+        go_on.set()
+        await house.stopped(1)
+        assert house.returned == ids(held)
+        assert house_suspects.of(held[0].job.id) == (1, 1)
+
+
+async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_house: OpenHouse) -> None:
+    clock = ManualClock()
+    hang = trio.Event()
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.jobs()[0]["argument"] == "suspect":
+            await hang.wait()
+        await succeed(request, reply)
+
+    async with open_worker(script) as worker, open_house(clock=clock) as house:
+        house.register(worker.url, batch=1)
+        suspect = hold(1, argument="suspect")
+        house.runner._gates.suspects.lost(ids(suspect))
+        house.run(suspect)
+        await worker.request(0)
+        assert house.runner.offer("mail", 0) is None
+        assert house.runner.wanted() == []
+        clock.advance(ALONE_S)
+        await house.run_to_end(hold(3))
+        hang.set()
+        await house.stopped(4)
+
+
+async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(hang) as worker, open_house() as house:
+        card = house.register(worker.url, batch=1)
+        house.run(hold(1))
+        await worker.request(0)
+        suspects = hold(2)
+        house.runner._gates.suspects.lost(ids(suspects))
+        house.runner.run_jobs(card.id, "mail", suspects)
+        await trio.testing.wait_all_tasks_blocked()
+        house.runner.cancel(claims(suspects)[:1])
+        await house.stopped(1)
+        house.runner.stop_work()
+        await house.stopped(3)
+        with trio.fail_after(WAIT_S):
+            await house.runner.drain()
+        assert house.returned[0] == ids(suspects)[0]
+        assert len(worker.requests) == 1
