@@ -28,6 +28,7 @@ from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.retention import Keeper
 from jqd.loops.settle import Settle
+from jqd.loops.silence import Silence
 from jqd.loops.watch import Watch
 from jqd.runner import Gates, Runner, Workers
 from jqd.scheduler import Scheduler
@@ -104,6 +105,14 @@ class Partition:
         self.barrier = self._build_barrier()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
+        self.silence = Silence(
+            journal=shared.journal,
+            store=store,
+            membership=self.membership,
+            clock=clock,
+            source=source,
+            backoff=config.retry,
+        )
 
     def loops(self) -> list[Callable[..., Any]]:
         """All loops that run until the last outcome is in the store, in the order of their start."""
@@ -112,6 +121,7 @@ class Partition:
             self.renew.run,
             self.renew.run_doubt,
             self.reap.run,
+            self.silence.run,
             self.settle.run,
             self.settle.run_returns,
             self.purge.run,
@@ -164,7 +174,7 @@ class Partition:
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
-        return (self.barrier.pace, self.renew.pace, self.claims.pace, *lanes)
+        return (self.barrier.pace, self.renew.pace, self.claims.pace, self.silence.pace, *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared

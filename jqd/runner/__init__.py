@@ -7,7 +7,7 @@ from jqd.runner.ledger import Stopped
 from jqd.runner.reach import Reach
 from jqd.runner.runner import Offer, Runner, Running
 from jqd.runner.runners import Runners
-from jqd.runner.verdict import Report, says_again
+from jqd.runner.verdict import Report, end_attempt, says_again
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
 
@@ -25,6 +25,7 @@ __all__ = [
     "Worker",
     "Workers",
     "close_pool",
+    "end_attempt",
     "make_pool",
     "says_again",
 ]

@@ -12,14 +12,17 @@ Sources: River's leader election notes (trust window), the DynamoDB lock client 
 """
 
 import math
+from bisect import bisect_right
+from collections import deque
 from dataclasses import dataclass
 from typing import NamedTuple
 
 SILENCE_S_MAX = 60 * 86_400.0  # twice the longest timeout of a job: a batch of two such jobs, one after the other
 SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jobs
-EXACT_SILENCE_S = (
-    100  # above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say
-)
+# Above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say.
+EXACT_SILENCE_S = 100
+MARKS = 512  # of one distance: two looks a second are kept for four minutes, one of two for eight, and so on
+DISTANCES = 15  # the widest reach two months and more
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +113,45 @@ def allowed_silence_s(seconds: float) -> int:
     while whole > EXACT_SILENCE_S * step:
         step *= 10
     return math.ceil(whole / step) * step
+
+
+class Marks:
+    """Where a growing sequence stood at which time: all that was seen lately, and of what was before ever less.
+
+    What has a number not above such a mark has stood still since then, whatever any other clock says. Only the time in
+    which the sequence was looked at counts: who could not be heard is not silent.
+    """
+
+    def __init__(self, gap_s: float) -> None:
+        """`gap_s`: from one look to the next no more is counted."""
+        self._gap_s = gap_s
+        self.forget()
+
+    def forget(self) -> None:
+        """The sequence is another one."""
+        self._watched_s = 0.0
+        self._at_s: float | None = None
+        self._count = 0
+        self._rows: list[deque[tuple[float, int]]] = [deque(maxlen=MARKS) for _ in range(DISTANCES)]
+
+    def note(self, number: int, now_s: float) -> None:
+        """It stands there now."""
+        if self._rows[0] and number < self._rows[0][-1][1]:
+            self.forget()  # it went back: what was seen says nothing
+        self._watched_s, self._at_s = self._watched(now_s), now_s
+        for distance, row in enumerate(self._rows):
+            if self._count % (1 << distance):
+                break
+            row.append((self._watched_s, number))
+        self._count += 1
+
+    def find(self, age_s: float, now_s: float) -> int | None:
+        """Where it stood that long ago, or before; None when it was not watched for so long."""
+        at_s = self._watched(now_s) - age_s
+        for row in self._rows:
+            if row and row[0][0] <= at_s:
+                return row[bisect_right(row, at_s, key=lambda mark: mark[0]) - 1][1]
+        return None
+
+    def _watched(self, now_s: float) -> float:
+        return self._watched_s + (0.0 if self._at_s is None else min(now_s - self._at_s, self._gap_s))
