@@ -17,12 +17,12 @@ class SeatMethods:
         self._caller = caller
 
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b""
+        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
         """See EdgeStore."""
         bound(claims)
         flat = (value for claim in claims for value in claim)
-        answer = await self._caller.call("touch", self._caller.identity, silence_s, progress, *flat)
+        answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
         rows = codec.list_of(self._keys, "leases", answer)
         return [self._entrusted(job_id, row) for (job_id, _), row in zip(claims, rows, strict=True)]
 
@@ -46,7 +46,7 @@ class SeatMethods:
         )
 
     def _entrusted(self, job_id: str, answer: object) -> Entrusted:
-        said, fence, worker, cancelled, row, tries, generation = codec.fields(self._keys, "leases", answer, 7)
+        said, fence, worker, allowed, cancelled, row, tries, generation = codec.fields(self._keys, "leases", answer, 8)
         hold = Hold(codec.whole(self._keys, "leases", said))
         claim = codec.whole(self._keys, "held", fence)
         known = hold is not Hold.OVER and row is not None and claim > 0
@@ -54,6 +54,7 @@ class SeatMethods:
             hold,
             codec.decode_held(self._keys, job_id, claim, row, tries, generation) if known else None,
             "" if worker is None else codec.text(self._keys, "leases", worker),
+            codec.whole(self._keys, "leases", allowed),
             cancelled == 1,
         )
 

@@ -135,6 +135,8 @@ class Entrusted(NamedTuple):
     """The job with a nil argument, and its present attempt. None when it is over, or has not come to this store yet."""
     worker: str
     """Who holds it by itself; "" unless one does."""
+    silence_s: int
+    """For how long that worker may be silent; 0 unless one holds it."""
     cancelled: bool
     """Somebody wants it stopped."""
 

@@ -131,13 +131,19 @@ class Spread:
         )
 
     async def touch(
-        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b""
+        self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
         """See EdgeStore."""
         places = self._places(self._of(job_id) for job_id, _ in claims)
         answers = await self._all(
             {
-                n: partial(self._stores[n].touch, [claims[at] for at in its], silence_s=silence_s, progress=progress)
+                n: partial(
+                    self._stores[n].touch,
+                    [claims[at] for at in its],
+                    renew=renew,
+                    silence_s=silence_s,
+                    progress=progress,
+                )
                 for n, its in places.items()
             }
         )

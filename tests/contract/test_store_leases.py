@@ -98,6 +98,7 @@ async def test_a_worker_asks_whether_its_claims_stand(store_bench: StoreBench) -
     first, second, stale, *_ = found
     assert first.worker == second.worker == "w"
     assert (first.cancelled, stale.worker) == (False, "")
+    assert [each.silence_s for each in found] == [BEAT_S, BEAT_S, 0, 0, 0, 0]
     for each, expected in ((first, one), (second, two)):
         assert each.held is not None
         assert (each.held.fence, each.held.attempt, each.held.job.id) == (one.fence, 1, expected.job.id)
@@ -157,7 +158,10 @@ async def test_a_silent_lease_is_found_by_where_the_sequence_stood(store_bench: 
     assert (await store.find_silent({BEAT_S + 1: before}, 9)).leases == [], "it may be silent for another time"
     await store.touch([(held[0].job.id, claim)])
     assert (await store.find_silent({BEAT_S: before}, 9)).leases == [], "a word of one job renews all"
+    await store.touch([(held[0].job.id, claim)], renew=False, silence_s=77, progress=b"\x01")
+    assert (await store_bench.view(held[0].job)).progress is None, "this was a look"
     after = await mark(store_bench)
+    await store.touch([(held[0].job.id, claim)], renew=False)
     found = await store.find_silent({BEAT_S: after}, 9)
     (lease,) = found.leases
     assert (lease.fence, lease.worker, lease.silence_s, found.given_back) == (claim, "quiet one", BEAT_S, 0)

@@ -1,17 +1,17 @@
 #!lua flags=allow-oom
--- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed.
+-- What workers ask of jobs that they hold: do they still? Whatever lease does is renewed, if so wished.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, identity of the store as the caller knows it, seconds of silence allowed from now on or 0: as before, progress to
+-- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, seconds of silence allowed from now on or 0: as before, progress to
 --          be kept or nothing, then per claim: id, fence or 0: whichever lease holds it
 -- Returns  per claim: 1 when it is held under that fence, 2 when it is not and has not ended, 3 when it has ended or is not here;
---          fence; worker or nil; 1 when its cancel was asked; header of the row, tries row, row of `generation`, each or nil
+--          fence; worker or nil; seconds of silence allowed, 0 of no lease; 1 when its cancel was asked; header of the row, tries row, row of `generation`, each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and the bytes of their rows
 --@include fail keys now order heads members life settled holder move leases
 local _, now_us = clock(ARGV[1])
-local identity, silence, progress = ARGV[2], number(ARGV[3], 'silence'), ARGV[4]
-local FIRST, FIELDS = 5, 2
+local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
+local FIRST, FIELDS = 6, 2
 local STANDS, LATE, OVER = 1, 2, 3
 
 expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life')
@@ -50,7 +50,7 @@ end
 
 for position, id in ipairs(ids) do
   local hold, row = in_hand[id], rows[position]
-  local fence, said, worker = fences[position], OVER, false
+  local fence, said, worker, allowed = fences[position], OVER, false, 0
   local is_workers = hold and hold.sysid == WORKERS
   if fence == 0 and is_workers then
     fence = hold.fence
@@ -58,6 +58,7 @@ for position, id in ipairs(ids) do
   if hold and hold.fence == fence and not (is_workers and not worker_of(fence)) then
     said, worker = STANDS, is_workers and worker_of(fence) or false
     if is_workers then
+      allowed = silence > 0 and silence or number(workers[fence][1], 'silence')
       standing[fence] = standing[fence] or {}
       table.insert(standing[fence], id)
     end
@@ -68,11 +69,11 @@ for position, id in ipairs(ids) do
     expect_settled(identity)
   end
   table.insert(answers, {
-    said, digits(fence), worker, redis.call('ZSCORE', K.tomb, 'c' .. id) and 1 or 0,
+    said, digits(fence), worker, allowed, redis.call('ZSCORE', K.tomb, 'c' .. id) and 1 or 0,
     row and header_of(row), tries[position], generations[position],
   })
 end
-for fence, its in pairs(standing) do
+for fence, its in pairs(renew and standing or {}) do
   local allowed, worker = unpack(workers[fence])
   beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
   for _, id in ipairs(progress ~= '' and its or {}) do
