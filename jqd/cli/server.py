@@ -7,7 +7,6 @@ import signal
 import socket
 import subprocess
 import sys
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,8 +21,8 @@ from jqd.client.environ import daemon_token
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words import log
-from jqd.words.errors import ConfigError, JqdError
-from jqd.worker import load_app
+from jqd.words.errors import ConfigError
+from jqd.worker import import_app
 from jqd.worker import serve as serve_worker
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
@@ -116,6 +115,7 @@ async def worker(
     bind: str = "127.0.0.1:0",
     daemon: Annotated[list[str] | None, Parameter(negative="")] = None,
     concurrency: int = 16,
+    processes: int = 0,
     name: str | None = None,
     advertise: str | None = None,
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
@@ -134,7 +134,10 @@ async def worker(
     daemon
         URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
     concurrency
-        Jobs at work at once, divided among the daemons that answer.
+        Jobs at work at once: plain functions in as many threads, and as many async ones.
+    processes
+        Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
+        SIGHUP then loads the code anew without dropping a job.
     name
         What the daemons call this worker.
     advertise
@@ -150,20 +153,21 @@ async def worker(
     """
     _log(log_level, "auto")
     drain_s = duration(drain, "--drain")
-    with _importable(target):
-        app = load_app(target)  # looks in the current directory first
+    app = target if processes else import_app(target)
     with _bindable(bind), _worded():
         await serve_worker(
             app,
             bind=bind,
             daemons=daemon or [daemon_url()],
             concurrency=concurrency,
+            processes=processes,
             name=name,
             advertise=advertise,
             priority_min=priority_min,
             priority_max=priority_max,
             token=daemon_token(),
             drain_s=drain_s,
+            log_level=log_level,
         )
     return Exit.DONE
 
@@ -194,23 +198,6 @@ def _usable(data_dir: Path) -> Iterator[None]:
             f"the data directory {data_dir} cannot be made: {error.strerror}; choose another with --data-dir"
         ) from error
     yield
-
-
-@contextmanager
-def _importable(target: str) -> Iterator[None]:
-    """Tell what a worker's module raises from its own first line on: the calls above it are ours, and long."""
-    try:
-        yield
-    except JqdError:
-        raise
-    except Exception as error:  # whatever a module may raise while it is imported
-        told = traceback.TracebackException.from_exception(error)
-        ours = max((number for number, frame in enumerate(told.stack) if frame.name == load_app.__name__), default=-1)
-        theirs = [frame for frame in told.stack[ours + 1 :] if "importlib" not in frame.filename]
-        told.stack = traceback.StackSummary.from_list(theirs)
-        print("".join(told.format()), end="", file=sys.stderr)
-        module = target.partition(":")[0]
-        raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
 
 
 @contextmanager

@@ -82,6 +82,8 @@ class ScriptedDaemon:
         self.seen: list[Seen] = []
         self.jobs: dict[str, Record] = {}
         self.workers: dict[str, dict[str, Any]] = {}
+        self.daemons: list[str] = []
+        """Those of its store, as the answer to a registration names them; empty: itself alone."""
         self.registered = trio.Event()
         """Set by a registration; replace it to wait for the next."""
         self.unregistered = trio.Event()
@@ -208,13 +210,11 @@ class ScriptedDaemon:
     # ------------------------------------------------------------ workers
 
     def _register(self, card: dict[str, Any]) -> Answer:
-        worker_id = card.get("worker_id")
-        if worker_id not in self.workers:
-            worker_id = self._number("worker")
+        worker_id = card.pop("worker_id", None) or self._number("worker")
         self.workers[worker_id] = card
         self.registered.set()
         self._work.set()
-        return Answer(201, {"worker_id": worker_id})
+        return Answer(201, {"worker_id": worker_id, "daemons": self.daemons or [self.url]})
 
     async def run(self) -> None:
         """Post waiting jobs to workers until cancelled."""
@@ -223,7 +223,7 @@ class ScriptedDaemon:
                 await self._work.wait()
                 self._work = trio.Event()
                 for worker_id, card in list(self.workers.items()):
-                    names = card["jobs"]
+                    names = [job if isinstance(job, str) else job["name"] for job in card["jobs"]]
                     fit = [r for r in self.jobs.values() if r.state in ("waiting", "retrying")]
                     batch = [record for record in fit if record.pushed["name"] in names][: card["batch"]]
                     if not batch:

@@ -3,7 +3,7 @@
 from jqd.worker.app import App
 from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.job import Job
-from jqd.worker.load import AppNotFound, load_app
+from jqd.worker.load import AppNotFound, import_app, load_app
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 
@@ -17,6 +17,7 @@ __all__ = [
     "Retry",
     "Service",
     "ServiceConfig",
+    "import_app",
     "load_app",
     "serve",
 ]

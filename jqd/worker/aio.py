@@ -10,6 +10,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.pool import NOTE_S, Outbox
 
+CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
 GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop
 
 
@@ -32,6 +34,8 @@ class AsyncioLoop:
         self._loop = asyncio.new_event_loop()
         self._queue: deque[Item] = deque()
         self._running: dict[asyncio.Task[None], Item] = {}
+        self._watchers = 0
+        self._some_ended = trio.Event()
         threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
 
     @property
@@ -43,11 +47,17 @@ class AsyncioLoop:
         """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
         self._loop.call_soon_threadsafe(self._add, list(items))
 
-    def forget(self, batch: Batch) -> None:
-        """Nobody waits for this batch any more: stop what is at work for it."""
-        for item in self.now:
-            if item.batch is batch and item.stop is not None:
-                item.stop()
+    async def end_with(self, batch: Batch) -> None:
+        """Until cancelled; then stop what is at work for this batch, and give it a while to clean up.
+
+        So tasks of asyncio end with their batch, as those of trio do.
+        """
+        try:
+            await trio.sleep_forever()
+        finally:
+            with trio.move_on_after(CLEAN_UP_S) as scope:
+                scope.shield = True
+                await self._stop_all(batch)
 
     def blocking(self) -> list[Item]:
         """The items at work that were not even cancelled at their timeout: one of them holds up the loop."""
@@ -76,6 +86,21 @@ class AsyncioLoop:
             item.stop = partial(self._stop, task)
             self._running[task] = item
             task.add_done_callback(self._done)
+
+    async def _stop_all(self, batch: Batch) -> None:
+        self._watchers += 1
+        try:
+            while left := [item for item in self.now if item.batch is batch]:
+                for item in left:
+                    if item.stop is not None:
+                        item.stop()
+                await self._some_ended.wait()
+        finally:
+            self._watchers -= 1
+
+    def _wake(self) -> None:
+        self._some_ended.set()
+        self._some_ended = trio.Event()
 
     def _stop(self, task: asyncio.Task[None]) -> None:
         try:
@@ -109,10 +134,11 @@ class AsyncioLoop:
         item.stop = None
         if task.cancelled():  # it was stopped before its first step
             self._tell(item, self._attempts.cancelled(item), True)
+        if self._watchers:
+            with suppress(trio.RunFinishedError):
+                self._outbox.soon(self._wake)
         self._fill()
 
     def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
-        try:
+        with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
             self._outbox.tell(item, told, is_outcome)
-        except trio.RunFinishedError:
-            return  # the worker's loop has ended: nobody is left to tell

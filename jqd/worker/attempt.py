@@ -73,6 +73,11 @@ class Attempts:
         message = f"job {item.job_id} ({item.job.name}) did not end within its timeout of {item.timeout_s:g} s"
         return self._failure(item.batch.codec, item.job_id, message, error="timeout", reason="timeout")
 
+    def died(self, item: Item, how: str) -> bytes:
+        """The outcome of a job whose process ended while it was the only one at work there."""
+        message = f"job {item.job_id} ({item.job.name}) took its process down: {how}"
+        return self._failure(item.batch.codec, item.job_id, message, error="process died")
+
     def cancelled(self, item: Item, told: str = "") -> bytes:
         """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
         message = f"cancelled: {told}" if told else "cancelled"

@@ -46,8 +46,12 @@ class Hands(Protocol):
     def stranded(self, item: Item) -> bool:
         """Whether nobody is left to run such an item."""
 
+    @property
+    def is_helpless(self) -> bool:
+        """Whether no job at all can be run now."""
+
     def trouble(self) -> str | None:
-        """Why no jobs can be run now; None when they can."""
+        """What keeps jobs from being run now; None when nothing does."""
 
     def stuck(self) -> list[tuple[Item, float]]:
         """Jobs that run on after they were given up, and the seconds they have taken."""
@@ -83,25 +87,25 @@ class Inside:
         if plain:
             self._threads().submit(plain)
         if foreign:
-            self._asyncio().submit(foreign)
+            loop = self._asyncio()
+            loop.submit(foreign)
+            nursery.start_soon(loop.end_with, foreign[0].batch)
         for _ in range(min(len(tasks), self._concurrency)):
             nursery.start_soon(self._run_tasks, tasks)
 
     def watch(self, batch: Batch) -> None:
         """See `Hands`: a thread cannot be stopped, so it is given up and replaced; so is a blocked asyncio loop."""
-        before = self._saturated
+        before = self.is_helpless
         if self._pool is not None:
             for item in self._pool.overrun(batch):
                 self._log.warning("worker.abandoned", job_id=item.job_id, name=item.job.name, stuck=self._given_up)
                 item.batch.put(item, self._attempts.timed_out(item))
         self._watch_loops()
-        if self._saturated and not before:
+        if self.is_helpless and not before:
             self._log.error("worker.saturated", stuck=self._given_up, next=SATURATED)
 
     def forget(self, batch: Batch) -> None:
-        """See `Hands`. Tasks of trio are cancelled with the batch's nursery; plain functions run on."""
-        if self._loop is not None:
-            self._loop.forget(batch)
+        """See `Hands`: tasks end with the batch's nursery, and plain functions run on."""
 
     def drain(self) -> None:
         """See `Hands`."""
@@ -114,10 +118,11 @@ class Inside:
 
     def trouble(self) -> str | None:
         """See `Hands`: too many threads are stuck."""
-        if not self._saturated:
+        if not self.is_helpless:
             return None
+        stuck = ", ".join(f"{item.job_id} ({item.job.name})" for item, _ in self.stuck()[:SHOWN_MAX])
         return (
-            f"{self._given_up} threads are stuck in jobs past their timeout; "
+            f"{self._given_up} threads are stuck in jobs past their timeout: {stuck}; "
             "restart the worker, and make those jobs end by themselves or async, or use --processes"
         )
 
@@ -144,7 +149,8 @@ class Inside:
         return (self._pool.abandoned if self._pool else 0) + sum(bool(loop.now) for loop in self._blocked)
 
     @property
-    def _saturated(self) -> bool:
+    def is_helpless(self) -> bool:
+        """See `Hands`."""
         return self._given_up >= self._abandoned_max
 
     def _watch_loops(self) -> None:

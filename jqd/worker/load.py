@@ -3,9 +3,10 @@
 import importlib
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
 
-from jqd.words.errors import ConfigError
+from jqd.words.errors import ConfigError, JqdError
 from jqd.worker.app import App
 
 ATTRIBUTE_DEFAULT = "app"
@@ -51,6 +52,25 @@ def load_app(target: str) -> App:
     if not found.jobs:
         raise AppNotFound(f"{module_name}:{attribute} has no jobs; decorate a function with @{attribute}.job()")
     return found
+
+
+def import_app(target: str) -> App:
+    """As `load_app`; what the module itself raises is told on stderr, and comes as ConfigError.
+
+    Told from the module's own first line on: the calls above it are ours, and long.
+    """
+    try:
+        return load_app(target)
+    except JqdError:
+        raise
+    except Exception as error:  # whatever a module may raise while it is imported
+        told = traceback.TracebackException.from_exception(error)
+        ours = max((number for number, frame in enumerate(told.stack) if frame.name == load_app.__name__), default=-1)
+        theirs = [frame for frame in told.stack[ours + 1 :] if "importlib" not in frame.filename]
+        told.stack = traceback.StackSummary.from_list(theirs)
+        sys.stderr.write("".join(told.format()))
+        module = target.partition(":")[0]
+        raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
 
 
 def _dotted(path: str) -> str:

@@ -6,12 +6,13 @@
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
 
-The slots of a worker are divided among the daemons that answer (`Slots`). A daemon that does not answer has no share;
-when that changes, the others are told of their new share at once.
+A worker makes its id itself and says the same to all its daemons: those of one store know it as one, and share its
+slots among themselves. Their answers name the daemons of their store. Only where the stores are several, which do not
+know of each other, the slots are divided here (`Slots`).
 """
 
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -26,50 +27,70 @@ from jqd.words.media import MSGPACK, language_of
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
+PLAIN = "the options of this worker's jobs do not hold there for what others push: upgrade that daemon"
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
 
 
-class Slots:
-    """The slots of one worker, divided among the daemons that answer."""
+Card = Callable[[], Mapping[str, Any]]
+"""What `POST /v1/workers` takes, without `worker_id` and the slots, as it is now."""
 
-    def __init__(self, max_jobs: int, batch: int) -> None:
+
+class Slots:
+    """The slots of one worker, divided among the stores whose daemons answer."""
+
+    def __init__(self, max_jobs: Callable[[], int], batch: int) -> None:
+        """`max_jobs`: in all; loading the code anew may change it."""
         self._max_jobs, self._batch = max_jobs, batch
         self._places: list[Registration] = []
 
     def join(self, place: "Registration") -> None:
-        """Give one more daemon a share."""
+        """Let one more daemon count."""
         self._places.append(place)
 
-    def share(self, of: "Registration") -> dict[str, int]:
-        """The share of a daemon that answers. Rounded up, so that all have some: jobs too many wait or are refused."""
-        places = sum(place is of or not place.is_away for place in self._places)
-        return {"max_jobs": -(-self._max_jobs // places), "batch": -(-self._batch // places)}
-
-    def changed(self, by: "Registration") -> None:
-        """A daemon answers again, or no longer: tell all others of their new share."""
+    def stores(self, of: "Registration | None" = None) -> int:
+        """How many stores the daemons that answer, and `of`, stand before: those whose lists overlap have one."""
+        stores: list[set[str]] = []
         for place in self._places:
-            if place is not by:
-                place.hurry()
+            if place is of or not place.is_away:
+                same = [store for store in stores if store & place.peers]
+                stores = [store for store in stores if not store & place.peers]
+                stores.append(set(place.peers).union(*same))
+        return max(1, len(stores))
+
+    def share(self, of: "Registration") -> dict[str, int]:
+        """The share of its store. Rounded down, so that no slot is promised twice; at least one."""
+        stores = self.stores(of)
+        return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
+
+    def changed(self) -> None:
+        """The number of stores has changed, or what the worker says of itself: tell all daemons."""
+        for place in self._places:
+            place.hurry()
 
 
 class Registration:
-    """One worker at one daemon. `card` is what `POST /v1/workers` takes, without `worker_id` and the share of slots."""
+    """One worker at one daemon."""
 
     def __init__(
         self,
         daemon: str,
-        card: Mapping[str, Any],
+        card: Card,
         slots: Slots,
         *,
+        worker_id: str,
         http: httpx2.AsyncClient,
         source: random.Random,
         ttl_s: float = TTL_S_DEFAULT,
     ) -> None:
         self.daemon = daemon.rstrip("/")
-        self.worker_id: str | None = None
         self.is_away = False
         """The daemon did not answer when it was asked last. False while it was not asked yet."""
+        self.peers: frozenset[str] = frozenset({self.daemon})
+        """The daemons of its store; itself alone as long as it has not told."""
+        self._worker_id = worker_id
+        self._is_known = False
         self._card = card
+        self._is_plain = False
         self._slots = slots
         self._hurry = trio.Event()
         self._http = http
@@ -80,35 +101,37 @@ class Registration:
         slots.join(self)
 
     def hurry(self) -> None:
-        """Repeat the registration now: the share has changed."""
+        """Repeat the registration now: what it says has changed."""
         self._hurry.set()
 
     async def run(self) -> None:
         """Stay registered until cancelled."""
         failures = 0
         while True:
-            had = self.worker_id
-            self._hurry = trio.Event()
+            was_known, self._hurry = self._is_known, trio.Event()
+            stores = self._slots.stores()
             trouble = await self._register()
-            if self.is_away != (trouble is not None):
-                self.is_away = trouble is not None
-                self._slots.changed(self)
+            self.is_away = trouble is not None
+            if self._slots.stores() != stores:
+                self._slots.changed()
             if trouble is None:
                 failures = 0
                 with trio.move_on_after(self._ttl_s / 3):
                     await self._hurry.wait()
                 continue
-            self.worker_id = None
-            if had is not None and trouble.startswith("answered"):
+            self._is_known = False
+            if not trouble.startswith("answered"):
+                self._is_plain = False  # it may be another version that comes back
+            elif was_known:
                 continue  # the daemon lives but does not know us any more: register anew at once
             failures += 1
             await trio.sleep(BACKOFF.delay_s(failures, self._source))
 
     async def leave(self) -> None:
         """Unregister, if registered. A daemon that is not reached notices by the ttl."""
-        worker_id, self.worker_id = self.worker_id, None
-        if worker_id is None:
+        if not self._is_known:
             return
+        self._is_known, worker_id = False, self._worker_id
         try:
             with trio.fail_after(LEAVE_TIMEOUT_S):
                 await self._http.delete(f"{self.daemon}/v1/workers/{worker_id}")
@@ -119,7 +142,10 @@ class Registration:
 
     async def _register(self) -> str | None:
         """Register; returns None, or what stood in the way. Logs only when that changed."""
-        card = {**self._card, **self._slots.share(self)} | ({"worker_id": self.worker_id} if self.worker_id else {})
+        card = {**self._card(), **self._slots.share(self), "worker_id": self._worker_id}
+        if self._is_plain:
+            card["jobs"] = [job if isinstance(job, str) else job["name"] for job in card["jobs"]]
+            card.pop("trouble", None)
         headers = {"content-type": MSGPACK, "accept": MSGPACK}
         try:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
@@ -136,16 +162,29 @@ class Registration:
         return trouble
 
     def _take(self, answer: httpx2.Response) -> str | None:
-        if answer.status_code not in (200, 201):
-            return f"answered {answer.status_code}: {_detail(answer)}"
         told = _decode(answer)
+        if answer.status_code == 422 and not self._is_plain and _names(told, ("/jobs", "/trouble")):
+            self._is_plain = True
+            self._log.warning("worker.options_refused", daemon=self.daemon, why=_detail(answer, told), next=PLAIN)
+        if answer.status_code not in (200, 201):
+            return f"answered {answer.status_code}: {_detail(answer, told)}"
         worker_id = told.get("worker_id") if isinstance(told, dict) else None
         if not isinstance(worker_id, str) or not worker_id:
             return f"answered {answer.status_code} without a worker_id; is it a jqd daemon?"
-        if worker_id != self.worker_id:
-            self._log.info("worker.registered", daemon=self.daemon, worker_id=worker_id, url=self._card.get("url"))
-        self.worker_id = worker_id
+        if worker_id != self._worker_id or not self._is_known:
+            self._log.info("worker.registered", daemon=self.daemon, worker_id=worker_id)
+        peers = told.get("daemons")
+        named = isinstance(peers, list) and bool(peers) and all(isinstance(peer, str) for peer in peers)
+        self.peers = frozenset(peers if named else [self.daemon])
+        self._worker_id, self._is_known = worker_id, True
         return None
+
+
+def _names(told: Any, fields: Sequence[str]) -> bool:
+    """Whether a refusal is about one of these fields."""
+    errors = told.get("errors") if isinstance(told, dict) else None
+    pointers = [error.get("pointer") for error in errors or () if isinstance(error, dict)]
+    return any(isinstance(pointer, str) and pointer.startswith(tuple(fields)) for pointer in pointers)
 
 
 def _decode(answer: httpx2.Response) -> Any:
@@ -156,7 +195,6 @@ def _decode(answer: httpx2.Response) -> Any:
         return None
 
 
-def _detail(answer: httpx2.Response) -> str:
-    told = _decode(answer)
+def _detail(answer: httpx2.Response, told: Any) -> str:
     detail = told.get("detail") or told.get("title") if isinstance(told, dict) else None
     return str(detail) if detail else answer.reason_phrase

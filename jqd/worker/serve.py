@@ -1,16 +1,16 @@
 """Runs a worker: bind, register at the daemons, serve, and leave in good order.
 
-On the first SIGTERM or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when
+With `processes` the app is loaded by processes of their own (`crew.py`), and SIGHUP loads it anew. On the first SIGTERM
+or SIGINT: unregister, refuse new batches, let the jobs in hand end, stop. On the second, or when
 `drain_s` is over, jobs still in hand are handed back untried: async functions are stopped, threads left behind.
 """
 
 import os
 import random
-import signal
+import secrets
 import socket
-import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any
 from urllib.parse import urlsplit
@@ -28,23 +28,29 @@ from jqd.words.clock import Clock
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 from jqd.worker.app import App
-from jqd.worker.register import TTL_S_DEFAULT, Registration, Slots
+from jqd.worker.crew import Crew, Where, open_crew
+from jqd.worker.ending import Signalled, forced
+from jqd.worker.frames import Begin
+from jqd.worker.job import Declared
+from jqd.worker.load import load_app
+from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
+from jqd.worker.said import Said, slots_of
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
 
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
 CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, or is being handed back
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
-HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
 
 async def serve(
-    app: App,
+    app: App | str,
     *,
     bind: str = "127.0.0.1:0",
     daemons: Sequence[str] = (),
     concurrency: int = CONCURRENCY_DEFAULT,
+    processes: int = 0,
     name: str | None = None,
     priority_min: int | None = None,
     priority_max: int | None = None,
@@ -53,6 +59,7 @@ async def serve(
     batch: int = BATCH_JOBS,
     ttl_s: float = TTL_S_DEFAULT,
     drain_s: float = DRAIN_S_DEFAULT,
+    log_level: str = "info",
     signals: bool = True,
     stop: trio.Event | None = None,
     clock: Clock | None = None,
@@ -61,46 +68,90 @@ async def serve(
 ) -> None:
     """Serve the jobs of `app` until told to stop; `task_status.started` gets the worker's URL.
 
-    `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to register (none: where `JQD_URL` says, else on this
-    machine); one that is away is tried until it is there. Jobs that push jobs push them there. `advertise`: the URL
-    daemons reach this worker under, needed when `bind` is a wildcard. `priority_min` and `priority_max`: take only jobs
-    within, both included. `concurrency`: jobs at once, divided among the daemons that answer. `signals`: handle SIGTERM
-    and SIGINT (main thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to
-    stop as the first signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
+    `app`: an App, or where it is, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to
+    register (none: where `JQD_URL` says, else on this machine); one that is away is tried until it is there. Jobs that
+    push jobs push them there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard.
+    `priority_min` and `priority_max`: take only jobs within, both included. `concurrency`: jobs at once. `processes`:
+    run the jobs in so many processes, for which `app` is a text. `signals`: handle SIGTERM, SIGINT and SIGHUP (main
+    thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to stop as the first
+    signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or [daemon_url()]
-    at = _check(bind, daemons, advertise, concurrency, priority_min, priority_max)
-    # Each daemon sends up to two batches of its share ahead; that makes two whole batches in all.
-    limits = ServiceConfig(concurrency=concurrency, queue_jobs=2 * batch)
-    service = Service(app.jobs, limits, clock=clock, guard=_guard(at, advertise))
-    stopping = _Stopping(trio.Event() if stop is None else stop)
-    log = get_logger("worker")
-    card: dict[str, Any] = {"name": name or f"{socket.gethostname()}-{os.getpid()}", "jobs": list(app.jobs)}
-    card |= _given(ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
-    chance = source or random.Random()
-    with _force(enabled=signals) as force, listen(*at) as listener:
-        async with _client(token) as http, trio.open_nursery() as listening:
+    at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
+    signalled = Signalled(trio.Event() if stop is None else stop, reloads=processes > 0)
+    card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
+    places: list[Registration] = []
+
+    begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level)
+    async with (
+        _opened(at, token, signalled, signals=signals) as (force, listener, http, beside),
+        _hands(app, begin, processes, lambda: (_answering(places).daemon, token)) as (jobs, crew),
+    ):
+        limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=2 * batch)
+        service = Service(jobs, limits, clock=clock, guard=_guard(at, advertise), hands=crew)
+        async with trio.open_nursery() as nursery:
+            own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
+            card["url"] = url = advertise or own_url
+            said, slots = Said(service, jobs, card), Slots(lambda: slots_of(jobs, concurrency, processes), batch)
+            places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
+            get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
+            task_status.started(url)
+            beside.start_soon(said.watch, slots.changed)
+            beside.start_soon(_reload, crew, signalled, slots.changed)
+            await _stay_registered(places, until=signalled.first.wait)
+            await _drain(service, signalled.now.wait, drain_s)
+            force()
+            signalled.close.set()
+        beside.cancel_scope.cancel()
+    get_logger("worker").info("worker.stopped", url=url)
+
+
+@asynccontextmanager
+async def _opened(
+    at: Address, token: str | None, signalled: Signalled, *, signals: bool
+) -> AsyncIterator[tuple[Callable[[], None], socket.socket, httpx2.AsyncClient, trio.Nursery]]:
+    """What ends the process by force, where daemons reach it, how it reaches them, and a nursery for what goes on."""
+    with forced(enabled=signals) as force, listen(*at) as listener:
+        async with _client(token) as http, trio.open_nursery() as beside:
             if signals:
-                await listening.start(_listen, stopping)
-            async with trio.open_nursery() as nursery:
-                url = await nursery.start(_serve_http, service, listener, stopping.close.wait)
-                card["url"] = advertise or url
-                slots = Slots(concurrency, batch)
-                places = [Registration(url, card, slots, http=http, source=chance, ttl_s=ttl_s) for url in daemons]
-                log.info("worker.serving", url=card["url"], name=card["name"], jobs=card["jobs"])
-                task_status.started(str(card["url"]))
-                with app.serving(lambda: (_answering(places).daemon, token)):
-                    await _stay_registered(places, until=stopping.first.wait)
-                    await _drain(service, stopping.now.wait, drain_s)
-                force()
-                stopping.close.set()
-            listening.cancel_scope.cancel()
-    log.info("worker.stopped", url=card["url"])
+                await beside.start(signalled.listen)
+            yield force, listener, http, beside
+
+
+@asynccontextmanager
+async def _hands(
+    app: App | str, begin: Begin, processes: int, where: Where
+) -> AsyncIterator[tuple[Mapping[str, Declared], Crew | None]]:
+    """The jobs, and who runs them where that is not this process. `where`: the daemon that jobs push their jobs to."""
+    if processes:
+        async with open_crew(begin, processes, where) as crew:
+            yield crew.jobs, crew
+    else:
+        app = load_app(app) if isinstance(app, str) else app
+        with app.serving(where):
+            yield app.jobs, None
+
+
+async def _reload(crew: Crew | None, signalled: Signalled, changed: Callable[[], None]) -> None:
+    """Load the code anew at each SIGHUP, and tell the daemons what it has now."""
+    while crew is not None:
+        await signalled.wait_reload()
+        if await crew.reload():
+            changed()
+
+
+def _own_name() -> str:
+    return f"{socket.gethostname()}-{os.getpid()}"
 
 
 def _client(token: str | None) -> httpx2.AsyncClient:
     headers = {"user-agent": f"jqd-worker/{__version__}"} | _given(authorization=f"Bearer {token}" if token else None)
     return httpx2.AsyncClient(headers=headers, trust_env=False, verify=trusted())
+
+
+def _places(daemons: Sequence[str], card: Card, slots: Slots, **more: Any) -> list[Registration]:
+    worker_id = secrets.token_hex(8)
+    return [Registration(daemon, card, slots, worker_id=worker_id, **more) for daemon in daemons]
 
 
 def _answering(places: Sequence[Registration]) -> Registration:
@@ -114,27 +165,6 @@ def _guard(bind: Address, advertise: str | None) -> Guard:
     if name is None or not address.is_loopback(bind.host):
         return Guard(address.is_loopback(bind.host))
     return Guard(hosts=(f"[{name}]" if ":" in name else name,))
-
-
-class _Stopping:
-    """How far the end has come."""
-
-    def __init__(self, first: trio.Event) -> None:
-        self.first = first
-        self.now = trio.Event()
-        """Do not wait for jobs in hand."""
-        self.close = trio.Event()
-        """Nothing is in hand: the server may close."""
-
-
-async def _listen(stopping: _Stopping, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as arriving:
-        task_status.started()
-        async for _ in arriving:
-            if stopping.first.is_set():
-                stopping.now.set()
-                return  # from here on the default holds: a third signal kills
-            stopping.first.set()
 
 
 async def _serve_http(
@@ -199,34 +229,13 @@ async def _then_cancel(wait: Callable[[], Awaitable[None]], nursery: trio.Nurser
     nursery.cancel_scope.cancel()
 
 
-@contextmanager
-def _force(*, enabled: bool) -> Iterator[Callable[[], None]]:
-    """A call that ends the process in HARD_EXIT_S, unless the block is left before.
-
-    A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
-    """
-    timer = threading.Timer(HARD_EXIT_S, _exit)
-    timer.daemon = True
-    try:
-        yield timer.start if enabled else _never
-    finally:
-        timer.cancel()
-
-
-def _exit() -> None:
-    get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
-    os._exit(0)
-
-
-def _never() -> None:
-    """Nothing to force: the caller owns the process."""
-
-
 def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _check(
+    app: App | str,
+    processes: int,
     bind: str,
     daemons: Sequence[str],
     advertise: str | None,
@@ -235,6 +244,8 @@ def _check(
     priority_max: int | None,
 ) -> Address:
     """Where to listen. Raises ConfigError for what cannot work."""
+    if processes < 0 or (processes and not isinstance(app, str)):
+        raise ConfigError(f"processes {processes}: it is 1 or more, and the app is then told as MODULE:APP")
     if concurrency < 1:
         raise ConfigError(f"concurrency {concurrency} would run nothing; it is 1 or more")
     try:

@@ -171,7 +171,15 @@ class Service:
 
     def refusing(self) -> str | None:
         """Why new batches are refused now; None when they are welcome."""
-        return self._refusing or self._hands.trouble()
+        return self._refusing or (self._hands.trouble() if self._hands.is_helpless else None)
+
+    def trouble(self) -> str | None:
+        """What keeps jobs from being run here; None when nothing does."""
+        return self._hands.trouble()
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """Jobs that run on although they were given up, and for how many seconds."""
+        return self._hands.stuck()
 
     # ------------------------------------------------------------ a batch
 

@@ -121,7 +121,8 @@ async def registered(url: str) -> str:
     """What a worker says that cannot register there."""
     with structlog.testing.capture_logs() as logs:
         async with httpx2.AsyncClient(trust_env=False, verify=trusted()) as http, trio.open_nursery() as nursery:
-            nursery.start_soon(Registration(url, {}, Slots(1, 1), http=http, source=random.Random(1)).run)
+            slots, source = Slots(lambda: 1, 1), random.Random(1)
+            nursery.start_soon(Registration(url, dict, slots, worker_id="w", http=http, source=source).run)
             while not logs:
                 await trio.sleep(0.01)  # watches what the worker says
             nursery.cancel_scope.cancel()

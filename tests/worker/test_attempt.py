@@ -116,7 +116,7 @@ both = pytest.mark.parametrize("name", ["plain", "async"])
 async def end(name: str, argument: Any, **fields: Any) -> dict[str, Any]:
     exchange = await run_batch(app, {"job_id": "a", "name": name, "argument": argument, **fields})
     assert exchange.status == 200
-    (outcome,) = exchange.body
+    (outcome,) = [each for each in exchange.body if each["type"] != "started"]  # a busy machine may be slow to start
     assert outcome["job_id"] == "a"
     datetime.fromisoformat(outcome["finished_at"])
     return dict(outcome)

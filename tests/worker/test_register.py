@@ -1,7 +1,7 @@
 """A worker's place at a daemon: it repeats itself, is registered anew when forgotten, and says goodbye."""
 
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
@@ -32,8 +32,9 @@ async def http() -> AsyncIterator[httpx2.AsyncClient]:
         yield http
 
 
-def place(url: str, http: httpx2.AsyncClient) -> Registration:
-    return Registration(url + "/", CARD, Slots(4, 500), http=http, source=random.Random(1), ttl_s=SOON_S)
+def place(url: str, http: httpx2.AsyncClient, ttl_s: float = SOON_S, slots: Slots | None = None) -> Registration:
+    slots, source = slots or Slots(lambda: 4, 500), random.Random(1)
+    return Registration(url + "/", lambda: CARD, slots, worker_id="w", http=http, source=source, ttl_s=ttl_s)
 
 
 async def wait_registered(daemon: ScriptedDaemon, times: int) -> list[dict[str, Any]]:
@@ -50,35 +51,60 @@ async def test_it_repeats_itself_with_its_id(daemon: ScriptedDaemon, http: httpx
         nursery.start_soon(place(daemon.url, http).run)
         first, *later = await wait_registered(daemon, 4)
         nursery.cancel_scope.cancel()
-    assert first == CARD | SHARE
-    assert later[:3] == [CARD | SHARE | {"worker_id": "worker-1"}] * 3
-    assert list(daemon.workers) == ["worker-1"]
+    assert [first, *later[:3]] == [CARD | SHARE] * 4
+    assert list(daemon.workers) == ["w"]
 
 
 @pytest.mark.parametrize(
     "answer", [Answer(404, {"detail": "unknown"}), Answer(409), Answer(500), Answer(200, {"a": 1})]
 )
-async def test_any_other_answer_makes_it_register_anew(
+async def test_after_any_other_answer_it_registers_anew_at_once(
     daemon: ScriptedDaemon, http: httpx2.AsyncClient, answer: Answer
 ) -> None:
-    usual = Answer(201, {"worker_id": "old"})
-    daemon.script("POST", "/v1/workers", usual, answer)
+    daemon.script("POST", "/v1/workers", Answer(201, {"worker_id": "w"}), answer)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(place(daemon.url, http).run)
-        cards = await wait_registered(daemon, 4)
+        with trio.fail_after(PATIENCE_S):
+            nursery.start_soon(place(daemon.url, http).run)
+            await wait_registered(daemon, 4)
         nursery.cancel_scope.cancel()
-    assert [card.get("worker_id") for card in cards[:4]] == [None, "old", None, "worker-1"]
+    assert list(daemon.workers) == ["w"]
 
 
-async def test_a_restarted_daemon_that_gives_another_id_is_followed(
-    daemon: ScriptedDaemon, http: httpx2.AsyncClient
-) -> None:
-    daemon.script("POST", "/v1/workers", Answer(201, {"worker_id": "old"}), Answer(201, {"worker_id": "new"}))
+async def test_a_daemon_that_gives_another_id_is_followed(daemon: ScriptedDaemon, http: httpx2.AsyncClient) -> None:
+    daemon.script("POST", "/v1/workers", Answer(201, {"worker_id": "other"}))
     async with trio.open_nursery() as nursery:
         nursery.start_soon(place(daemon.url, http).run)
-        cards = await wait_registered(daemon, 3)
+        await wait_registered(daemon, 2)
         nursery.cancel_scope.cancel()
-    assert [card.get("worker_id") for card in cards[:3]] == [None, "old", "new"]
+    assert list(daemon.workers) == ["other"]
+
+
+async def test_a_daemon_that_takes_no_options_gets_names_and_that_is_said() -> None:
+    card = CARD | {"jobs": [{"name": "a", "timeout": 9}, "b"], "trouble": "all threads are stuck"}
+    bodies: list[dict[str, Any]] = []
+    enough = trio.Event()
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        bodies.append(msgspec.msgpack.decode(request.content))
+        headers = {"content-type": "application/msgpack"}
+        if len(bodies) == 1:
+            told = {"detail": "jobs must be a list of names", "errors": [{"pointer": "/jobs/0", "detail": "a name"}]}
+            return httpx2.Response(422, content=msgspec.msgpack.encode(told), headers=headers)
+        enough.set()
+        return httpx2.Response(201, content=msgspec.msgpack.encode({"worker_id": "w"}), headers=headers)
+
+    with structlog.testing.capture_logs() as logs:
+        transport = httpx2.MockTransport(answer)
+        async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
+            options: dict[str, Any] = {"worker_id": "w", "http": http, "source": random.Random(1)}
+            nursery.start_soon(Registration("http://daemon.test", lambda: card, Slots(lambda: 4, 500), **options).run)
+            with trio.fail_after(PATIENCE_S):
+                await enough.wait()
+            nursery.cancel_scope.cancel()
+    assert [body["jobs"] for body in bodies] == [[{"name": "a", "timeout": 9}, "b"], ["a", "b"]]
+    assert ["trouble" in body for body in bodies] == [True, False]
+    said = next(entry for entry in logs if entry["event"] == "worker.options_refused")
+    assert (said["why"], "upgrade" in said["next"]) == ("jobs must be a list of names", True)
 
 
 async def test_a_daemon_that_is_away_is_tried_and_told_of_once() -> None:
@@ -113,50 +139,68 @@ async def test_leaving_unregisters_once(daemon: ScriptedDaemon, http: httpx2.Asy
     await registration.leave()
     await registration.leave()
     assert daemon.workers == {}
-    assert daemon.counted("DELETE", "/v1/workers/worker-1") == 1
+    assert daemon.counted("DELETE", "/v1/workers/w") == 1
+
+
+class Stores:
+    """Scripted daemons by host name, each of a store that may have several."""
+
+    def __init__(self, **stores: list[str]) -> None:
+        self.stores = stores
+        self.away: set[str] = set()
+        self.told: dict[str, dict[str, Any]] = {}
+        self.changed = trio.Event()
+
+    def answer(self, request: httpx2.Request) -> httpx2.Response:
+        name = request.url.host
+        if name in self.away:
+            self.told.pop(name, None)
+            raise httpx2.ConnectError("refused")
+        if request.method == "DELETE":
+            return httpx2.Response(404)
+        self.told[name] = msgspec.msgpack.decode(request.content)
+        self.changed.set()
+        self.changed = trio.Event()
+        body = {"worker_id": "w", "daemons": self.stores[name]}
+        headers = {"content-type": "application/msgpack"}
+        return httpx2.Response(201, content=msgspec.msgpack.encode(body), headers=headers)
+
+    async def wait(self, **shares: int) -> None:
+        """Return when each of these daemons was told so many slots."""
+        with trio.fail_after(PATIENCE_S):
+            while {name: self.told.get(name, {}).get("max_jobs") for name in shares} != shares:
+                await self.changed.wait()
+
+
+async def test_slots_are_divided_among_stores_and_within_one_by_its_daemons() -> None:
+    stores = Stores(a=["1", "2"], b=["2", "1"], c=["7"])
+    stores.away = {"c"}
+    slots = Slots(lambda: 9, 500)
+    transport = httpx2.MockTransport(stores.answer)
+    async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
+        for name in "abc":
+            # A ttl so long that nothing is repeated by itself: what is told anew is told because the share changed.
+            nursery.start_soon(place(f"http://{name}", http, 9_999, slots).run)
+        await stores.wait(a=9, b=9)
+        assert stores.told["a"] == stores.told["b"], "one worker, whoever was told of it"
+        stores.away.clear()
+        await stores.wait(a=4, b=4, c=4)
+        assert stores.told["c"]["batch"] == 250
+        stores.away.add("c")
+        slots.changed()
+        await stores.wait(a=9, b=9)
+        nursery.cancel_scope.cancel()
 
 
 async def test_leaving_a_daemon_that_is_away_does_no_harm() -> None:
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        raise httpx2.ConnectError("refused")
-
-    async with httpx2.AsyncClient(transport=httpx2.MockTransport(answer)) as http:
-        registration = place("http://daemon.test", http)
-        registration.worker_id = "w"
-        await registration.leave()
-        assert registration.worker_id is None
-
-
-async def test_slots_are_divided_among_the_daemons_that_answer() -> None:
-    told: dict[str, list[int]] = {"a": [], "b": [], "c": []}
-    away, changed = {"c"}, trio.Event()
-
-    def answer(request: httpx2.Request) -> httpx2.Response:
-        nonlocal changed
-        name = request.url.host
-        if name in away:
-            raise httpx2.ConnectError("refused")
-        body = msgspec.msgpack.decode(request.content)
-        assert body["batch"] == {4: 167, 5: 250}[body["max_jobs"]]
-        told[name].append(body["max_jobs"])
-        changed.set()
-        changed = trio.Event()
-        headers = {"content-type": "application/msgpack"}
-        return httpx2.Response(201, content=msgspec.msgpack.encode({"worker_id": name}), headers=headers)
-
-    async def wait(holds: Callable[[], bool]) -> None:
-        with trio.fail_after(PATIENCE_S):
-            while not holds():
-                await changed.wait()
-
-    slots = Slots(10, 500)
-    transport = httpx2.MockTransport(answer)
-    async with httpx2.AsyncClient(transport=transport) as http, trio.open_nursery() as nursery:
-        for name in told:
-            # A ttl so long that nothing is repeated by itself: what is told anew is told because the share changed.
-            place = Registration(f"http://{name}", CARD, slots, http=http, source=random.Random(1), ttl_s=9_999)
-            nursery.start_soon(place.run)
-        await wait(lambda: told["a"][-1:] == told["b"][-1:] == [5])
-        away.clear()
-        await wait(lambda: [told[name][-1:] for name in "abc"] == [[4], [4], [4]])
-        nursery.cancel_scope.cancel()
+    stores = Stores(a=["1"])
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(stores.answer)) as http:
+        registration = place("http://a", http, 9_999)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registration.run)
+            await stores.wait(a=4)
+            nursery.cancel_scope.cancel()
+        stores.away.add("a")
+        with structlog.testing.capture_logs() as logs:
+            await registration.leave()
+    assert [line["event"] for line in logs] == ["worker.not_unregistered"]

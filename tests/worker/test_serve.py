@@ -46,7 +46,13 @@ async def test_a_worker_registers_works_and_unregisters(daemon: ScriptedDaemon) 
         assert card == {
             "name": "demo",
             "url": url,
-            "jobs": ["echo", "add", "sleep", "fail", "flaky"],
+            "jobs": [
+                {"name": "echo", "keep_result": True},
+                {"name": "add", "keep_result": True},
+                {"name": "sleep", "timeout": 3600},
+                {"name": "fail", "max_retry": 2},
+                {"name": "flaky", "max_retry": 5, "keep_result": True},
+            ],
             "max_jobs": 3,
             "batch": 500,
             "priority_min": -5,

@@ -1,0 +1,183 @@
+"""One process of a worker with `--processes`: loads the app, runs what it is given, says how it ended.
+
+It lives as long as its socket. When the front is gone, it goes at once, for nobody is left to hear of its jobs; signals
+that are meant for the whole worker it leaves to the front.
+
+    python -m jqd.worker.child FD PID-OF-THE-FRONT
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+import trio
+from msgspec import Raw
+
+from jqd.words import log
+from jqd.words.clock import SystemClock
+from jqd.words.errors import ConfigError
+from jqd.worker.app import App
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.frames import (
+    Begin,
+    Broken,
+    Declaration,
+    Ended,
+    Frames,
+    Ready,
+    Run,
+    Stop,
+    ToFront,
+    ToProcess,
+    Where,
+    frame,
+)
+from jqd.worker.hands import Inside
+from jqd.worker.load import import_app
+from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
+
+READ_BYTES = 1 << 16
+PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
+
+
+class Errand(Batch):
+    """A batch of one job, whose outcome goes to the front."""
+
+    def __init__(self, codec: Codec, key: int, ended: Any) -> None:
+        super().__init__(codec, 1)
+        self.key, self._ended = key, ended
+
+    def put_bare(self, outcome: bytes) -> None:
+        """See `Batch`."""
+        self._ended(self.key, outcome)
+
+
+class Child:
+    """What the process does."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        self._stream = stream
+        self._items: dict[int, Item] = {}
+        self._out: list[bytes] = []
+        self._more = trio.Event()
+        self._clock = SystemClock()
+        self._where = Where("", None)
+        self._inside: dict[bool, Inside] = {}  # for plain functions and for async ones
+
+    async def run(self) -> None:
+        """Until the front is gone, or has told to leave; then nothing is in hand."""
+        frames = Frames(ToProcess)
+        begin: Begin | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._write)
+            while data := await self._read():
+                for message in frames.feed(data):
+                    if isinstance(message, Begin):
+                        begin = message
+                        app = self._load(begin)
+                        nursery.start_soon(self._serve, app)
+                    elif isinstance(message, Run):
+                        assert begin is not None
+                        self._run(message, app, begin.tasks, nursery)
+                    elif isinstance(message, Stop):
+                        self._stop(message)
+                    else:
+                        self._where = message
+            if self._items:
+                os._exit(1)  # a job in hand may not let itself be stopped, and nobody waits for it
+            nursery.cancel_scope.cancel()
+
+    async def _read(self) -> bytes:
+        try:
+            return bytes(await self._stream.receive_some(READ_BYTES))
+        except trio.BrokenResourceError:
+            return b""
+
+    async def _write(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            out, self._out = self._out, []
+            try:
+                await self._stream.send_all(b"".join(out))
+            except trio.BrokenResourceError:
+                return  # the front is gone: the reader sees it, too
+
+    def _tell(self, message: ToFront) -> None:
+        self._out.append(frame(message))
+        self._more.set()
+
+    def _load(self, begin: Begin) -> App:
+        log.configure(level=begin.log_level)
+        try:
+            app = import_app(begin.target)
+        except ConfigError as error:
+            self._tell(Broken(str(error)))
+            return App()
+        self._tell(Ready([Declaration(job.name, job.loop, dict(job.options)) for job in app.jobs.values()]))
+        return app
+
+    async def _serve(self, app: App) -> None:
+        with app.serving(lambda: (self._where.url, self._where.token)):
+            await trio.sleep_forever()
+
+    def _run(self, told: Run, app: App, tasks: int, nursery: trio.Nursery) -> None:
+        batch = Errand(JSON if told.is_json else MSGPACK, told.key, self._ended)
+        job = JobIn(
+            name=told.name,
+            job_id=told.job_id,
+            argument=Raw(told.argument),
+            attempt=told.attempt,
+            max_retry=told.max_retry,
+            timeout=told.timeout,
+            keep_result=told.keep_result,
+        )
+        function = app.jobs[told.name]
+        item = Item(batch, job, function)
+        batch.arrived_s = self._clock.mono_s()
+        batch.waiting[item] = None
+        self._items[told.key] = item
+        limit = tasks if function.is_async else 1
+        inside = self._inside.get(function.is_async)
+        if inside is None:
+            inside = Inside(Attempts(self._clock), concurrency=limit, abandoned_max=1, clock=self._clock)
+            self._inside[function.is_async] = inside
+        inside.start([item], nursery)
+
+    def _ended(self, key: int, outcome: bytes) -> None:
+        del self._items[key]
+        self._tell(Ended(key, outcome))
+
+    def _stop(self, told: Stop) -> None:
+        item = self._items.get(told.key)
+        if item is None:
+            return  # it has ended meanwhile
+        item.cancelled = told.is_cancelled
+        if item.stop is not None:
+            item.stop()
+
+
+def main(fd: int, parent: int) -> None:
+    """Run on this socket until it ends. `parent`: the front's process id."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)  # it died before it could be noticed
+    os.set_inheritable(fd, False)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        # A handler, not SIG_IGN: programs that a job starts would inherit that, and could not be stopped.
+        signal.signal(number, lambda *_: None)
+    plain = socket.socket(fileno=fd)
+
+    async def run() -> None:
+        await Child(trio.SocketStream(trio.socket.from_stdlib_socket(plain))).run()
+
+    trio.run(run)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,387 @@
+"""The processes of a worker with `--processes N`: hands that may crash, hang and be killed, one by one.
+
+    Service ──start──► waiting ──give──► process ──► outcome ──► batch
+                          ▲                 │ dies: its only job has failed; of several each is handed back, a suspect
+                          └── trials ◄──────┘ past a timeout: killed, and its place filled
+
+Plain functions run one at a time in each of N processes, async ones many at once in each of N others, so that a process
+which is killed for a plain function takes no neighbour along. The front, which is this process, imports none of the
+users' code: `reload` starts N processes with the code as it is now, gives them all that comes, and lets the old ones
+leave with their last job.
+
+A *suspect* shared a process that died by itself. When it comes again it runs alone, and is blamed if that one dies too.
+"""
+
+import math
+import random
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from types import MappingProxyType
+
+import trio
+
+from jqd.words.backoff import Backoff
+from jqd.words.clock import SystemClock
+from jqd.words.errors import ConfigError
+from jqd.words.log import get_logger
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.frames import Begin, Declaration
+from jqd.worker.pool import NOTE_S
+from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
+
+START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
+CALM_S = 60.0  # a process that lived so long before it died has not died in a row
+BACKOFF = Backoff(
+    first_s=0.5, factor=2.0, cap_s=30.0
+)  # between deaths in a row: a crash at start must not use up a core
+SUSPECTS_MAX = 10_000  # remembered by their ids; the oldest goes first
+
+Where = Callable[[], tuple[str, str | None]]
+
+
+class Crew:
+    """See above. Of `Hands`; all of it is for the trio thread."""
+
+    def __init__(self, begin: Begin, processes: int, where: Where, nursery: trio.Nursery) -> None:
+        """`processes`: of each kind that the app needs. `where`: the daemon that jobs push their jobs to."""
+        self._begin, self._processes, self._where, self._nursery = begin, processes, where, nursery
+        self._attempts, self._source = Attempts(SystemClock()), random.Random()
+        self._clock = SystemClock()
+        self._jobs: dict[str, Declaration] = {}
+        self._crew: list[Process] = []
+        self._leaving: set[Process] = set()
+        self._waiting: dict[Kind, deque[Item]] = {"plain": deque(), "async": deque()}
+        self._trials: deque[Item] = deque()
+        self._suspects: dict[str, None] = {}
+        self._generation = 0
+        self._died: dict[Kind, str] = {}
+        self._next_s, self._sooner = math.inf, trio.Event()
+        self._log = get_logger("worker")
+
+    @property
+    def jobs(self) -> Mapping[str, Declaration]:
+        """Name → job, as the processes have them; a reload changes it."""
+        return MappingProxyType(self._jobs)
+
+    # ------------------------------------------------------------ of Hands
+
+    @property
+    def orphans(self) -> int:
+        """See `Hands`."""
+        return sum(held.item.batch.gone for process in self._all for held in process.held.values())
+
+    def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
+        """See `Hands`."""
+        for item in items:
+            self._queue(item)
+        self._dispatch()
+
+    def watch(self, batch: Batch) -> None:
+        """See `Hands`: the crew has a clock of its own."""
+
+    def forget(self, batch: Batch) -> None:
+        """See `Hands`. A plain function runs on: it may have done its work when the daemon asks again."""
+        for process in self._all:
+            if process.kind == "async":
+                for held in [held for held in process.held.values() if held.item.batch is batch]:
+                    process.stop(held)
+
+    def drain(self) -> None:
+        """See `Hands`: outcomes reach their batches as they come."""
+
+    @property
+    def is_helpless(self) -> bool:
+        """See `Hands`."""
+        return bool(self._died) and self._died.keys() >= {_kind_of(job) for job in self._jobs.values()}
+
+    def stranded(self, item: Item) -> bool:
+        """See `Hands`: all processes of its kind die in a row."""
+        return _kind(item) in self._died
+
+    def trouble(self) -> str | None:
+        """See `Hands`."""
+        if not self._died:
+            return None
+        told = "; ".join(f"{kind} functions: {how}" for kind, how in self._died.items())
+        return f"the processes of this worker end as soon as they are started ({told}); its log says more"
+
+    def stuck(self) -> list[tuple[Item, float]]:
+        """See `Hands`: nothing outlives its process."""
+        return []
+
+    def close(self) -> None:
+        """See `Hands`: `open_crew` ends it."""
+
+    # ------------------------------------------------------------ generations
+
+    async def reload(self) -> bool:
+        """Load the code anew: new processes take over before the old ones leave. False: it cannot be loaded."""
+        try:
+            fresh = await self._start_all()
+        except NotStarted as error:
+            self._log.error("worker.not_reloaded", why=str(error), next="the code of before goes on")
+            return False
+        self._take_over(fresh)
+        self._log.info("worker.reloaded", processes=len(fresh), jobs=list(self._jobs), leaving=len(self._leaving))
+        return True
+
+    async def _start_all(self) -> list[Process]:
+        """The processes of one generation, all ready. Raises NotStarted; then none is left."""
+        fresh: list[Process] = []
+        try:
+            with trio.fail_after(START_S):
+                fresh.append(self._start())
+                kinds = sorted({_kind_of(job) for job in (await fresh[0].wait_ready()).jobs})
+                fresh += [self._start() for _ in range(len(kinds) * self._processes - 1)]
+                for number, process in enumerate(fresh):
+                    process.kind = kinds[number % len(kinds)]
+                    await process.wait_ready()
+        except trio.TooSlowError:
+            _kill(fresh)
+            raise NotStarted(f"the app was not loaded after {START_S:g} s") from None
+        except BaseException:
+            _kill(fresh)
+            raise
+        return fresh
+
+    def _start(self) -> Process:
+        return start_process(self._begin, self._heard, self._nursery)
+
+    def _take_over(self, fresh: list[Process]) -> None:
+        ready = fresh[0].ready
+        assert ready is not None
+        old, self._crew = self._crew, fresh
+        self._generation += 1
+        self._jobs.clear()
+        self._jobs.update({job.name: job for job in getattr(ready, "jobs", ())})
+        self._died.clear()
+        for process in old:
+            self._retire(process)
+        for process in fresh:
+            self._nursery.start_soon(self._keep, process, self._generation)
+        self._sort_anew()
+        self._dispatch()
+
+    def _sort_anew(self) -> None:
+        """What waits may be of another kind now, or of no job that is left."""
+        queues = [*self._waiting.values(), self._trials]
+        waiting = [item for queue in queues for item in queue]
+        for queue in queues:
+            queue.clear()
+        for item in waiting:
+            job = self._jobs.get(item.job.name)
+            if job is None:
+                if item.begin():
+                    why = f"not begun: the code that was loaded meanwhile has no job {item.job.name!r}"
+                    item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
+                continue
+            item.function = job
+            self._queue(item)
+
+    def _retire(self, process: Process) -> None:
+        process.is_retiring = True
+        self._leaving.add(process)
+        if not process.held:
+            self._nursery.start_soon(process.leave)
+
+    async def _keep(self, process: Process, generation: int) -> None:
+        """Keep a place filled: wait until its process is dead, say so, start another, in time."""
+        in_a_row = 0
+        while True:
+            began_s = trio.current_time()
+            await process.ended.wait()
+            self._settle(process)
+            self._leaving.discard(process)
+            if process.is_retiring or generation != self._generation:
+                return
+            self._crew.remove(process)
+            if process.was_killed:
+                in_a_row = 0
+            else:
+                in_a_row = in_a_row + 1 if trio.current_time() - began_s < CALM_S else 1
+                wait_s = BACKOFF.delay_s(in_a_row - 1, self._source) if in_a_row > 1 else 0.0
+                self._log.error("worker.process_died", pid=process.pid, how=process.how, again_in_s=round(wait_s, 1))
+                await self._wait_down(process.kind, process.how, wait_s)
+            if (other := await self._fill(process.kind, generation, in_a_row)) is None:
+                return
+            process = other
+
+    async def _fill(self, kind: Kind, generation: int, failures: int) -> Process | None:
+        """Another process for a place; None when its generation is over."""
+        while generation == self._generation:
+            started: list[Process] = []
+            try:
+                with trio.fail_after(START_S):
+                    started.append(self._start())
+                    await started[0].wait_ready()
+            except (NotStarted, trio.TooSlowError) as error:
+                why = str(error) or f"the app was not loaded after {START_S:g} s"
+                _kill(started)
+                failures += 1
+                wait_s = BACKOFF.delay_s(failures, self._source)
+                self._log.error("worker.process_not_started", why=why, again_in_s=round(wait_s, 1))
+                await self._wait_down(kind, why, wait_s)
+                continue
+            (process,) = started
+            process.kind = kind
+            if generation != self._generation:
+                process.is_retiring = True
+                await process.leave()
+                return None
+            self._crew.append(process)
+            self._died.pop(kind, None)
+            self._log.info("worker.process_started", pid=process.pid)
+            self._dispatch()
+            return process
+        return None
+
+    async def _wait_down(self, kind: Kind, how: str, wait_s: float) -> None:
+        if wait_s and not any(process.kind == kind for process in self._crew):
+            self._died[kind] = how
+        await trio.sleep(wait_s)
+
+    # ------------------------------------------------------------ jobs
+
+    @property
+    def _all(self) -> list[Process]:
+        return [*self._crew, *self._leaving]
+
+    def _queue(self, item: Item) -> None:
+        (self._trials if item.job_id in self._suspects else self._waiting[_kind(item)]).append(item)
+
+    def _dispatch(self) -> None:
+        """Give what waits to processes that are free, in order."""
+        self._trials = deque(item for item in self._trials if item in item.batch.waiting and not item.batch.gone)
+        for process in self._crew:
+            process.is_reserved = process.is_reserved and (bool(self._trials) or process.is_on_trial)
+        for item in [self._trials.popleft() for _ in range(len(self._trials))]:
+            if (alone := self._alone(_kind(item))) is None:
+                self._trials.append(item)
+            else:
+                self._give(alone, item, is_trial=True)
+        for kind, queue in self._waiting.items():
+            while queue and (free := self._free(kind)) is not None:
+                self._give(free, queue.popleft())
+
+    def _free(self, kind: Kind) -> Process | None:
+        """The process with the fewest jobs among those that have room."""
+        room = 1 if kind == "plain" else self._begin.tasks
+        free = [p for p in self._crew if p.kind == kind and p.is_open and len(p.held) < room]
+        return min(free, key=lambda process: len(process.held), default=None)
+
+    def _alone(self, kind: Kind) -> Process | None:
+        """A process without a job for one that must be alone; until there is one, that with the fewest gets no more."""
+        reserved = [p for p in self._crew if p.kind == kind and p.is_reserved]
+        process = reserved[0] if reserved else self._free(kind)
+        if process is None:
+            return None
+        process.is_reserved = True
+        return None if process.held else process
+
+    def _give(self, process: Process, item: Item, *, is_trial: bool = False) -> None:
+        """Let the process run the item, unless somebody else has begun it, or nobody waits for it."""
+        if item.batch.gone or not item.begin():
+            return
+        if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
+            item.batch.note(item, self._attempts.started(item))
+        held = process.give(item, self._where(), is_trial=is_trial)
+        item.stop = partial(process.stop, held)
+        if held.due_s < self._next_s:
+            self._sooner.set()
+
+    def _heard(self, process: Process, held: Held, outcome: bytes) -> None:
+        """A job has ended."""
+        held.item.stop = None
+        held.item.batch.put(held.item, outcome)
+        if held.is_trial:
+            self._suspects.pop(held.item.job_id, None)
+        if process.is_retiring and not process.held:
+            self._nursery.start_soon(process.leave)
+        self._dispatch()
+
+    def _settle(self, process: Process) -> None:
+        """Say what becomes of the jobs of a process that is dead."""
+        at_work = [held.item for held in process.held.values() if not held.item.ended]
+        process.held.clear()
+        if process.was_killed:
+            why = "handed back: its process was stopped because of another job"
+            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
+        elif len(at_work) == 1:
+            told = [self._attempts.died(at_work[0], process.how)]
+        else:
+            why = (
+                f"handed back: its process died with {len(at_work)} jobs at work ({process.how}); next time it is alone"
+            )
+            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
+            self._suspects.update(dict.fromkeys(item.job_id for item in at_work))
+            while len(self._suspects) > SUSPECTS_MAX:
+                del self._suspects[next(iter(self._suspects))]
+        for item, outcome in zip(at_work, told, strict=True):
+            self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
+            item.stop = None
+            item.batch.put(item, outcome)
+
+    async def keep_time(self) -> None:
+        """Kill what is past its time, when it is."""
+        while True:
+            now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
+            for process in living:
+                late = [held.item for held in process.held.values() if held.due_s <= now_s]
+                for item in late:
+                    self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
+                    item.batch.put(item, self._attempts.timed_out(item))
+                if late:
+                    process.kill()
+            due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
+            self._next_s, self._sooner = min(due, default=math.inf), trio.Event()
+            with trio.move_on_at(self._next_s):
+                await self._sooner.wait()
+
+    async def begin(self) -> None:
+        """Start the first generation. Raises ConfigError when the app cannot be loaded."""
+        try:
+            self._take_over(await self._start_all())
+        except NotStarted as error:
+            raise ConfigError(str(error)) from error
+
+    async def leave(self) -> None:
+        """Let all processes end, and kill those that do not."""
+        self._generation += 1
+        async with trio.open_nursery() as nursery:
+            for process in self._all:
+                process.is_retiring = True
+                if process.held:
+                    process.kill()
+                else:
+                    nursery.start_soon(process.leave)
+
+
+@asynccontextmanager
+async def open_crew(begin: Begin, processes: int, where: Where) -> AsyncIterator[Crew]:
+    """A crew that is ready. Raises ConfigError when the app cannot be loaded."""
+    async with trio.open_nursery() as nursery:
+        crew = Crew(begin, processes, where, nursery)
+        await crew.begin()
+        nursery.start_soon(crew.keep_time)
+        try:
+            yield crew
+        finally:
+            with trio.CancelScope(shield=True):
+                await crew.leave()
+        nursery.cancel_scope.cancel()
+
+
+def _kill(processes: Sequence[Process]) -> None:
+    for process in processes:
+        process.kill()
+
+
+def _kind_of(job: Declaration) -> Kind:
+    return "plain" if job.loop is None else "async"
+
+
+def _kind(item: Item) -> Kind:
+    return "plain" if item.function.loop is None else "async"

@@ -1,0 +1,68 @@
+"""How a worker is told to end or to load its code anew, and how it ends even if a job does not let it."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from jqd.words.log import get_logger
+
+HARD_EXIT_S = 3.0  # after that a job that cannot be cancelled is left behind
+
+
+class Signalled:
+    """How far the end has come, and whether the code is to be loaded anew."""
+
+    def __init__(self, first: trio.Event, *, reloads: bool) -> None:
+        """`first`: set by the first signal, or by somebody else. `reloads`: SIGHUP loads anew; else it stops, too."""
+        self.first = first
+        self.now = trio.Event()
+        """Do not wait for jobs in hand."""
+        self.close = trio.Event()
+        """Nothing is in hand: the server may close."""
+        self._reloads = reloads
+        self._reload = trio.Event()
+
+    async def wait_reload(self) -> None:
+        """Return at the next SIGHUP; several that come meanwhile are one."""
+        await self._reload.wait()
+        self._reload = trio.Event()
+
+    async def listen(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Hear SIGTERM, SIGINT and SIGHUP."""
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as arriving:
+            task_status.started()
+            async for number in arriving:
+                if number == signal.SIGHUP and self._reloads:
+                    self._reload.set()
+                elif self.first.is_set():
+                    self.now.set()
+                    return  # from here on the default holds: a third signal kills
+                else:
+                    self.first.set()
+
+
+@contextmanager
+def forced(*, enabled: bool) -> Iterator[Callable[[], None]]:
+    """A call that ends the process in HARD_EXIT_S, unless the block is left before.
+
+    A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
+    """
+    timer = threading.Timer(HARD_EXIT_S, _exit)
+    timer.daemon = True
+    try:
+        yield timer.start if enabled else _never
+    finally:
+        timer.cancel()
+
+
+def _exit() -> None:
+    get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
+    os._exit(0)
+
+
+def _never() -> None:
+    """Nothing to force: the caller owns the process."""

@@ -1,0 +1,117 @@
+"""What a worker and its processes say to each other, over one socket each: a length, then MessagePack.
+
+    front ──► process   Begin · Run · Stop · Where          end of the stream: leave
+    front ◄── process   Ready or Broken · Ended
+
+Arguments and outcomes go through as the bytes they are: only the process that runs a job decodes its argument.
+"""
+
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from jqd.worker.job import Loop
+
+LENGTH_BYTES = 4
+M = TypeVar("M")
+
+
+class Begin(msgspec.Struct, tag=True, array_like=True):
+    """The first: load this app."""
+
+    target: str
+    tasks: int
+    """Async functions at once."""
+    log_level: str
+
+
+class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """Run one job."""
+
+    key: int
+    is_json: bool
+    """How argument and outcome are encoded."""
+    job_id: str
+    name: str
+    argument: bytes
+    attempt: int
+    max_retry: int
+    timeout: float
+    keep_result: bool
+
+
+class Stop(msgspec.Struct, tag=True, array_like=True):
+    """Stop a job, as far as it lets itself be stopped."""
+
+    key: int
+    is_cancelled: bool
+    """Somebody cancelled it; else it has been handed back, or nobody waits for it."""
+
+
+class Where(msgspec.Struct, tag=True, array_like=True):
+    """The daemon that jobs push their jobs to."""
+
+    url: str
+    token: str | None
+
+
+class Declaration(msgspec.Struct, array_like=True, frozen=True):
+    """A job of the app, as the front must know it."""
+
+    name: str
+    loop: Loop | None
+    options: dict[str, Any]
+
+
+class Ready(msgspec.Struct, tag=True, array_like=True):
+    """The app is loaded."""
+
+    jobs: list[Declaration]
+
+
+class Broken(msgspec.Struct, tag=True, array_like=True):
+    """The app cannot be loaded."""
+
+    why: str
+
+
+class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """A job has its outcome."""
+
+    key: int
+    outcome: bytes
+
+
+ToProcess = Begin | Run | Stop | Where
+ToFront = Ready | Broken | Ended
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def frame(message: ToProcess | ToFront) -> bytes:
+    """The bytes to send."""
+    body = _encoder.encode(message)
+    return len(body).to_bytes(LENGTH_BYTES, "big") + body
+
+
+class Frames:
+    """What has arrived, message by message."""
+
+    def __init__(self, kind: Any) -> None:
+        """`kind`: the union of what may come."""
+        self._decode = msgspec.msgpack.Decoder(kind).decode
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[Any]:
+        """The messages that are complete with `data`. Raises msgspec.MsgspecError: the other end is another version."""
+        buffer = self._buffer
+        buffer += data
+        at = 0
+        while len(buffer) - at >= LENGTH_BYTES:
+            end = at + LENGTH_BYTES + int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
+            if len(buffer) < end:
+                break
+            yield self._decode(bytes(buffer[at + LENGTH_BYTES : end]))
+            at = end
+        del buffer[:at]

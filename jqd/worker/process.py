@@ -1,0 +1,241 @@
+"""One process of a crew as the front sees it: started, given jobs, stopped, killed, and heard until it is dead.
+
+It has a process group of its own: what its jobs started is killed with it, and Ctrl-C in a terminal reaches the front
+alone, which says who is to stop when.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+import trio
+
+from jqd.worker.batch import Item
+from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, Where, frame
+from jqd.worker.wire import JSON
+
+READ_BYTES = 1 << 16
+LEAVE_S = 2.0  # for a process without jobs to end by itself, with its exit handlers
+GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled: what takes longer blocks its loop
+
+Kind = Literal["plain", "async"]
+Heard = Callable[["Process", "Held", bytes], None]
+"""Told of each job that has ended in a process, with its outcome."""
+
+
+class NotStarted(Exception):
+    """A process could not be started, or not load its app. The message says why."""
+
+
+class Held:
+    """A job at work in a process."""
+
+    __slots__ = ("due_s", "is_trial", "item", "key")
+
+    def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
+        """`due_s`: when it must have ended, by trio's clock. `is_trial`: it is to be alone in its process."""
+        self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
+
+
+class Process:
+    """One process. Made by `start_process`; `live` runs as long as it does."""
+
+    def __init__(self, child: "subprocess.Popen[bytes]", stream: trio.SocketStream, heard: Heard) -> None:
+        self.kind: Kind = "plain"
+        """Whether it runs one plain function at a time, or many async ones."""
+        self.held: dict[int, Held] = {}
+        self.is_retiring = False
+        """It gets no more jobs, and leaves with its last."""
+        self.is_reserved = False
+        """It gets no more jobs until it is empty: one waits that must be alone."""
+        self.was_killed = False
+        """By the front, for a job past its time or handed back."""
+        self.ready: Ready | Broken | None = None
+        self.ended = trio.Event()
+        self._started = trio.Event()
+        self._heard_all = trio.Event()
+        self._child, self._stream, self._heard = child, stream, heard
+        self._out: list[bytes] = []
+        self._is_told_all = False
+        self._more = trio.Event()
+        self._where: tuple[str, str | None] = ("", None)
+        self._keys = 0
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        return self._child.pid
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it takes jobs."""
+        ended = self.ended.is_set() or self.was_killed
+        return isinstance(self.ready, Ready) and not (ended or self.is_retiring or self.is_reserved)
+
+    @property
+    def is_on_trial(self) -> bool:
+        """Whether its job must be alone."""
+        return any(held.is_trial for held in self.held.values())
+
+    @property
+    def how(self) -> str:
+        """How it ended."""
+        code = self._child.returncode
+        if code is None:
+            return "it did not end"
+        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with {code}"
+
+    async def wait_ready(self) -> Ready:
+        """Its app's jobs. Raises NotStarted."""
+        await self._started.wait()
+        if isinstance(self.ready, Ready):
+            return self.ready
+        raise NotStarted(
+            self.ready.why if self.ready else f"the process ended before it had loaded the app: {self.how}"
+        )
+
+    def give(self, item: Item, where: tuple[str, str | None], *, is_trial: bool) -> Held:
+        """Let it run the item. `where`: the daemon that the item's jobs are pushed to."""
+        if where != self._where:
+            self._where = where
+            self.tell(Where(*where))
+        self._keys += 1
+        grace_s = 0.0 if self.kind == "plain" else GRACE_S
+        held = Held(self._keys, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
+        self.held[held.key] = held
+        job = item.job
+        self.tell(
+            Run(
+                held.key,
+                item.batch.codec is JSON,
+                item.job_id,
+                job.name,
+                bytes(job.argument),
+                job.attempt,
+                job.max_retry,
+                item.timeout_s,
+                job.keep_result,
+            )
+        )
+        return held
+
+    def stop(self, held: Held) -> None:
+        """Stop a job: a plain function that is not wanted any more goes with its process, if nobody cancelled it."""
+        if self.kind == "plain" and not held.item.cancelled:
+            self.kill()
+        else:
+            self.tell(Stop(held.key, held.item.cancelled))
+
+    def tell(self, message: ToProcess) -> None:
+        """Send it soon."""
+        self._out.append(frame(message))
+        self._more.set()
+
+    def kill(self) -> None:
+        """End it, and what its jobs have started, now."""
+        if not self.ended.is_set():
+            self.was_killed = True
+            self._kill_group()
+
+    async def live(self) -> None:
+        """Hear it until it is dead; then `ended` is set."""
+        try:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self._write)
+                nursery.start_soon(self._read)
+                await self._wait_dead()
+                with trio.move_on_after(LEAVE_S):  # a program that one of its jobs left behind may hold the socket open
+                    await self._heard_all.wait()
+                nursery.cancel_scope.cancel()
+        finally:
+            if not self.is_retiring or self._child.returncode is None:
+                self._kill_group()  # what it has left behind, and itself if we are cancelled
+            with trio.CancelScope(shield=True):
+                await self._wait_dead()
+                await self._stream.aclose()
+            self.ended.set()
+            self._started.set()
+
+    async def leave(self) -> None:
+        """It has no jobs: let it end by itself, for a while."""
+        self.is_retiring = self._is_told_all = True
+        self._more.set()
+        with trio.move_on_after(LEAVE_S):
+            await self.ended.wait()
+        if not self.ended.is_set():
+            self._kill_group()
+
+    async def _wait_dead(self) -> None:
+        if self._child.poll() is None:
+            pidfd = os.pidfd_open(self._child.pid)
+            try:
+                await trio.lowlevel.wait_readable(pidfd)
+            finally:
+                os.close(pidfd)
+            self._child.wait()
+
+    async def _read(self) -> None:
+        frames = Frames(ToFront)
+        try:
+            while data := await self._stream.receive_some(READ_BYTES):
+                for message in frames.feed(data):
+                    self._take(message)
+        except trio.BrokenResourceError:
+            return  # it is ending: `live` notices
+        except msgspec.MsgspecError:
+            self._kill_group()  # it says what no process of ours says: a job writes to our socket
+        finally:
+            self._heard_all.set()
+
+    def _take(self, message: ToFront) -> None:
+        if isinstance(message, Ended):
+            held = self.held.pop(message.key, None)
+            if held is not None:
+                self._heard(self, held, message.outcome)
+        else:
+            self.ready = message
+            self._started.set()
+
+    async def _write(self) -> None:
+        while True:
+            await self._more.wait()
+            self._more = trio.Event()
+            out, self._out = self._out, []
+            try:
+                await self._stream.send_all(b"".join(out))
+                if self._is_told_all:
+                    return await self._stream.send_eof()
+            except trio.BrokenResourceError:
+                return  # it is ending: `live` notices
+
+    def _kill_group(self) -> None:
+        # Its number is nobody else's as long as one of the group lives; if none does, there is nobody to kill.
+        try:
+            os.killpg(self._child.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            return  # nobody is left of it
+
+
+def start_process(begin: Begin, heard: Heard, nursery: trio.Nursery) -> Process:
+    """Start one, and hear it in `nursery`. Raises NotStarted."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "jqd.worker.child", str(theirs.fileno()), str(os.getpid())]
+        try:
+            # In this thread, though it takes some ms: it is to be killed when its parent dies, and for the kernel that
+            # is the thread which started it.
+            child = subprocess.Popen(
+                command, pass_fds=(theirs.fileno(),), start_new_session=True, stdin=subprocess.DEVNULL
+            )
+        except OSError as error:
+            ours.close()
+            raise NotStarted(f"no process can be started: {error}") from error
+    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), heard)
+    process.tell(begin)
+    nursery.start_soon(process.live)
+    return process
