@@ -153,6 +153,8 @@ class Registration:
                 answer = await self._http.post(
                     f"{self.daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
                 )
+            if self._refuses_options(answer):
+                return await self._register()
             trouble = self._take(answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:
             trouble = trouble_of_tls(self.daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
@@ -161,11 +163,17 @@ class Registration:
         self._told = trouble
         return trouble
 
+    def _refuses_options(self, answer: httpx2.Response) -> bool:
+        """Whether an older daemon refuses what an older worker did not say. From now on it is not said there."""
+        if answer.status_code != 422 or self._is_plain or not _names(_decode(answer), ("/jobs", "/trouble")):
+            return False
+        self._is_plain = True
+        why = _detail(answer, _decode(answer))
+        self._log.warning("worker.options_refused", daemon=self.daemon, why=why, next=PLAIN)
+        return True
+
     def _take(self, answer: httpx2.Response) -> str | None:
         told = _decode(answer)
-        if answer.status_code == 422 and not self._is_plain and _names(told, ("/jobs", "/trouble")):
-            self._is_plain = True
-            self._log.warning("worker.options_refused", daemon=self.daemon, why=_detail(answer, told), next=PLAIN)
         if answer.status_code not in (200, 201):
             return f"answered {answer.status_code}: {_detail(answer, told)}"
         worker_id = told.get("worker_id") if isinstance(told, dict) else None
