@@ -33,7 +33,10 @@ from jqd.words.jobid import partition_of, partition_of_name
 PIECE_JOBS = 50  # fetched of one partition at a time for a list; what a page does not tell is fetched again
 CURSOR_IDS = 200  # at most in a cursor, whatever the number of partitions: some 7 KiB of a URL
 
+S = TypeVar("S")
 T = TypeVar("T")
+Piece = Callable[[EdgeStore, list[S]], Awaitable[list[T]]]
+"""Asks one partition for those items that are its own."""
 Calls = Mapping[int, Callable[[], Awaitable[T]]]
 """Number of a partition → what to ask of it."""
 
@@ -74,21 +77,13 @@ class Spread:
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
         """See EdgeStore. All or none: what was given while another partition is away is free again by itself."""
-        places = self._places(self._of_name(one.name) for one in wanted)
-        answers = await self._all(
-            {n: partial(self._stores[n].reserve_names, [wanted[at] for at in its]) for n, its in places.items()}
-        )
-        given = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
-        return [given[at] for at in range(len(wanted))]
+        homes = [self._of_name(one.name) for one in wanted]
+        return await self._in_order(homes, wanted, lambda store, its: store.reserve_names(its))
 
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See EdgeStore. All that are reachable are told, whatever the others do."""
-        places = self._places(self._of_name(one.name) for one in journaled)
-        answers = await self._all(
-            {n: partial(self._stores[n].confirm_names, [journaled[at] for at in its]) for n, its in places.items()}
-        )
-        stands = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
-        return [stands[at] for at in range(len(journaled))]
+        homes = [self._of_name(one.name) for one in journaled]
+        return await self._in_order(homes, journaled, lambda store, its: store.confirm_names(its))
 
     async def reserve_change(self, job_id: str) -> int:
         """See EdgeStore."""
@@ -114,49 +109,25 @@ class Spread:
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See EdgeStore."""
-        places = self._places(map(self._of, job_ids))
-        return await self._those(
-            job_ids,
-            {
-                n: partial(self._stores[n].unfinished, [job_ids[at] for at in its], dead=dead)
-                for n, its in places.items()
-            },
-        )
+        return await self._those(job_ids, job_ids, lambda store, its: store.unfinished(its, dead=dead))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         """See EdgeStore."""
-        places = self._places(map(self._of, job_ids))
-        return await self._those(
-            job_ids, {n: partial(self._stores[n].delete_dead, [job_ids[at] for at in its]) for n, its in places.items()}
-        )
+        return await self._those(job_ids, job_ids, lambda store, its: store.delete_dead(its))
 
     async def touch(
         self, claims: Sequence[tuple[str, int]], *, renew: bool = True, silence_s: int = 0, progress: bytes = b""
     ) -> list[Entrusted]:
         """See EdgeStore."""
-        places = self._places(self._of(job_id) for job_id, _ in claims)
-        answers = await self._all(
-            {
-                n: partial(
-                    self._stores[n].touch,
-                    [claims[at] for at in its],
-                    renew=renew,
-                    silence_s=silence_s,
-                    progress=progress,
-                )
-                for n, its in places.items()
-            }
+        homes = [self._of(job_id) for job_id, _ in claims]
+        return await self._in_order(
+            homes, claims, lambda store, its: store.touch(its, renew=renew, silence_s=silence_s, progress=progress)
         )
-        found = {at: one for n, its in places.items() for at, one in zip(its, answers[n], strict=True)}
-        return [found[at] for at in range(len(claims))]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
         """See EdgeStore."""
-        places = self._places(self._of(job_id) for job_id, _ in claims)
-        return await self._those(
-            [job_id for job_id, _ in claims],
-            {n: partial(self._stores[n].release_entrusted, [claims[at] for at in its]) for n, its in places.items()},
-        )
+        job_ids = [job_id for job_id, _ in claims]
+        return await self._those(job_ids, claims, lambda store, its: store.release_entrusted(its))
 
     # ------------------------------------------------------------ all there are
 
@@ -260,13 +231,6 @@ class Spread:
     def _of_name(self, name: str) -> int:
         return partition_of_name(name, len(self._stores))
 
-    def _places(self, numbers: Iterable[int]) -> dict[int, list[int]]:
-        """Number of a partition → the places of what is its own."""
-        places: dict[int, list[int]] = {}
-        for at, number in enumerate(numbers):
-            places.setdefault(number, []).append(at)
-        return places
-
     async def _one(self, number: int, call: Callable[[EdgeStore], Awaitable[T]]) -> T:
         try:
             return await call(self._stores[number])
@@ -276,10 +240,23 @@ class Spread:
     async def _each(self, numbers: Iterable[int], call: Callable[[EdgeStore], Awaitable[T]]) -> list[T]:
         return list((await self._all({n: partial(call, self._stores[n]) for n in numbers})).values())
 
-    async def _those(self, job_ids: Sequence[str], calls: Calls[list[str]]) -> list[str]:
-        """Those ids that a partition named, in the order in which they were asked for."""
-        named = {job_id for its in (await self._all(calls)).values() for job_id in its}
+    async def _in_order(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> list[T]:
+        """What the partition that is its home answers of each item, in the order of the items."""
+        answers = {n: iter(its) for n, its in (await self._at_home(homes, items, call)).items()}
+        return [next(answers[home]) for home in homes]
+
+    async def _those(self, job_ids: Sequence[str], items: Sequence[S], call: Piece[S, str]) -> list[str]:
+        """Those ids that their partition names when it is asked for its items, in the order of the items."""
+        answers = await self._at_home([self._of(job_id) for job_id in job_ids], items, call)
+        named = {job_id for its in answers.values() for job_id in its}
         return [job_id for job_id in job_ids if job_id in named]
+
+    async def _at_home(self, homes: Sequence[int], items: Sequence[S], call: Piece[S, T]) -> dict[int, list[T]]:
+        """The answers of all partitions, each of which is asked for the items whose home it is."""
+        pieces: dict[int, list[S]] = {}
+        for home, item in zip(homes, items, strict=True):
+            pieces.setdefault(home, []).append(item)
+        return await self._all({n: partial(call, self._stores[n], its) for n, its in pieces.items()})
 
     async def _all(self, calls: Calls[T]) -> dict[int, T]:
         """All answers. Raises the first error, by number, once all have ended."""
