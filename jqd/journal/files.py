@@ -8,13 +8,14 @@ import errno
 import fcntl
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from jqd.words.errors import JournalLocked
 
 OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
+LOCK = "lock"
 
 
 class Files(Protocol):
@@ -237,3 +238,41 @@ class OsFiles:
             os.close(self._spare)
             self._spare = None
             return os.open(path, flags, 0o600)
+
+
+@contextlib.contextmanager
+def closing(files: Files, fd: int) -> Iterator[int]:
+    """The descriptor, closed with the block. A failing close changes nothing: what counts was synced before."""
+    try:
+        yield fd
+    finally:
+        with contextlib.suppress(OSError):
+            files.close(fd)
+
+
+@contextlib.contextmanager
+def holding(files: Files, directory: Path) -> Iterator[tuple[int, Path]]:
+    """Make and lock the directory; yields the lock. Raises JournalLocked. A few short calls: not worth a thread."""
+    path = directory / LOCK
+    try:
+        files.open_directory(directory)
+        with closing(files, files.lock(path)) as fd:  # the lock ends with the descriptor, even if closing it fails
+            yield fd, path
+    finally:
+        files.release()
+
+
+def read_whole(files: Files, fd: int, size: int, offset: int) -> bytes:
+    """All `size` bytes, or as many as there are before the file ends."""
+    parts: list[bytes] = []
+    while size > 0 and (part := files.read(fd, size, offset)):
+        parts.append(part)
+        offset += len(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+def write_whole(files: Files, fd: int, data: bytes) -> None:
+    """Append all of it."""
+    while data:
+        data = data[files.write(fd, [data]) :]

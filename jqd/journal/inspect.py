@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, closing, read_whole
 from jqd.journal.frame import (
     HEAD_BYTES,
     HEADER_COPY_BYTES,
@@ -143,10 +143,8 @@ def snapshot(files: Files, directory: Path) -> list[Seen]:
 
 
 def _see(files: Files, path: Path, first: int) -> Seen:
-    with reading(files, path) as fd:
-        head = b""
-        while len(head) < HEAD_BYTES and (part := files.read(fd, HEAD_BYTES - len(head), len(head))):
-            head += part
+    with closing(files, files.open(path)) as fd:
+        head = read_whole(files, fd, HEAD_BYTES, 0)
     seen = Seen(path, first, files.size(path), head, None)
     seen.end = seen.file_end
     try:
@@ -204,7 +202,7 @@ def _reaches(files: Files, seen: Seen, position: int) -> bool:
     if seen.header is None or seen.file_end <= position:
         return False
     reaches = False
-    with contextlib.suppress(JournalVersion), reading(files, seen.path) as fd:
+    with contextlib.suppress(JournalVersion), closing(files, files.open(seen.path)) as fd:
         pieces = Walker(files, fd, seen.header).frames(seen.first, seen.file_end, check=True)
         reaches = any(isinstance(piece, Frame) and piece.end > position for piece in pieces)
     return reaches
@@ -238,7 +236,7 @@ def walk(files: Files, seen: Seen, *, kinds: Collection[int] | None = None) -> I
         return
     judge = _Judge(seen)
     try:
-        with reading(files, seen.path) as fd:
+        with closing(files, files.open(seen.path)) as fd:
             yield from _walk(Walker(files, fd, seen.header), judge, kinds)
     except FileNotFoundError:
         return
@@ -303,16 +301,6 @@ class _Judge:
             yield self.seen.place(Kind.TORN, tail[0], self.seen.end, "never acknowledged")
 
 
-@contextlib.contextmanager
-def reading(files: Files, path: Path) -> Iterator[int]:
-    """The file, open to read."""
-    fd = files.open(path)
-    try:
-        yield fd
-    finally:
-        files.close(fd)
-
-
 def frames_of(files: Files, seen: Seen) -> int | None:
     """How many frames a segment holds: by the numbers in the heads, or by counting. None when that cannot be told."""
     if seen.header is None or any(place.kind is Kind.MISSING for place in seen.places):
@@ -320,7 +308,7 @@ def frames_of(files: Files, seen: Seen) -> int | None:
     if seen.following is not None:
         return seen.following.first_seq - seen.header.first_seq
     try:
-        with reading(files, seen.path) as fd:
+        with closing(files, files.open(seen.path)) as fd:
             pieces = Walker(files, fd, seen.header).frames(seen.first, seen.end, check=False)
             return sum(isinstance(piece, Frame) for piece in pieces)
     except (OSError, JournalVersion):

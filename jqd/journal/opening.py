@@ -1,22 +1,19 @@
 """Opens a journal: lock the directory, recover what is there, begin a new segment, commit until the block ends."""
 
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager
 
 import trio
 
 from jqd.journal.commit import Commits
-from jqd.journal.files import Files, OsFiles
+from jqd.journal.files import Files, OsFiles, holding
 from jqd.journal.journal import Journal, JournalConfig
 from jqd.journal.recover import Recovered, recover
 from jqd.journal.writer import FULL, Writer
 from jqd.words.clock import Clock
-from jqd.words.errors import JournalLocked, JournalRefused
+from jqd.words.errors import JournalRefused
 from jqd.words.jobid import SALT_BITS
-
-LOCK = "lock"
 
 
 @asynccontextmanager
@@ -36,8 +33,17 @@ async def open_journal(
     resumes by itself.
     Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
     """
-    with _held(config, files or OsFiles()) as (disk, lock):
-        found = await trio.to_thread.run_sync(_recover, disk, config)
+    disk = files or OsFiles()
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context(holding(disk, config.directory))
+            found = await trio.to_thread.run_sync(recover, disk, config.directory)
+        except OSError as error:
+            raise JournalRefused(
+                f"the journal in {config.directory} cannot be opened: {error}. Nothing was changed; "
+                "mend the directory or its disk, or choose another with --data-dir",
+                full=error.errno in FULL,
+            ) from error
         _name(found, journal_id, random_bytes)
         assert found.journal_id is not None
         writer = Writer(
@@ -67,28 +73,6 @@ async def open_journal(
             writer.close()
 
 
-@contextmanager
-def _held(config: JournalConfig, disk: Files) -> Iterator[tuple[Files, tuple[int, Path]]]:
-    """Make and lock the directory. These are a few short calls before anything is served: not worth a thread."""
-    path = config.directory / LOCK
-    try:
-        disk.open_directory(config.directory)
-        fd = disk.lock(path)
-    except OSError as error:
-        disk.release()
-        raise _unusable(config, error) from error
-    except JournalLocked:
-        disk.release()
-        raise
-    try:
-        yield disk, (fd, path)
-    finally:
-        # The lock ends with the descriptor, even if closing it fails.
-        with suppress(OSError):
-            disk.close(fd)
-        disk.release()
-
-
 @asynccontextmanager
 async def _at_work(commits: Commits) -> AsyncIterator[None]:
     """Run the commit task while the block runs. An error of the block is raised as it is, not wrapped in a group."""
@@ -110,18 +94,3 @@ def _name(found: Recovered, journal_id: bytes | None, random_bytes: Callable[[in
         found.journal_id, found.is_new = journal_id or random_bytes(16), True
     elif journal_id not in (None, found.journal_id):
         found.before, found.journal_id = found.journal_id, journal_id
-
-
-def _recover(disk: Files, config: JournalConfig) -> Recovered:
-    try:
-        return recover(disk, config.directory)
-    except OSError as error:
-        raise _unusable(config, error) from error
-
-
-def _unusable(config: JournalConfig, error: OSError) -> JournalRefused:
-    return JournalRefused(
-        f"the journal in {config.directory} cannot be opened: {error}. Nothing was changed; "
-        "mend the directory or its disk, or choose another with --data-dir",
-        full=error.errno in FULL,
-    )

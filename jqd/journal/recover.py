@@ -14,16 +14,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, closing, read_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
     NO_JOURNAL,
     TORN_KIND,
     SegmentHeader,
-    pack_frame_header,
     unpack_head,
 )
+from jqd.journal.mend import keep_aside, seal
 from jqd.journal.retired import NOTHING_RETIRED, RETIRED, Retired, read_retired
 from jqd.journal.segment import (
     DAMAGED,
@@ -40,7 +40,6 @@ from jqd.journal.segment import (
 from jqd.words.errors import JournalDamaged
 from jqd.words.log import get_logger
 
-COPY_BYTES = 1 << 20
 PLAIN_FRAMES = 1_000  # looked at in one go; more would be more memory, not less time
 
 
@@ -134,14 +133,8 @@ def _look_at_heads(files: Files, directory: Path, names: list[str], found: Recov
 
 
 def _read_head(files: Files, path: Path) -> SegmentHeader | None:
-    fd = files.open(path)
-    try:
-        data = b""
-        while len(data) < HEAD_BYTES and (part := files.read(fd, HEAD_BYTES - len(data), len(data))):
-            data += part
-        return unpack_head(data, path.name)
-    finally:
-        files.close(fd)
+    with closing(files, files.open(path)) as fd:
+        return unpack_head(read_whole(files, fd, HEAD_BYTES, 0), path.name)
 
 
 def _bound_by_next(found: Recovered) -> None:
@@ -174,8 +167,7 @@ def _scan_newest(files: Files, found: Recovered) -> Scan:
     found.last_at_ms = segment.header.created_at_ms
     doubtful, synced, position = list[Gap](), segment.first, segment.first
     good_end, end = position, segment.end
-    fd = files.open(segment.path)
-    try:
+    with closing(files, files.open(segment.path)) as fd:
         walker = Walker(files, fd, segment.header)
         while position < end:
             if plain := walker.plain(position, end, None, PLAIN_FRAMES):
@@ -194,8 +186,6 @@ def _scan_newest(files: Files, found: Recovered) -> Scan:
                 synced = max(synced, piece.start - piece.header.back)
                 found.next_seq = piece.header.seq + 1
                 found.last_at_ms = max(found.last_at_ms, piece.header.at_ms)
-    finally:
-        files.close(fd)
     for gap in doubtful:
         if gap.start < synced:
             scan.damage.append(gap)
@@ -219,32 +209,21 @@ def _mend_newest(files: Files, found: Recovered, scan: Scan) -> None:
         if files.size(segment.path) > HEAD_BYTES + segment.size:
             _cut_tail(files, segment)
         if segment.size:
-            fd = files.open(segment.path, write=True)
-            try:
+            with closing(files, files.open(segment.path, write=True)) as fd:
                 for gap in scan.torn:
                     _seal(files, fd, segment, gap)
                 # A killed daemon may leave good frames that were never synced; from now on they count as durable.
                 files.sync(fd)
-            finally:
-                files.close(fd)
     except OSError as error:
         # The next segment's head says where this one ends, so a tail that stays does no harm.
         get_logger("journal").error("journal.mend_failed", segment=segment.path.name, error=str(error))
 
 
 def _seal(files: Files, fd: int, segment: Segment, gap: Gap) -> None:
-    """Make a frame of torn bytes between good frames, lest readers take them for damage. All but 44 of them stay."""
-    offset = HEAD_BYTES + gap.start - segment.first
-    size = gap.end - gap.start - FRAME_HEADER_BYTES
-    if size < 1:
+    """Make frames of torn bytes between good ones, lest readers take them for damage."""
+    if gap.end - gap.start <= FRAME_HEADER_BYTES:
         return  # no frame is that short: readers will complain
-    body = b""
-    while len(body) < size and (part := files.read(fd, size - len(body), offset + FRAME_HEADER_BYTES + len(body))):
-        body += part
-    header = pack_frame_header(
-        segment.header.segment_id, gap.start, kind=TORN_KIND, records=1, back=0, seq=0, at_ms=0, body=body
-    )
-    files.overwrite(fd, header, offset)
+    seal(files, fd, segment.header, gap)
     get_logger("journal").warning("journal.torn_inside", segment=segment.path.name, start=gap.start, end=gap.end)
 
 
@@ -256,31 +235,10 @@ def _cut_tail(files: Files, segment: Segment) -> None:
         files.rename(segment.path, aside)  # renaming needs no space, and the next segment needs the name
         files.sync_directory()
     else:
-        _copy(files, segment.path, aside, size)
-        fd = files.open(segment.path, write=True)
-        try:
+        keep_aside(files, segment.path, aside, size, files.size(segment.path) - size)
+        with closing(files, files.open(segment.path, write=True)) as fd:
             files.truncate(fd, size)
-        finally:
-            files.close(fd)
     get_logger("journal").warning("journal.torn_tail", segment=segment.path.name, position=segment.end, kept=aside.name)
-
-
-def _copy(files: Files, source: Path, target: Path, offset: int) -> None:
-    """Copy the bytes of `source` from `offset` on durably to `target`."""
-    fd = files.open(source)
-    try:
-        out = files.create(target)
-        try:
-            while part := files.read(fd, COPY_BYTES, offset):
-                offset += len(part)
-                while part:
-                    part = part[files.write(out, [part]) :]
-            files.sync(out)
-        finally:
-            files.close(out)
-    finally:
-        files.close(fd)
-    files.sync_directory()
 
 
 def _set_aside(files: Files, path: Path) -> None:

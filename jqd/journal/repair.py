@@ -13,30 +13,26 @@ so a directory that it refuses stays as it was. After an interruption it can be 
 """
 
 import os
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, closing, holding
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     HEAD_BYTES,
     HEADER_COPY_BYTES,
-    TORN_KIND,
     SegmentHeader,
-    pack_frame_header,
     pack_head,
 )
-from jqd.journal.inspect import Good, Kind, Place, Seen, reading, snapshot, walk
+from jqd.journal.inspect import Good, Kind, Place, Seen, snapshot, walk
+from jqd.journal.mend import keep_aside, seal
 from jqd.journal.rescue import found_head
-from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN
+from jqd.journal.segment import DAMAGED, NEW, SUFFIX, TORN, Gap
 from jqd.words.errors import JournalDamaged, JournalRefused, JournalVersion
 
-LOCK = "lock"
 KEPT = ".kept"
-COPY_BYTES = 1 << 20
 PLACES_MAX = 16  # with more of them a segment is kept whole, not piece by piece
-SEAL_BYTES_MAX = 1 << 20  # of one seal: recovery reads a frame's body whole
 
 
 def repair(
@@ -49,7 +45,7 @@ def repair(
     """
     try:
         files.names(directory)  # raises if there is none, for the next line would make it
-        with _held(files, directory):
+        with holding(files, directory):
             planned = _Mender(files, directory, random_bytes, dry_run=True).run()
             if dry_run or not planned:
                 return planned
@@ -60,19 +56,6 @@ def repair(
             "directory to another one, and run this again",
             full=False,
         ) from error
-
-
-@contextmanager
-def _held(files: Files, directory: Path) -> Iterator[None]:
-    files.open_directory(directory)
-    try:
-        fd = files.lock(directory / LOCK)
-        try:
-            yield
-        finally:
-            files.close(fd)
-    finally:
-        files.release()
 
 
 class _Mender:
@@ -178,16 +161,7 @@ class _Mender:
         if self._dry:
             return
         with self._writing(seen.path) as fd:
-            end = start + place.size
-            while start < end:
-                rest = end - start
-                size = SEAL_BYTES_MAX if rest > SEAL_BYTES_MAX + FRAME_HEADER_BYTES else rest
-                body = self._read(fd, seen.offset(start) + FRAME_HEADER_BYTES, size - FRAME_HEADER_BYTES)
-                seal = pack_frame_header(
-                    header.segment_id, start, kind=TORN_KIND, records=1, back=0, seq=0, at_ms=0, body=body
-                )
-                self._files.overwrite(fd, seal, seen.offset(start))
-                start += size
+            seal(self._files, fd, header, Gap(start, start + place.size))
             self._files.sync(fd)
 
     def _cut(self, seen: Seen, place: Place, start: int) -> None:
@@ -215,7 +189,7 @@ class _Mender:
     def _put_away(self, path: Path) -> None:
         """Rename what was kept because of damage: no start complains of it any more."""
         segment = path.with_suffix(SUFFIX)
-        with reading(self._files, path) as fd:
+        with closing(self._files, self._files.open(path)) as fd:
             is_segment = self._files.in_place(fd, segment)
         kept = self._free(path.stem, KEPT)
         if is_segment:
@@ -232,19 +206,7 @@ class _Mender:
         """Copy bytes of a file durably to a new one beside it; returns the name of that file."""
         name = self._free(f"{path.stem}-{label}", TORN)
         if not self._dry:
-            with reading(self._files, path) as fd:
-                out = self._files.create(self._directory / name)
-                try:
-                    while size > 0:
-                        part = self._read(fd, offset, min(size, COPY_BYTES))
-                        offset += len(part)
-                        size -= len(part)
-                        while part:
-                            part = part[self._files.write(out, [part]) :]
-                    self._files.sync(out)
-                finally:
-                    self._files.close(out)
-            self._files.sync_directory()
+            keep_aside(self._files, path, self._directory / name, offset, size)
         return name
 
     def _free(self, stem: str, suffix: str) -> str:
@@ -255,25 +217,8 @@ class _Mender:
             name = f"{stem}-{number}{suffix}"
         return name
 
-    def _read(self, fd: int, offset: int, size: int) -> bytes:
-        """Read all the bytes. Raises OSError when the file is shorter by now."""
-        data = b""
-        while len(data) < size:
-            part = self._files.read(fd, size - len(data), offset + len(data))
-            if not part:
-                raise OSError(f"a file ended at byte {offset + len(data)} while it was read")
-            data += part
-        return data
-
-    @contextmanager
-    def _writing(self, path: Path) -> Iterator[int]:
-        fd = self._files.open(path, write=True)
-        try:
-            yield fd
-        finally:
-            # What counts was synced before.
-            with suppress(OSError):
-                self._files.close(fd)
+    def _writing(self, path: Path) -> AbstractContextManager[int]:
+        return closing(self._files, self._files.open(path, write=True))
 
     def _say(self, path: Path, done: str) -> None:
         self._done.append(f"{path.name}: {done}")

@@ -11,9 +11,9 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, closing
 from jqd.journal.frame import FRAME_HEADER_BYTES, FRAME_MAGIC, TORN_KIND, SegmentHeader
-from jqd.journal.inspect import Seen, reading
+from jqd.journal.inspect import Seen
 from jqd.journal.segment import WINDOW_BYTES, Frame, Walker
 from jqd.words.errors import JournalVersion
 
@@ -31,7 +31,7 @@ def found_head(
     What frames do not know (the journal's id) is taken from `like`.
     """
     best, most = None, 0
-    with reading(files, seen.path) as fd:
+    with closing(files, files.open(seen.path)) as fd:
         for crc in _candidates(files, fd, seen):
             header = like._replace(segment_id=id_with(crc, random_bytes), first=seen.first)
             good, told = 0, False

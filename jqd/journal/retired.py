@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, closing, write_whole
 from jqd.journal.segment import NEW
 from jqd.words.errors import JournalVersion
 
@@ -39,14 +39,9 @@ def write_retired(files: Files, directory: Path, retired: Retired) -> None:
     line = f"jqd-retired 1 {retired.position} {retired.end} ".encode()
     path = directory / RETIRED
     new = path.with_name(RETIRED + NEW)
-    fd = files.create(new)
-    try:
-        data = line + b"%08x\n" % zlib.crc32(line)
-        while data:
-            data = data[files.write(fd, [data]) :]
+    with closing(files, files.create(new)) as fd:
+        write_whole(files, fd, line + b"%08x\n" % zlib.crc32(line))
         files.sync(fd)
-    finally:
-        files.close(fd)
     files.rename(new, path)
     files.sync_directory()
 
@@ -57,11 +52,8 @@ def read_retired(files: Files, directory: Path, end: int) -> tuple[Retired, str 
     Raises JournalVersion; OSError when the disk does not let it be read.
     """
     path = directory / RETIRED
-    fd = files.open(path)
-    try:
+    with closing(files, files.open(path)) as fd:
         data = files.read(fd, _BYTES_MAX, 0)
-    finally:
-        files.close(fd)
     version = _VERSION.match(data)
     if version and int(version[1]) != 1:
         raise JournalVersion(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from jqd.journal.files import Files
+from jqd.journal.files import Files, read_whole
 from jqd.journal.frame import (
     FRAME_HEADER_BYTES,
     FRAME_MAGIC,
@@ -180,10 +180,4 @@ class Walker:
         return self._window, inside
 
     def _read(self, position: int, size: int) -> bytes:
-        offset = HEAD_BYTES + position - self._first
-        parts = []
-        while size > 0 and (part := self._files.read(self._fd, size, offset)):
-            parts.append(part)
-            offset += len(part)
-            size -= len(part)
-        return b"".join(parts)
+        return read_whole(self._files, self._fd, size, HEAD_BYTES + position - self._first)

@@ -521,18 +521,10 @@ async def test_a_file_that_shrinks_while_it_is_copied_is_an_error() -> None:
 async def test_a_close_that_fails_changes_nothing() -> None:
     files = await filled(2)
     flip(files, 0, 5)
-    closes = 0
-
-    def fail(call: str, _: int) -> int | None:
-        nonlocal closes
-        closes += call == "overwrite"
-        return errno.EIO if call == "close" and closes == 2 else None
-
-    files.fail = fail
-    with pytest.raises(JournalRefused):
-        repair(files, DIRECTORY)  # the closing of a file that is read is no better than its reading
+    files.fail = lambda call, _: errno.EIO if call == "close" else None
+    assert len(repair(files, DIRECTORY)) == 1
     files.fail = no_failure
-    await mended(files, BODIES[:2])
+    assert repair(files, DIRECTORY) == [], "what counts was synced before, or only read"
 
 
 @pytest.mark.parametrize("crc", [0, 1, 0xFFFF_FFFF, 0x8000_0000, *struct.unpack("<4I", bytes(range(16)))])
