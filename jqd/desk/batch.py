@@ -5,10 +5,9 @@ they came. Only when something is wrong is the array looked at item by item, so 
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from jqd.desk.config import DeskConfig
 from jqd.desk.job import NOT_YET, NewJob
@@ -27,8 +26,7 @@ _items_decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
 
 
-@dataclass(slots=True)
-class Batch:
+class Batch(Struct):
     """What a request pushes: the good jobs, in order, and why the others are refused."""
 
     single: bool
@@ -37,7 +35,7 @@ class Batch:
     array: bytes
     """The good ones as one MessagePack array."""
     jobs: list[NewJob]
-    refused: list[Fault] = field(default_factory=list)
+    refused: list[Fault] = []
     """Each with the place of its job in the request."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:

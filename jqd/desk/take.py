@@ -149,9 +149,9 @@ async def take(
             if confirmed is not None and frame.lane is Lane.CHANGES:
                 await confirmed()
     job_ids = written[0].job_ids if len(written) == 1 else _in_order(written)
-    names = job_ids.copy()
-    for index in changes or ():
-        names[index] = str(jobs[index].job_id)
+    names = job_ids
+    if changes:
+        names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
     desk.control.entered(job_ids, jobs)
     if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
         return Accepted(names, FSYNC)

@@ -140,9 +140,8 @@ class Commits:
         """
         assert position <= self.written, f"position {position} was never given out; the last one is {self.written}"
         while True:
-            at = bisect_left(self._voids, position, key=lambda void: void.end)
-            if at < len(self._voids) and self._voids[at].start < position:
-                raise self._voids[at].refusal.error()
+            if self._voids:
+                self._expect_valid(position)
             if position <= self.end:
                 return
             if shielded:
@@ -150,6 +149,12 @@ class Commits:
                 await trio.lowlevel.wait_task_rescheduled(_stay)
             else:
                 await self._moved.wait()
+
+    def _expect_valid(self, position: int) -> None:
+        """Raise JournalRefused for a position that was given out and then refused."""
+        at = bisect_left(self._voids, position, key=lambda void: void.end)
+        if at < len(self._voids) and self._voids[at].start < position:
+            raise self._voids[at].refusal.error()
 
     async def wait_moved(self) -> None:
         """Return after the next commit, refusal or resumption."""

@@ -9,7 +9,7 @@ own in every lane: what lies before it is in the store. Idea of the method names
 
 import errno
 import itertools
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,13 +144,13 @@ class Journal:
         # The date of a frame never falls behind the ids given out: a later life gives its ids after it.
         return self._commits.add(lane, records, body, after_ms=self.ids.last_ms)
 
-    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
+    def wsync(self, position: int | None = None, *, shielded: bool = False) -> Awaitable[None]:
         """Return once everything up to `position` (all that was written so far) is on disk.
 
         Raises JournalRefused when the disk refused it: then it must not be acknowledged. Cancelling a waiter ends its
         waiting and nothing else; one that is `shielded` waits on.
         """
-        await self._commits.wait(self._commits.written if position is None else position, shielded=shielded)
+        return self._commits.wait(self._commits.written if position is None else position, shielded=shielded)
 
     # ------------------------------------------------------------ reading
 

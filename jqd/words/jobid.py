@@ -91,9 +91,10 @@ class IdSource:
         if not 0 <= journal < 1 << JOURNAL_BITS or not 0 <= salt < 1 << SALT_BITS:
             raise ValueError(f"journal {journal} or salt {salt} is out of range")
         self.journal = journal
-        self._tail = _encode(journal << SALT_BITS | salt, 11)
+        self._tail = _encode(journal << SALT_BITS | salt, ID_LENGTH - ORDER_LENGTH - 1)
         self._clock = clock
         self.last_ms = after_ms
+        self._head = _encode(after_ms, TIME_LENGTH)
         self._next_sequence = SEQUENCES  # forces a new millisecond first
         self.last_id = ""
         """With the last home there is: no id given so far sorts behind it."""
@@ -104,15 +105,22 @@ class IdSource:
             raise ValueError(f"{count} ids asked for; 1 to {SEQUENCES} can be given at once")
         now_ms = self._clock.wall_ms()
         if now_ms > self.last_ms:
-            self.last_ms, self._next_sequence = now_ms, 0
+            self._begin(now_ms)
         elif self._next_sequence + count > SEQUENCES:
-            self.last_ms, self._next_sequence = self.last_ms + 1, 0
+            self._begin(self.last_ms + 1)
         first = self._next_sequence
-        self._next_sequence += count
-        head, last = _encode(self.last_ms, 10), self._next_sequence - 1
-        self.last_id = head + _PAIRS[last >> 10] + _PAIRS[last & 1023] + self._tail + ALPHABET[-1]
-        first_id = head + _PAIRS[first >> 10] + _PAIRS[first & 1023] + self._tail + homes[0]
-        return IdRange(first_id, count, homes if len(homes) > 1 else "")
+        self._next_sequence = first + count
+        first_id = self._spell(first)
+        self.last_id = (first_id if count == 1 else self._spell(first + count - 1)) + ALPHABET[-1]
+        return IdRange(first_id + homes[0], count, homes if len(homes) > 1 else "")
+
+    def _begin(self, at_ms: int) -> None:
+        self.last_ms, self._next_sequence = at_ms, 0
+        self._head = _encode(at_ms, TIME_LENGTH)
+
+    def _spell(self, sequence: int) -> str:
+        """An id of this millisecond, but for its home."""
+        return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
 def parse_id(text: str) -> IdParts | None:
@@ -154,7 +162,6 @@ def partition_of_name(name: str, partitions: int) -> int:
     return _HOME[home_of(name)] % partitions
 
 
-@lru_cache(maxsize=2)  # the millisecond that is now, hundreds of times over
 def _encode(value: int, width: int) -> str:
     digits = []
     for _ in range(width):

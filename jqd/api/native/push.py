@@ -12,7 +12,7 @@ from jqd.api.parts import Parts
 from jqd.api.problems import errors_of
 from jqd.api.read import YES, Flag, read_query
 from jqd.desk import take
-from jqd.desk.take import Ack, Level
+from jqd.desk.take import FSYNC, Ack, Level
 from jqd.words.errors import Invalid
 
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
@@ -50,7 +50,7 @@ async def push(parts: Parts, request: Request) -> Response:
 def _ack_wanted(query: Pushing) -> Ack:
     """Raises Invalid."""
     if not query.replicas:
-        return Ack(query.ack or "fsync")
+        return Ack(query.ack) if query.ack else FSYNC
     if query.ack not in (UNSET, "store"):
         raise Invalid(f"replicas={query.replicas} is about the store: ask for ack=store, not ack={query.ack}")
     return Ack("store", query.replicas)
