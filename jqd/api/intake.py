@@ -3,6 +3,8 @@
 A body that is too large, lies about its length or is cut off ends here or at the door, and never reaches a component.
 """
 
+from msgspec import Struct
+
 from jqd.api.message import Request, Response
 from jqd.api.problems import RETRY_AFTER_S, Problem
 from jqd.doors import Answer, Asked, Heading
@@ -25,28 +27,25 @@ class Room:
         self.bytes_max = bytes_max
 
 
-class Part:
+class Part(Struct, gc=False):
     """What one request has of a room, for the time of a `with`."""
 
-    __slots__ = ("_bytes", "_room")
-
-    def __init__(self, room: Room) -> None:
-        self._bytes = 0
-        self._room = room
+    room: Room
+    bytes: int = 0
 
     def take(self, size: int) -> None:
         """Have so many bytes more. Raises Problem 503 when there is no room."""
-        room = self._room
+        room = self.room
         if room.bytes + size > room.bytes_max:
             raise Problem(503, "too many bodies are being read already; try again", retry_after_s=RETRY_AFTER_S)
-        self._bytes += size
+        self.bytes += size
         room.bytes += size
 
     def __enter__(self) -> "Part":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._room.bytes -= self._bytes
+        self.room.bytes -= self.bytes
 
 
 def check_head(heading: Heading, bytes_max: int) -> None:

@@ -82,10 +82,14 @@ class SocketPipe:
         """See Pipe."""
         self._straight = 0
         try:
-            await trio.lowlevel.wait_readable(self._sock)
+            while True:
+                await trio.lowlevel.wait_readable(self._sock)
+                try:
+                    return self._sock.recv(size)
+                except (BlockingIOError, InterruptedError):
+                    continue  # it was readable for somebody else
         except OSError as error:
             raise trio.BrokenResourceError(f"reading failed: errno {error.errno}") from error
-        return await self.receive_some(size)
 
     def send_now(self, data: bytes | memoryview) -> int:
         """See Pipe."""
