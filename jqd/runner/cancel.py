@@ -7,7 +7,8 @@ that the job has ended, got other content and is at work there again. So it name
 runner the claim, from the runner to the worker the batch.
 """
 
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -19,6 +20,7 @@ from jqd.words.log import get_logger
 TELL_S = 2.0  # for one request, from its connection to its answer: the worker has only to take note
 AGAIN_S = (0.25, 1.0)  # pauses before it is told again
 TELLERS = 32  # requests at once, to all workers together
+TELLERS_EACH = 4  # of these to one worker: one that does not answer them keeps none from the others
 ASKED_MAX = 1_000  # cancels remembered of jobs that are not in hand: the answer to their claim may be on its way
 
 log = get_logger("runner")
@@ -49,16 +51,27 @@ class Teller:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._tellers = trio.CapacityLimiter(TELLERS)
+        self._by_worker: dict[str, trio.CapacityLimiter] = {}
 
     async def tell(self, carrier: Carrier, parcel: Parcel, job_id: str) -> None:
         """Tell the worker of one job, a few times if need be, while the job is at work there."""
         for pause_s in (0.0, *AGAIN_S):
             await trio.sleep(pause_s)
-            async with self._tellers:
+            async with self._one_of(parcel.worker.id), self._tellers:
                 if self._shared.parcels.get(job_id) is not parcel:
                     return
                 if await self._told(carrier, parcel, job_id):
                     return
+
+    @asynccontextmanager
+    async def _one_of(self, worker_id: str) -> AsyncIterator[None]:
+        limiter = self._by_worker.setdefault(worker_id, trio.CapacityLimiter(TELLERS_EACH))
+        try:
+            async with limiter:
+                yield
+        finally:
+            if not limiter.borrowed_tokens:  # then nobody waits either
+                self._by_worker.pop(worker_id, None)
 
     async def _told(self, carrier: Carrier, parcel: Parcel, job_id: str) -> bool:
         """Whether there is nothing more to say: the worker took it, or takes no such calls."""

@@ -1,5 +1,6 @@
 """Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -301,6 +302,6 @@ async def test_a_worker_is_not_told_of_a_job_that_has_ended_meanwhile(open_house
         held = hold()
         await house.run_to_end(held)
         nothing: Any = None  # neither its parcel nor the connections are touched
-        parcel: Any = object()
+        parcel: Any = SimpleNamespace(worker=SimpleNamespace(id="w"))
         await house.runner._teller.tell(nothing, parcel, held[0].job.id)
         assert worker.cancels == []

@@ -280,39 +280,6 @@ async def test_a_worker_that_reports_is_given_time(open_house: OpenHouse) -> Non
         assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
 
 
-@pytest.mark.parametrize("endless", [b" ", b"HTTP/1.1 103 Early Hints\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: "])
-async def test_bytes_that_say_nothing_do_not_extend_a_timeout(open_house: OpenHouse, endless: bytes) -> None:
-    async def drip(request: Request, reply: Reply) -> None:
-        if endless == b" ":
-            await reply.begin(kind="application/json")
-        else:
-            await reply.raw(endless)
-        while True:
-            await trio.sleep(0.01)
-            await (reply.more(b" ") if endless == b" " else reply.raw(endless if endless[-1] == 10 else b"x"))
-
-    async with open_worker(drip) as worker, open_house() as house:
-        house.register(worker.url)
-        (outcome,) = await house.run_to_end(hold(1, timeout_s=0.2))
-        assert outcome.reason == "timeout"
-
-
-async def test_a_worker_that_accepts_and_never_reads(open_house: OpenHouse) -> None:
-    async with open_house() as house, trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-
-        async def deaf(stream: trio.SocketStream) -> None:
-            async with stream:
-                await trio.sleep_forever()
-
-        await nursery.start(trio.serve_listeners, deaf, [listener])
-        house.register(f"http://127.0.0.1:{listener.socket.getsockname()[1]}/")
-        # More than the socket buffers of both sides hold.
-        (outcome,) = await house.run_to_end(hold(1, argument=b"x" * (16 << 20), timeout_s=0.2))
-        assert outcome.reason == "timeout"
-        nursery.cancel_scope.cancel()
-
-
 # ------------------------------------------------ broken connections
 
 

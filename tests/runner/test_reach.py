@@ -160,7 +160,7 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(names: Names, 
     backend._inner = Inner()
     with on_behalf_of(Standing.INSIDE):
         stream = await backend.connect_tcp("many.test", 80, timeout=5.0)
-    assert stream.address == "10.0.0.3"
+    assert stream._inner.address == "10.0.0.3"
     assert [address for address, _ in tried] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     assert tried[1][1] == pytest.approx(NEXT_ADDRESS_S)
     assert closed == []

@@ -1,6 +1,10 @@
 """Connections to workers. A name is looked up once, its addresses are judged, and those allowed are connected to."""
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import ssl
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import httpcore2
 import trio
@@ -10,7 +14,73 @@ from jqd.words.address import ip_of
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
 
+HEAD_BYTES_MAX = 131_072  # before the status of an answer, notes of status 1xx among them: many times what a proxy adds
+HEAD_READ_BYTES = 8_192  # of these at a time: each note takes time, and others have a turn in between
+
 Connect = Callable[[str], Awaitable[httpcore2.AsyncNetworkStream]]
+
+
+class Awaited:
+    """An answer whose status has not come yet."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        """Bytes that have come instead."""
+        self.is_here = False
+
+    def take(self, count: int) -> None:
+        """Raises RemoteProtocolError when it is too much."""
+        self.size += count
+        if self.size > HEAD_BYTES_MAX:
+            raise httpcore2.RemoteProtocolError(f"more than {HEAD_BYTES_MAX} bytes came, and no status of an answer")
+
+
+_awaited: ContextVar[Awaited | None] = ContextVar("awaited", default=None)
+
+
+@contextmanager
+def awaiting() -> Iterator[Awaited]:
+    """In this block this task reads one answer."""
+    awaited = Awaited()
+    token = _awaited.set(awaited)
+    try:
+        yield awaited
+    finally:
+        _awaited.reset(token)
+
+
+class Stream(httpcore2.AsyncNetworkStream):
+    """A connection that bounds what is read before the status of an answer: the client reads notes for ever."""
+
+    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
+        self._inner = inner
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        """See httpcore2. Raises RemoteProtocolError also where there is no end of what comes before an answer."""
+        awaited = _awaited.get()
+        if awaited is None or awaited.is_here:
+            return await self._inner.read(max_bytes, timeout)
+        data = await self._inner.read(min(max_bytes, HEAD_READ_BYTES), timeout)
+        awaited.take(len(data))
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        """See httpcore2."""
+        await self._inner.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        """See httpcore2."""
+        await self._inner.aclose()
+
+    async def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore2.AsyncNetworkStream:
+        """See httpcore2."""
+        return Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        """See httpcore2."""
+        return self._inner.get_extra_info(info)
 
 
 class Backend(httpcore2.AsyncNetworkBackend):
@@ -32,7 +102,7 @@ class Backend(httpcore2.AsyncNetworkBackend):
         options = list(socket_options or ())
 
         async def connect(address: str) -> httpcore2.AsyncNetworkStream:
-            return await self._inner.connect_tcp(address, port, timeout, local_address, options)
+            return Stream(await self._inner.connect_tcp(address, port, timeout, local_address, options))
 
         standing = present.get()
         with trio.move_on_after(float("inf") if timeout is None else timeout):

@@ -5,7 +5,7 @@ never asked for, an answer's size is bounded, and a connection that said more th
 """
 
 import errno
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import aclosing
 from typing import Any
 
@@ -13,6 +13,7 @@ import httpcore2
 import trio
 
 from jqd.runner.carry.carrier import End, Ending, Listener, Told
+from jqd.runner.carry.network import awaiting
 from jqd.runner.carry.pool import OURS, Connections
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import on_behalf_of
@@ -21,6 +22,12 @@ from jqd.words.errors import AnswerGarbled
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
+PIECES_MAX = 8_192  # of a body, in which it arrives; each costs time, be it a byte
+PIECES_PER_JOB = 64  # so many more for each job that was sent
+PIECE_BYTES = 256  # and one more for so many bytes
+TURN_PIECES = 32  # after so many others have a turn: they may have arrived together
+SEND_S = 30.0  # for a request to be taken in, and longer by its size:
+SEND_BYTES_PER_S = 65_536
 DRAIN_BYTES_MAX = 65_536  # of a body nobody reads, taken in so that the connection can be used again
 
 
@@ -53,13 +60,16 @@ class Post:
         """See Carrier."""
         style, progress = style_of(sending.worker), _Progress(listener)
         method, url, headers, body, _ = style.request(sending).dressed(sending.worker, sending.sent_at_ms)
-        timeout = {"connect": self._config.connect_timeout_s, "pool": self._config.connect_timeout_s}
+        connect_s = self._config.connect_timeout_s
+        timeout = {"connect": connect_s, "pool": connect_s, "write": SEND_S + len(body) / SEND_BYTES_PER_S}
         extensions = {"timeout": timeout, "trace": progress.trace}
-        with self._connections.one(sending.worker.endpoint), on_behalf_of(sending.worker.standing):
+        connection = self._connections.one(sending.worker.endpoint)
+        with connection, on_behalf_of(sending.worker.standing), awaiting() as awaited:
             try:
                 async with self._pool.stream(
                     method, url, headers=headers, content=body, extensions=extensions
                 ) as response:
+                    awaited.is_here = True
                     return await _hear(response, style, sending, listener, self._config)
             except _NotLetOutError:
                 return Ending(End.REFUSED)
@@ -76,9 +86,10 @@ class Post:
         method, url, headers, *_ = request.dressed(sending.worker, at_ms)
         extensions = {"timeout": {"connect": within_s, "pool": within_s}}
         status = 0
-        with trio.move_on_after(within_s), on_behalf_of(sending.worker.standing):
+        with trio.move_on_after(within_s), on_behalf_of(sending.worker.standing), awaiting() as awaited:
             try:
                 async with self._pool.stream(method, url, headers=headers, extensions=extensions) as response:
+                    awaited.is_here = True
                     status = response.status
                     await hear_excerpt(response, within_s)  # read to its end, so that the connection can be kept
                     return Told(status, f"the worker answered {status}")
@@ -138,7 +149,7 @@ async def _hear(
     listener.answered(judgement)
     if judgement is Judgement.READ:
         reader = style.reader(sending, headers.get(b"content-type", ""), config.result_bytes_max + FIELDS_BYTES)
-        return await _hear_answers(response, headers, reader, listener, config)
+        return await _hear_answers(response, headers, reader, listener, config, len(sending.held))
     excerpt = await hear_excerpt(response, config.linger_s)
     message = f"the worker answered {response.status}"
     if 300 <= response.status < 400:
@@ -153,11 +164,16 @@ async def _hear(
 
 
 async def _hear_answers(
-    response: httpcore2.Response, headers: dict[bytes, str], reader: Reader, listener: Listener, config: RunnerConfig
+    response: httpcore2.Response,
+    headers: dict[bytes, str],
+    reader: Reader,
+    listener: Listener,
+    config: RunnerConfig,
+    jobs: int,
 ) -> Ending:
     coding = headers.get(b"content-encoding", "identity").strip().lower()
     size = 0
-    async with aclosing(response.aiter_stream()) as chunks:
+    async with aclosing(_pieces(response, jobs)) as chunks:
         async for chunk in chunks:
             if coding != "identity":
                 raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
@@ -177,12 +193,25 @@ async def _hear_answers(
     return Ending(End.COMPLETE, status=response.status)
 
 
+async def _pieces(response: httpcore2.Response, jobs: int) -> AsyncGenerator[bytes]:
+    """The body of an answer to so many jobs, as it arrives. Raises AnswerGarbled for one that comes in crumbs."""
+    count = size = 0
+    async with aclosing(response.aiter_stream()) as pieces:
+        async for piece in pieces:
+            count, size = count + 1, size + len(piece)
+            if count > PIECES_MAX + PIECES_PER_JOB * jobs + size // PIECE_BYTES:
+                raise AnswerGarbled(f"the answer comes in crumbs: {count} chunks of {size} bytes; write larger ones")
+            if not count % TURN_PIECES:
+                await trio.lowlevel.checkpoint()
+            yield piece
+
+
 async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:
     """The beginning of a body that nobody parses, as text: as much of it as comes `within_s`."""
     begin, size = b"", 0
     try:
         with trio.move_on_after(within_s):
-            async with aclosing(response.aiter_stream()) as chunks:
+            async with aclosing(_pieces(response, 0)) as chunks:
                 async for chunk in chunks:
                     size += len(chunk)
                     begin = (begin + chunk)[:EXCERPT_BYTES]
@@ -190,7 +219,7 @@ async def hear_excerpt(response: httpcore2.Response, within_s: float) -> str:
                         break
                 else:
                     _end_if_surplus(response)
-    except (httpcore2.NetworkError, httpcore2.ProtocolError):
+    except (httpcore2.NetworkError, httpcore2.ProtocolError, AnswerGarbled):
         # The status is known and decides; the rest of the page would not change the verdict.
         return begin.decode("utf-8", "replace")
     return begin.decode("utf-8", "replace").strip()
