@@ -16,7 +16,7 @@ from pathlib import Path
 import trio
 
 from bench.result import Result
-from jqd.journal import Journal, JournalConfig, OsFiles, open_journal
+from jqd.journal import Files, Journal, JournalConfig, open_journal
 from jqd.words.clock import SystemClock
 from jqd.words.record import Lane
 
@@ -28,7 +28,7 @@ APPENDS = 2_000  # timed at once, with one sync behind them
 ROUNDS = 9  # of which the median counts
 
 
-class SlowFiles(OsFiles):
+class SlowFiles(Files):
     """A disk whose sync takes a millisecond more."""
 
     def sync(self, fd: int) -> None:
@@ -43,8 +43,8 @@ def run(jobs: int) -> Result:
     with tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as name:
         directory = Path(name)
         sync_us = _sync_us(directory / "sync")
-        alone = trio.run(_push, directory / "alone", few, True, OsFiles())
-        shared = trio.run(_push, directory / "shared", jobs, False, OsFiles())
+        alone = trio.run(_push, directory / "alone", few, True, Files())
+        shared = trio.run(_push, directory / "shared", jobs, False, Files())
         slow_alone = trio.run(_push, directory / "slow-alone", few // 4, True, SlowFiles())
         slow_shared = trio.run(_push, directory / "slow-shared", jobs, False, SlowFiles())
         empty_us, full_us = trio.run(_appends, directory / "long", jobs)
@@ -76,7 +76,7 @@ def _sync_us(path: Path) -> float:
     return seconds / 500 * 1e6
 
 
-async def _push(directory: Path, jobs: int, alone: bool, files: OsFiles) -> float:
+async def _push(directory: Path, jobs: int, alone: bool, files: Files) -> float:
     # A commit takes one frame at least, and no second one beyond its bytes.
     config = JournalConfig(directory=directory)
     if alone:

@@ -24,7 +24,7 @@ from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
 from jqd.config import Config, load, store_flags
-from jqd.journal import OsFiles
+from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
 from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embedded, open_store
@@ -94,7 +94,7 @@ class How:
 def ls(*, where: Where | None = None, how: How | None = None) -> int:
     """List the segments of a journal, by what their heads say: `verify` looks at every byte."""
     directory, output = (where or Where()).directory(), (how or How()).output
-    files, holder = OsFiles(), living(directory)
+    files, holder = Files(), living(directory)
     rows = [row(files, seen, holder) for seen in snapshot(files, directory)]
     size, frames = sum(each["bytes"] for each in rows), sum(each["frames"] or 0 for each in rows)
     if output == "table":
@@ -137,7 +137,7 @@ def cat(
     if lines and not kinds <= JOBS:
         raise Usage("--lines prints jobs and changes; the other lanes have no such form")
     begin_ms, end_ms = _moment(since, "--since") or 0, _moment(until, "--until") or FAR_MS
-    files, damaged = OsFiles(), 0
+    files, damaged = Files(), 0
     for seen in snapshot(files, (where or Where()).directory()):
         damaged += sum(map(complain, seen.places))
         if seen.following is not None and seen.following.created_at_ms < begin_ms:
@@ -164,7 +164,7 @@ def verify(*, where: Where | None = None, how: How | None = None) -> int:
     no damage.
     """
     directory, output = (where or Where()).directory(), (how or How()).output
-    files = OsFiles()
+    files = Files()
     segments = snapshot(files, directory)
     checked = Checked(output, living(directory))
     with bar("verifying", sum(seen.size for seen in segments)) as advance:
@@ -193,7 +193,7 @@ def repair(
         Say what would be done, and change nothing.
     """
     directory, output = (where or Where()).directory(), (how or How()).output
-    done = mend(OsFiles(), directory, dry_run=dry_run)
+    done = mend(Files(), directory, dry_run=dry_run)
     show({"done": done, "dry_run": dry_run} if output == "json" else done, output)
     if not done:
         print(f"jqd: {directory} needs no repair", file=sys.stderr)
@@ -224,7 +224,7 @@ async def replay(
     """
     where = where or Where()
     settings, directory, since_ms = where.settings(store), where.directory(), _moment(since, "--since") or 0
-    files = OsFiles()
+    files = Files()
     segments = await trio.to_thread.run_sync(snapshot, files, directory)
     size = sum(seen.end - seen.first for seen in segments)
     with bar("replaying", len(Lane) * size) as advance:
@@ -240,7 +240,7 @@ async def replay(
     return Exit.FAILED if tally.damaged else Exit.DONE
 
 
-async def _counted(files: OsFiles, segments: Sequence[Seen], settings: Config, since_ms: int, told: Told) -> Tally:
+async def _counted(files: Files, segments: Sequence[Seen], settings: Config, since_ms: int, told: Told) -> Tally:
     try:
         async with _stores(settings, start=False) as stores:
             if stores:

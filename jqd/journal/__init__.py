@@ -1,8 +1,8 @@
 """The local durable log. docs/JOURNAL.md has the bytes."""
 
-from jqd.journal.files import Files, OsFiles
+from jqd.journal.files import Files
 from jqd.journal.journal import Journal, JournalConfig
 from jqd.journal.opening import open_journal
 from jqd.journal.reader import Reservation, Slice
 
-__all__ = ["Files", "Journal", "JournalConfig", "OsFiles", "Reservation", "Slice", "open_journal"]
+__all__ = ["Files", "Journal", "JournalConfig", "Reservation", "Slice", "open_journal"]

@@ -7,10 +7,10 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from jqd.words.errors import JournalLocked
 
@@ -18,88 +18,11 @@ OUT_OF_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 LOCK = "lock"
 
 
-class Files(Protocol):
-    """What the journal asks of the disk under its one directory. `open_directory` comes first; any call may raise."""
+class Files:
+    """What the journal asks of the disk under its one directory. `open_directory` comes first; any call may raise.
 
-    def open_directory(self, path: Path) -> None:
-        """Make the directory if it is missing, durably and for the owner only, and hold it open."""
-        ...
-
-    def release(self) -> None:
-        """Let go of what `open_directory` holds."""
-        ...
-
-    def lock(self, path: Path) -> int:
-        """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming who has it."""
-        ...
-
-    def create(self, path: Path) -> int:
-        """A new, empty file to append to; a file that had the name is gone."""
-        ...
-
-    def open(self, path: Path, *, write: bool = False) -> int:
-        """An existing file, to read, or to cut and sync."""
-        ...
-
-    def close(self, fd: int) -> None:
-        """Close a descriptor."""
-        ...
-
-    def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """Append; returns the bytes taken, which may be fewer than given."""
-        ...
-
-    def overwrite(self, fd: int, data: bytes, offset: int) -> None:
-        """Put a few bytes in place of others."""
-        ...
-
-    def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes at `offset`; none at the end of the file."""
-        ...
-
-    def sync(self, fd: int) -> None:
-        """Data and length to the disk."""
-        ...
-
-    def sync_directory(self) -> None:
-        """Names made, changed or removed in the directory to the disk."""
-        ...
-
-    def size(self, path: Path) -> int:
-        """Bytes of the file."""
-        ...
-
-    def in_place(self, fd: int, path: Path) -> bool:
-        """Whether `path` still names the open file: nobody deleted or replaced it, or its directory."""
-        ...
-
-    def names(self, path: Path) -> list[str]:
-        """Names in the directory, in no order."""
-        ...
-
-    def rename(self, old: Path, new: Path) -> None:
-        """Give the file another name; a file that had that name is gone."""
-        ...
-
-    def link(self, old: Path, new: Path) -> None:
-        """Give the file a second name."""
-        ...
-
-    def unlink(self, path: Path) -> None:
-        """Remove the name."""
-        ...
-
-    def truncate(self, fd: int, size: int) -> None:
-        """Cut the file."""
-        ...
-
-    def free_bytes(self, path: Path) -> int:
-        """Bytes a user like us may still write there."""
-        ...
-
-
-class OsFiles:
-    """The machine's own disk, for one directory. Safe to use from several threads."""
+    Safe to use from several threads.
+    """
 
     def __init__(self) -> None:
         self._directory: int | None = None
@@ -108,7 +31,7 @@ class OsFiles:
         self._opening = threading.Lock()
 
     def open_directory(self, path: Path) -> None:
-        """See Files."""
+        """Make the directory if it is missing, durably and for the owner only, and hold it open."""
         missing, part = list[Path](), path
         while not part.exists():
             missing.append(part)
@@ -124,14 +47,14 @@ class OsFiles:
         self._spare = os.dup(self._directory)
 
     def release(self) -> None:
-        """See Files."""
+        """Let go of what `open_directory` holds."""
         for fd in (self._directory, self._spare):
             if fd is not None:
                 os.close(fd)
         self._directory = self._spare = None
 
     def lock(self, path: Path) -> int:
-        """See Files."""
+        """Hold `path` for this process until the descriptor is closed. Raises JournalLocked naming who has it."""
         fd = self._open(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -152,15 +75,19 @@ class OsFiles:
         return fd
 
     def create(self, path: Path) -> int:
-        """See Files."""
+        """A new, empty file to append to; a file that had the name is gone."""
         return self._open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND)
 
     def open(self, path: Path, *, write: bool = False) -> int:
-        """See Files."""
-        return self._open(path, os.O_RDWR if write else os.O_RDONLY)
+        """An existing file, to read, or to cut and sync. OSError for what is no file: a pipe would be waited for."""
+        fd = self._open(path, (os.O_RDWR if write else os.O_RDONLY) | os.O_NONBLOCK)
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            return fd
+        self.close(fd)
+        raise OSError(errno.EINVAL, "it is no ordinary file", str(path))
 
     def close(self, fd: int) -> None:
-        """See Files."""
+        """Close a descriptor."""
         with self._opening:
             if self._spare is None and self._directory is not None:
                 # The spare descriptor is in use: this one replaces it in one step, before any other thread can have it.
@@ -170,60 +97,60 @@ class OsFiles:
                 os.close(fd)
 
     def write(self, fd: int, buffers: Sequence[bytes | memoryview]) -> int:
-        """See Files."""
+        """Append; returns the bytes taken, which may be fewer than given."""
         return os.writev(fd, buffers)
 
     def overwrite(self, fd: int, data: bytes, offset: int) -> None:
-        """See Files."""
+        """Put a few bytes in place of others."""
         if os.pwrite(fd, data, offset) != len(data):
             raise OSError(errno.EIO, "a short write in the midst of a file")
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """See Files."""
+        """Up to `size` bytes at `offset`; none at the end of the file."""
         return os.pread(fd, size, offset)
 
     def sync(self, fd: int) -> None:
-        """See Files."""
+        """Data and length to the disk."""
         os.fdatasync(fd)
 
     def sync_directory(self) -> None:
-        """See Files."""
+        """Names made, changed or removed in the directory to the disk."""
         assert self._directory is not None, "open_directory comes first"
         os.fsync(self._directory)
 
     def size(self, path: Path) -> int:
-        """See Files."""
+        """Bytes of the file."""
         return path.stat().st_size
 
     def in_place(self, fd: int, path: Path) -> bool:
-        """See Files."""
+        """Whether `path` still names the open file: nobody deleted or replaced it, or its directory."""
         try:
             return os.path.samestat(os.fstat(fd), path.stat())
         except (FileNotFoundError, NotADirectoryError):
             return False
 
     def names(self, path: Path) -> list[str]:
-        """See Files."""
+        """Names in the directory, in no order."""
         return os.listdir(path)
 
     def rename(self, old: Path, new: Path) -> None:
-        """See Files."""
+        """Give the file another name; a file that had that name is gone."""
         old.replace(new)
 
     def link(self, old: Path, new: Path) -> None:
-        """See Files."""
+        """Give the file a second name."""
         new.hardlink_to(old)
 
     def unlink(self, path: Path) -> None:
-        """See Files."""
+        """Remove the name."""
         path.unlink()
 
     def truncate(self, fd: int, size: int) -> None:
-        """See Files."""
+        """Cut the file."""
         os.ftruncate(fd, size)
 
     def free_bytes(self, path: Path) -> int:
-        """See Files."""
+        """Bytes a user like us may still write there."""
         state = os.statvfs(path)
         return state.f_bavail * state.f_frsize
 

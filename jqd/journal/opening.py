@@ -7,7 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 import trio
 
 from jqd.journal.commit import Commits
-from jqd.journal.files import Files, OsFiles, holding
+from jqd.journal.files import Files, holding
 from jqd.journal.journal import Journal, JournalConfig
 from jqd.journal.recover import Recovered, recover
 from jqd.journal.writer import FULL, Writer
@@ -33,7 +33,7 @@ async def open_journal(
     resumes by itself.
     Raises JournalLocked; JournalVersion; JournalDamaged; JournalRefused when the directory cannot be used at all.
     """
-    disk = files or OsFiles()
+    disk = files or Files()
     with ExitStack() as stack:
         try:
             lock = stack.enter_context(holding(disk, config.directory))

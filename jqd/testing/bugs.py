@@ -16,7 +16,7 @@ from typing import Any
 
 import trio
 
-from jqd.journal import Journal, OsFiles
+from jqd.journal import Files, Journal
 from jqd.journal import frame as frame_module
 from jqd.journal import recover as recover_module
 from jqd.journal import segment as segment_module
@@ -153,7 +153,7 @@ def _trim_all(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _any_may_enter(real: Callable[..., Any]) -> Callable[..., Any]:
-    def lock(self: OsFiles, path: Path) -> int:
+    def lock(self: Files, path: Path) -> int:
         return self._open(path, os.O_RDWR | os.O_CREAT)
 
     return lock
@@ -236,7 +236,7 @@ BUGS = {
         _with_calls(in_place=lambda real, fd, path: True),
     ),
     "delete-unapplied": Bug("segments are deleted before the store has them", Journal, "trim", _trim_all),
-    "share-directory": Bug("two daemons may use one directory", OsFiles, "lock", _any_may_enter),
+    "share-directory": Bug("two daemons may use one directory", Files, "lock", _any_may_enter),
     "accept-torn-frame": Bug("a body's checksum is not looked at", segment_module, "body_holds", _believe_body),
     "unseeded-checksum": Bug("a frame is good in any place of any segment", frame_module, "_seed", _unseeded),
     "cut-at-first-bad": Bug("a journal ends at its first bad frame", Walker, "_next_good", _end_there),

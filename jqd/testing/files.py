@@ -17,6 +17,7 @@ import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from jqd.journal.files import Files
 from jqd.words.errors import JournalLocked
 
 SECTOR_BYTES = 512
@@ -74,8 +75,8 @@ class MemoryFile:
         return bytes(kept)
 
 
-class MemoryFiles:
-    """Implements `jqd.journal.Files`. Thread-safe enough for one writer and readers, as the journal has them."""
+class MemoryFiles(Files):
+    """A disk in memory. Thread-safe enough for one writer and readers, as the journal has them."""
 
     def __init__(self) -> None:
         self.files: dict[Path, MemoryFile] = {}
@@ -136,7 +137,7 @@ class MemoryFiles:
         if path not in self.files:
             file = MemoryFile()
             self._change(lambda names: names.__setitem__(path, file))
-        fd = self._open(self.files[path])
+        fd = self._descriptor_of(self.files[path])
         self._locks[fd] = path
         return fd
 
@@ -145,12 +146,12 @@ class MemoryFiles:
         self._call("create")
         file = MemoryFile()
         self._change(lambda names: names.__setitem__(path, file))
-        return self._open(file)
+        return self._descriptor_of(file)
 
     def open(self, path: Path, *, write: bool = False) -> int:
         """See Files."""
         self._call("open")
-        return self._open(self._file(path))
+        return self._descriptor_of(self._file(path))
 
     def close(self, fd: int) -> None:
         """See Files. As on Linux, the descriptor is gone even when this fails."""
@@ -258,7 +259,7 @@ class MemoryFiles:
             raise _error(errno.ENOENT)
         return self.files[path]
 
-    def _open(self, file: MemoryFile) -> int:
+    def _descriptor_of(self, file: MemoryFile) -> int:
         self._next_fd += 1
         self._fds[self._next_fd] = file
         return self._next_fd

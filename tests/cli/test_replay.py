@@ -15,7 +15,7 @@ import trio
 from jqd.cli import replay as replaying
 from jqd.cli import run
 from jqd.cli.replay import Tally, count, replay
-from jqd.journal import OsFiles
+from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
 from jqd.store import JobView, StoreConfig, open_embedded, open_store
@@ -107,7 +107,7 @@ def test_changes_come_before_what_they_change(
     calls = list[tuple[str, int, int]]()
 
     async def watch(store: Any) -> Tally:
-        return await replay(OsFiles(), snapshot(OsFiles(), directory), [Watched(store, calls)])
+        return await replay(Files(), snapshot(Files(), directory), [Watched(store, calls)])
 
     into(fresh_valkey.url, watch)
     assert [name for name, _, _ in calls] == ["apply_changes", "apply_jobs"]
@@ -227,7 +227,7 @@ def test_a_job_that_comes_from_another_disk_later_knows_its_attempts(
 
 
 def test_a_directory_that_grew_is_replayed_from_where_it_was(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    job, files = Ids().jobs({"name": "t"}), OsFiles()
+    job, files = Ids().jobs({"name": "t"}), Files()
     failed = [outcomes(outcome(job.ids[0], Fate.RETRY, attempt=number, fence=number, **FAILED)) for number in (1, 2)]
     here, there = write(tmp_path / "here", *failed), write(tmp_path / "there", job)
     whole = snapshot(files, here)
@@ -313,7 +313,7 @@ def test_large_outcomes_go_one_by_one(fresh_valkey: Valkey, tmp_path: Path) -> N
         outcome(ids[3], Fate.FAILED, error=msgspec.msgpack.encode(bytes(400_000)), message="m" * 400_000),
         outcome(ids[4], Fate.SUCCEEDED),
     ]
-    directory, files, calls = write(tmp_path, outcomes(*fates)), OsFiles(), list[tuple[str, int, int]]()
+    directory, files, calls = write(tmp_path, outcomes(*fates)), Files(), list[tuple[str, int, int]]()
     into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), [Watched(store, calls)]))
     assert [records for _, records, _ in calls] == [1, 1, 1, 2]
 
@@ -324,7 +324,7 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     large = ids.jobs(*[{"name": "t", "argument": bytes(400_000)}] * 4)
     failed = outcomes(*[outcome(job_id, Fate.RETRY, **FAILED) for job_id in small.ids[:600]])
     directory = write(tmp_path, small, large, cancels(*small.ids[:600]), failed)
-    files, calls = OsFiles(), list[tuple[str, int, int]]()
+    files, calls = Files(), list[tuple[str, int, int]]()
     looked = list[int]()
 
     async def watch(store: Any) -> Tally:
@@ -399,7 +399,7 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("method", ["apply_cancels", "applied", "apply_outcomes", "apply_jobs"])
 def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), OsFiles()
+    told, files = Told(tmp_path), Files()
 
     async def work(store: Any) -> None:
         away = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
@@ -424,7 +424,7 @@ def test_a_store_that_is_not_there_is_what_could_not_be_reached(
 
 
 def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), OsFiles()
+    told, files = Told(tmp_path), Files()
 
     async def work(store: Any, error: Exception, raised: type[Exception], method: str) -> None:
         with pytest.raises(raised):
@@ -449,7 +449,7 @@ def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_a_store_that_fails_while_it_is_asked_is_said(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), OsFiles()
+    told, files = Told(tmp_path), Files()
 
     async def work(store: Any) -> None:
         with pytest.raises(StoreRefused):

@@ -6,12 +6,13 @@ import shutil
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from jqd.journal import JournalConfig, OsFiles, open_journal
+from jqd.journal import Files, JournalConfig, open_journal
+from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock, SystemClock
 from jqd.words.errors import JournalLocked, JournalRefused
 from tests.journal.conftest import push, read_lane, until
@@ -117,14 +118,14 @@ def test_a_lock_that_fails_leaves_no_descriptor_open(tmp_path: Path, monkeypatch
     monkeypatch.setattr(fcntl, "flock", broken)
     before = descriptors()
     with pytest.raises(OSError, match="locks"):
-        OsFiles().lock(tmp_path / "lock")
+        Files().lock(tmp_path / "lock")
     assert descriptors() == before
 
 
 def test_the_last_descriptor_opens_a_file_and_the_next_one_closed_takes_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files = OsFiles()
+    files = Files()
     before = descriptors()
     files.open_directory(tmp_path)
     held = descriptors() - before
@@ -158,7 +159,23 @@ def test_the_last_descriptor_opens_a_file_and_the_next_one_closed_takes_its_plac
 def test_a_short_write_in_the_midst_of_a_file_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "pwrite", lambda fd, data, offset: len(data) - 1)
     with pytest.raises(OSError, match="short write"):
-        OsFiles().overwrite(0, b"xy", 0)
+        Files().overwrite(0, b"xy", 0)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_what_is_no_file_is_an_error_and_is_not_waited_for(make: Callable[[Path], None], tmp_path: Path) -> None:
+    """A pipe under the name of a segment hung `jqd journal`, and a start."""
+    path = tmp_path / f"{0:020d}.jqd"
+    make(path)
+    before = descriptors()
+    with pytest.raises(OSError, match=path.name):
+        Files().open(path)
+    assert descriptors() == before
+
+
+def test_the_disk_in_memory_has_calls_of_its_own_for_all_there_are() -> None:
+    calls = {name for name in vars(Files) if not name.startswith("_")}
+    assert calls <= set(vars(MemoryFiles)), "else a test would write to the real one"
 
 
 def run_alone(program: str, *arguments: object) -> str:
@@ -299,6 +316,6 @@ async def test_space_is_given_back_on_a_real_disk(tmp_path: Path) -> None:
     async with open_journal(config, clock=ManualClock()) as journal:
         await push(journal, *[b"x" * 56] * 3)
         assert journal.trim(journal.end) == 200
-    assert sorted(OsFiles().names(tmp_path)) == [f"{200:020d}.jqd", "lock"]
+    assert sorted(Files().names(tmp_path)) == [f"{200:020d}.jqd", "lock"]
     async with open_journal(config, clock=ManualClock()) as journal:
         assert (journal.start, journal.end, journal.stats().damaged) == (200, 300, [])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from jqd.journal import JournalConfig, OsFiles, open_journal
+from jqd.journal import Files, JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, HEADER_COPY_BYTES, pack_frame_header, pack_head, unpack_head
 from jqd.journal.inspect import Kind
 from jqd.journal.repair import repair
@@ -495,7 +495,7 @@ async def test_short_reads_change_nothing() -> None:
 
 def test_nothing_stays_open_on_a_real_disk(tmp_path: Path) -> None:
     before = os.listdir("/proc/self/fd")
-    assert repair(OsFiles(), tmp_path) == []
+    assert repair(Files(), tmp_path) == []
     assert os.listdir("/proc/self/fd") == before
 
 

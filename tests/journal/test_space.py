@@ -4,7 +4,7 @@ import errno
 import tracemalloc
 from pathlib import Path
 
-from jqd.journal.files import OsFiles
+from jqd.journal.files import Files
 from jqd.journal.recover import recover
 from jqd.journal.writer import Pending, Start, Writer
 from jqd.testing.files import MemoryFiles
@@ -139,7 +139,7 @@ async def test_appending_costs_the_same_with_much_and_with_little_in_the_journal
 
 def test_a_start_with_a_long_journal_takes_little_memory(tmp_path: Path) -> None:
     """One segment of 1.2 MB with 12,000 frames: recovery keeps a window, not the frames."""
-    disk = OsFiles()
+    disk = Files()
     disk.open_directory(tmp_path)
     lock = disk.lock(tmp_path / "lock")
     writer = Writer(disk, tmp_path, b"j" * 16, lock=(lock, tmp_path / "lock"), random_bytes=lambda n: b"r" * n)
