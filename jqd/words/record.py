@@ -4,7 +4,7 @@ One frame carries one request's whole batch. Pushed jobs go to disk as they came
 refuse what is wrong, and an argument is never decoded nor encoded again.
 
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
-    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: how attempts ended, or were handed over
+    outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
     changes   as jobs, all of them named in the head's `changes`
 """
