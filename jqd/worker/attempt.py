@@ -7,6 +7,7 @@ import trio
 
 from jqd.words.clock import Clock
 from jqd.words.dates import date_of
+from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry
 from jqd.worker.wire import (
@@ -32,6 +33,7 @@ class Attempts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stamps = Stamps()
+        self._log = get_logger("worker")
 
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
@@ -157,14 +159,19 @@ class Attempts:
         if item.cancelled:
             # The job was told to stop and raised something of its own: that is kept, and the job is not tried again.
             return self.cancelled(item, _name(error))
+        job = item.job
+        log = self._log.bind(job_id=job_id, name=job.name, attempt=job.attempt, of=max(job.max_retry + 1, job.attempt))
         if isinstance(error, Retry):
+            log.info("worker.job_wants_retry", why=_said(error), after_s=error.after)
             return self._failure(codec, job_id, _said(error), error="retry", retry_after=error.after)
         if isinstance(error, Failed):
             told = _said(error) if error.error is None else error.error
+            log.warning("worker.job_failed", why=_said(error))
             return self._failure(codec, job_id, _said(error), error=told, should_retry=False)
         own = error.__traceback__
         # The first frame is ours and tells the reader nothing.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
+        log.warning("worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-MESSAGE_CHARS_MAX:]))
         return self._failure(codec, job_id, "".join(frames), error=_name(error))
 
     def _failure(

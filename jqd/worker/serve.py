@@ -40,6 +40,7 @@ from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, Ser
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
 CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, or is being handed back
+DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
 
@@ -212,14 +213,14 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
     log = get_logger("worker")
     service.refuse("this worker is stopping")
     if service.batches:
-        log.info("worker.draining", batches=service.batches, drain_s=drain_s)
+        log.info("worker.draining", jobs=service.jobs_in_hand, drain_s=drain_s, next=DRAINING)
     with trio.move_on_after(drain_s):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_then_cancel, service.wait_idle, nursery)
             nursery.start_soon(_then_cancel, now, nursery)
     if service.batches:
-        running_on = service.hand_back("this worker is stopping")
-        log.warning("worker.handed_back", batches=service.batches, running_on=running_on, next=HANDED_BACK)
+        jobs, running_on = service.jobs_in_hand, service.hand_back("this worker is stopping")
+        log.warning("worker.handed_back", jobs=jobs, running_on=running_on, next=HANDED_BACK)
         with trio.move_on_after(CLOSE_S):
             await service.wait_idle()
 

@@ -137,9 +137,14 @@ class Service:
         return len(self._in_hand)
 
     @property
+    def jobs_in_hand(self) -> int:
+        """Jobs of those batches that have no outcome yet."""
+        return sum(batch.left for batch in self._in_hand)
+
+    @property
     def room(self) -> int:
         """Jobs that may come now: as many as may run and wait at once, less those that do."""
-        in_hand = sum(batch.left for batch in self._in_hand) + self._hands.orphans
+        in_hand = self.jobs_in_hand + self._hands.orphans
         return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
 
     async def wait_idle(self) -> None:

@@ -26,14 +26,14 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """A child whose stderr is kept in a file and whose stdout lines are read as they come."""
 
-    def __init__(self, args: list[str], log: Path, env: dict[str, str] | None = None) -> None:
+    def __init__(self, args: list[str], log: Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> None:
         self.log = log
         self._stderr = log.open("ab")
         self.child = subprocess.Popen(
             [sys.executable, "-m", "jqd", *args],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
-            cwd=ROOT,
+            cwd=cwd,
             env={**os.environ, **(env or {})},
             text=True,
             start_new_session=True,
@@ -93,6 +93,13 @@ class Daemon(Process):
         )
         self.url = self.wait_line("http://").split()[-1]
         self.bind = self.url.removeprefix("http://")
+
+    def wait_worker(self, jobtype: str) -> None:
+        """Return when a worker that takes such jobs is registered."""
+        deadline_s = time.monotonic() + START_S
+        while not any(jobtype in worker["jobs"] for worker in self.get("/v1/workers").json()["workers"]):
+            assert time.monotonic() < deadline_s, f"no worker for {jobtype!r} after {START_S:g} s"
+            time.sleep(0.02)  # watches a process of its own
 
     def get(self, path: str) -> httpx2.Response:
         """A plain GET, JSON."""

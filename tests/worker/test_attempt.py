@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+from structlog.testing import capture_logs
 
 from jqd.worker import App, Context, Failed, Retry, ServiceConfig
 from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
@@ -320,3 +321,18 @@ async def test_what_an_author_derives_from_ours_ends_its_own_job_alone(
     outcome = await end(name, argument)
     assert (outcome["type"], outcome["reason"]) == ("failure", "other")
     assert (outcome["error"], outcome["should_retry"]) == (error, retried)
+
+
+async def test_the_workers_own_log_says_how_a_job_failed_with_its_id_and_name() -> None:
+    with capture_logs() as lines:
+        for argument in ("nothing known", "retry after", "failed", {"return": 1}):
+            await end("plain", argument, attempt=2, max_retry=5)
+    told = [(line["event"], line["log_level"], line["job_id"], line["name"], line["attempt"]) for line in lines]
+    who = ("a", "plain", 2)
+    assert told == [
+        ("worker.job_raised", "warning", *who),
+        ("worker.job_wants_retry", "info", *who),
+        ("worker.job_failed", "warning", *who),
+    ]
+    assert "in ending" in lines[0]["exception"]
+    assert (lines[1]["why"], lines[1]["after_s"], lines[2]["why"]) == ("the printer is busy", 7.5, "no such file")

@@ -1,0 +1,41 @@
+"""docs/PYTHON.md is true: its modules, as they stand in the page, are served by real workers and do what it says."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from jqd.client import Client
+from tests.live.harness import ROOT, Daemon, Process
+
+WAIT_S = 30.0  # for a job to end on a busy machine
+PAGE = (ROOT / "docs" / "PYTHON.md").read_text()
+MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemon: Daemon, processes: str) -> None:
+    assert sorted(MODULES) == ["mixed", "pages", "shop"]
+    assert PAGE.count("```python") == len(MODULES)
+    for name, code in MODULES.items():
+        (tmp_path / f"{name}.py").write_text(code)
+    (tmp_path / "all.py").write_text(
+        "import mixed, pages, shop\napp = shop.app\napp._jobs.update(mixed.app._jobs | pages.app._jobs)\n"
+    )
+    args = ["worker", "all", "--daemon", shared_daemon.url, "--processes", processes]
+    with (
+        Process(args, tmp_path / "log", cwd=tmp_path) as worker,
+        Client(shared_daemon.url) as client,
+    ):
+        shared_daemon.wait_worker("price")
+        assert client.result(client.push("price", {"item": "tea", "count": 2}, keep_result=True), wait=WAIT_S) == 7.0
+        failed = client.get(client.push("price", {}), wait=WAIT_S)
+        assert (failed.state, failed.attempts, failed.message) == ("failed", 1, "no item is named")
+        bill = client.get(client.push("bill", {"item": "cake"}), wait=WAIT_S)
+        assert (bill.state, bill.attempts) == ("succeeded", 2)
+        assert bill.history[0]["message"] == "the printer is busy"
+        for name, given, result in [("fetch", "a", "A"), ("relay", "B", "b"), ("crunch", 10, 45)]:
+            assert client.result(client.push(name, given, keep_result=True), wait=WAIT_S) == result
+        resized = client.push("resize", ["a", "b"], keep_result=True)
+        assert client.result(resized, wait=WAIT_S) == 2
+        assert worker.stop() == 0
