@@ -1,5 +1,7 @@
 """What the commands that ask a daemon have in common."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,10 +28,17 @@ class Common:
 
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a wrong URL."""
-        try:
+        with worded():
             return Client(self.url or daemon_url(), token=self.token or None)
-        except ConfigError as error:
-            raise Usage(str(error)) from error
+
+
+@contextmanager
+def worded() -> Iterator[None]:
+    """A setting that cannot be is a mistake in the words of the command. Raises Usage for ConfigError."""
+    try:
+        yield
+    except ConfigError as error:
+        raise Usage(str(error)) from error
 
 
 def duration(text: str, flag: str) -> float:

@@ -9,9 +9,11 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 
-from jqd.cli.exits import Exit, Usage
+from jqd.cli.common import worded
+from jqd.cli.exits import Exit
 from jqd.cli.render import Output, show
-from jqd.config import Config, load, store_flags
+from jqd.cli.settings import daemon_settings
+from jqd.config import Config
 from jqd.doors import tls_context
 from jqd.journal.disk import examine_disk
 from jqd.store import StoreConfig, examine, server_binary
@@ -48,12 +50,11 @@ async def doctor(
     output
         table, json or jsonl.
     """
-    settings = _settings(store, data_dir, config)
+    settings = daemon_settings(config, store, data_dir)
+    log.configure(level="error")
     findings = examine_disk(settings.journal.directory) + _examine_certificate(settings)
-    try:
+    with worded():
         told, code, seen = await _examine_stores(settings)
-    except ConfigError as error:
-        raise Usage(str(error)) from error
     findings += told
     if findings or output != "table":
         show(findings, output)
@@ -75,16 +76,6 @@ def _examine_certificate(settings: Config) -> list[Finding]:
         mend = "name the files that belong together, and let the daemon's user read them"
         return [Finding("certificate", Severity.REFUSE, "the daemon's certificate", str(error), mend)]
     return []
-
-
-def _settings(store: list[str] | None, data_dir: Path | None, config: Path | None) -> Config:
-    try:
-        # Nothing is served here, so no client need be kept out.
-        settings = load(file=config, flags={**store_flags(store), "data_dir": data_dir, "insecure": True})
-        log.configure(level="error")
-    except ConfigError as error:
-        raise Usage(str(error)) from error
-    return settings
 
 
 async def _examine_stores(settings: Config) -> tuple[list[Finding], Exit, bool]:

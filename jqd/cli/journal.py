@@ -23,7 +23,8 @@ from jqd.cli.render import Output, show
 from jqd.cli.replay import Tally, Told, count, patiently
 from jqd.cli.replay import replay as replay_into
 from jqd.cli.segments import Checked, bar, columns, complain, living, row
-from jqd.config import Config, load, store_flags
+from jqd.cli.settings import daemon_settings
+from jqd.config import Config
 from jqd.journal import Files
 from jqd.journal.inspect import Good, Kind, Seen, snapshot, walk
 from jqd.journal.repair import repair as mend
@@ -31,7 +32,7 @@ from jqd.store import MISPLACED, Spread, Store, StoreConfig, examine, open_embed
 from jqd.words import log
 from jqd.words.clock import SystemClock
 from jqd.words.dates import instant_ms, ms_of
-from jqd.words.errors import ConfigError, JournalDamaged, StoreAway, StoreRefused
+from jqd.words.errors import JournalDamaged, StoreAway, StoreRefused
 from jqd.words.job import Job
 from jqd.words.record import Lane
 from jqd.words.units import has_unit, seconds
@@ -56,13 +57,8 @@ class Where:
 
     def settings(self, stores: list[str] | None = None) -> Config:
         """The daemon's configuration, or the same with other servers. Raises Usage."""
-        # Nothing is served here, so no client need be kept out.
-        flags = {"data_dir": self.data_dir, "insecure": True, **store_flags(stores)}
-        try:
-            settings = load(file=self.config, flags=flags)
-            log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
-        except ConfigError as error:
-            raise Usage(str(error)) from error
+        settings = daemon_settings(self.config, stores, self.data_dir)
+        log.configure(level=settings.log.level if settings.log.level == "error" else "warning")
         return settings
 
     def directory(self) -> Path:

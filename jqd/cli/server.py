@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd.cli.common import duration
+from jqd.cli.common import duration, worded
 from jqd.cli.exits import Exit, Usage
 from jqd.client import URL_DEFAULT, daemon_url
 from jqd.client.environ import daemon_token
@@ -154,7 +154,7 @@ async def worker(
     _log(log_level, "auto")
     drain_s = duration(drain, "--drain")
     app = target if processes else import_app(target)
-    with _bindable(bind), _worded():
+    with _bindable(bind), worded():
         await serve_worker(
             app,
             bind=bind,
@@ -173,10 +173,8 @@ async def worker(
 
 
 def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:
-    try:
+    with worded():
         settings = load(file=config, flags=flags, defaults={f"log.{key}": value for key, value in defaults.items()})
-    except ConfigError as error:
-        raise Usage(str(error)) from error
     _log(settings.log.level, settings.log.form)
     return settings
 
@@ -198,15 +196,6 @@ def _usable(data_dir: Path) -> Iterator[None]:
             f"the data directory {data_dir} cannot be made: {error.strerror}; choose another with --data-dir"
         ) from error
     yield
-
-
-@contextmanager
-def _worded() -> Iterator[None]:
-    """A setting of a worker that cannot work is a mistake in the words of the command."""
-    try:
-        yield
-    except ConfigError as error:
-        raise Usage(str(error)) from error
 
 
 @contextmanager
