@@ -55,7 +55,7 @@ class Control:
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing, or not all."""
         unfreed = self._retention.reason if self._retention.stuck else None
-        failing = (self._shared.joblog.failing, self._shared.workers.failing, unfreed)
+        failing = (self._shared.joblog.failing, unfreed)
         accepted = (finding for partition in self._partitions for finding in partition.watch.accepted)
         held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
         waiting = [] if len(held_up) == len(self._partitions) else held_up

@@ -23,6 +23,7 @@ from jqd.api import Api, Parts
 from jqd.config import Config
 from jqd.control import Control
 from jqd.desk import Desk
+from jqd.desk.rules import say
 from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
@@ -30,6 +31,7 @@ from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
 from jqd.loops.fork import hand_down
 from jqd.loops.retention import Retention
+from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
 from jqd.runner import Gates, Reach, Runners, Workers, close_pool, make_pool
@@ -41,9 +43,10 @@ from jqd.words.errors import JournalForked, JournalVersion, JqdError, StoreError
 from jqd.words.joblog import JobLog
 from jqd.words.log import get_logger
 from jqd.words.rates import Rates
+from jqd.words.rules import Rules
 
 EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
-FLUSH_S = 2.0  # for the job log and the list of workers at the end: neither is a promise, and the process must end
+FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
 log = get_logger("daemon")
@@ -69,8 +72,7 @@ class Daemon:
         sysid = journal.journal_id[:10]
         job_log = Path(config.log.job_log) if config.log.job_log else None
         self.joblog = joblog = JobLog(job_log, daemon=sysid, clock=clock)
-        reach = Reach(config.runner.worker_networks)
-        self.workers = Workers(config.data_dir / "workers.json", clock=clock, reach=reach)
+        self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
         self.scheduler = Scheduler()
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
@@ -96,12 +98,13 @@ class Daemon:
         ]
         alone = Alone(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
-        self.retention = Retention(
-            journal=journal, keepers=[partition.keeper for partition in self.partitions], clock=clock, source=source
-        )
+        self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
-        self.api = Api(self._parts(stores))
+        desk = self._desk(stores)
+        self.upkeep = self._upkeep(desk, source)
+        self.parts = Parts(config.api, desk, config.http.guard)
+        self.api = Api(self.parts)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
@@ -110,7 +113,7 @@ class Daemon:
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in (self.retention.run, self.joblog.run, self.workers.run):
+                for loop in (self.retention.run, self.joblog.run, self.upkeep.run):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -128,9 +131,24 @@ class Daemon:
                 working.cancel_scope.cancel()
             http_closed.set()
 
-    def _parts(self, stores: Sequence[Store]) -> Parts:
-        """What the routes work with."""
-        return Parts(self.config.api, self._desk(stores), self.config.http.guard)
+    def _retention(self, source: random.Random) -> Retention:
+        return Retention(
+            journal=self.journal,
+            keepers=[partition.keeper for partition in self.partitions],
+            rules=self.workers.rules,
+            clock=self.clock,
+            source=source,
+        )
+
+    def _upkeep(self, desk: Desk, source: random.Random) -> Upkeep:
+        return Upkeep(
+            journal=self.journal,
+            workers=self.workers,
+            follows=[partition.follow for partition in self.partitions],
+            say=partial(say, desk),
+            older=self.config.data_dir,
+            source=source,
+        )
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
         """What every surface asks."""
@@ -168,7 +186,6 @@ class Daemon:
                 nursery.start_soon(partition.shut_down, self.config.drain_s)
         with trio.move_on_after(FLUSH_S):
             await self.joblog.flush()
-            await self.workers.wait_saved()
         log.info("daemon.stopped", in_hand=self.runners.in_hand)
 
 

@@ -27,6 +27,7 @@ from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.retention import Keeper
+from jqd.loops.rules import Follow
 from jqd.loops.settle import Settle
 from jqd.loops.silence import Silence
 from jqd.loops.watch import Watch
@@ -102,6 +103,14 @@ class Partition:
             seen=self.reap.seen,
         )
         self.lanes = self._build_lanes()
+        self.follow = Follow(
+            store=store,
+            membership=self.membership,
+            workers=shared.workers,
+            told=lambda: not self.lanes[Lane.RULES].waits,
+            clock=clock,
+            source=source,
+        )
         self.barrier = self._build_barrier()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
@@ -128,6 +137,7 @@ class Partition:
             self.watch.run,
             self.progress.run,
             self.barrier.run,
+            self.follow.run,
             *(lane.run for lane in self.lanes.values()),
         ]
 
@@ -174,7 +184,7 @@ class Partition:
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
-        return (self.barrier.pace, self.renew.pace, self.claims.pace, self.silence.pace, *lanes)
+        return (self.barrier.pace, self.renew.pace, self.follow.pace, self.claims.pace, self.silence.pace, *lanes)
 
     def _build_runner(self, sysid: str) -> Runner:
         shared = self._shared
@@ -244,6 +254,10 @@ class Partition:
             ),
             Lane.CANCELS: LaneRules(
                 store.apply_cancels, lambda _: RECORD_BYTES, self._cancelled, mine if some else None
+            ),
+            # All partitions get all rules: whichever answers has them.
+            Lane.RULES: LaneRules(
+                store.apply_rules, lambda rule: len(bytes(rule.body)) + RECORD_BYTES, shared.workers.rules.take
             ),
         }
         return {

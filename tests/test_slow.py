@@ -21,7 +21,6 @@ from jqd.api.native.workers import register
 from jqd.config import Config, LogConfig
 from jqd.daemon import Daemon
 from jqd.journal import JournalConfig, open_journal
-from jqd.runner import kept
 from jqd.store import Owner, Renewed, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
@@ -65,18 +64,17 @@ def request(path: str, body: Any) -> Request:
 async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_other_files_stand_still(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept, "SAVE_S", 3 * LEASE.lease_s)
-    jobs, workers = tmp_path / "jobs.jsonl", tmp_path / "workers.new"
+    jobs = tmp_path / "jobs.jsonl"
     config = Config(data_dir=tmp_path, log=LogConfig(job_log=str(jobs)), lease=LEASE, store=StoreConfig(url="fake:"))
     clock = SystemClock()
     store = CountingStore(clock)
     async with open_journal(JournalConfig(Path("/j")), clock=clock, files=MemoryFiles()) as journal:
         daemon = Daemon(config, journal, [store], clock, random.Random(1))
-        parts = daemon._parts([store])
+        parts = daemon.parts
         (partition,) = daemon.partitions
-        with standing_still(jobs, workers):
+        with standing_still(jobs):
             async with trio.open_nursery() as nursery:
-                for loop in (daemon.joblog.run, daemon.workers.run):
+                for loop in (daemon.joblog.run, daemon.upkeep.run):
                     await nursery.start(loop)
                 await partition.start(nursery, partition.loops())
                 with trio.fail_after(10):
@@ -84,14 +82,13 @@ async def test_the_seat_is_kept_and_requests_are_answered_while_the_disks_of_oth
                         await trio.sleep(0.01)
                     began = store.renewals
                     for _ in range(20):
+                        await trio.sleep(LEASE.renew_s)
                         answer = await push(parts, request("/v1/jobs", [{"name": "t"}] * 3))
                         assert answer.status == 201
                     answer = await register(parts, request("/v1/workers", {"name": "w", "max_jobs": 1, "jobs": ["t"]}))
                     assert answer.status == 201
-                assert store.renewals - began >= 10, "it waited for the disk for three leases"
+                assert store.renewals - began >= 10, "it waited for a disk"
                 assert partition.membership.trusts()
-                assert "takes more than" in str(daemon.workers.failing)
-                assert any("takes more than" in warning for warning in daemon.control.warnings())
                 nursery.cancel_scope.cancel()
     for reader in readers:
         os.close(reader)
@@ -107,7 +104,7 @@ def test_a_line_names_a_job_by_the_daemons_id_and_by_its_pushers(tmp_path: Path)
         store = FakeStore(clock)
         async with open_journal(JournalConfig(Path("/j")), clock=clock, files=MemoryFiles()) as journal:
             daemon = Daemon(config, journal, [store], clock, random.Random(1))
-            parts = daemon._parts([store])
+            parts = daemon.parts
             (partition,) = daemon.partitions
             async with trio.open_nursery() as nursery:
                 await nursery.start(daemon.joblog.run)

@@ -37,7 +37,7 @@ from jqd.words.job import Job
 from jqd.words.record import Lane
 from jqd.words.units import has_unit, seconds
 
-LaneName = Literal["jobs", "outcomes", "cancels", "changes"]
+LaneName = Literal["jobs", "outcomes", "cancels", "changes", "rules"]
 
 SOCKET = "valkey.sock"  # of an embedded store, in its directory
 FAR_MS = 1 << 62
@@ -121,7 +121,7 @@ def cat(
     lines
         Print jobs and changes only, as id|jobtype|payload.
     lane
-        jobs, outcomes, cancels or changes; may be given several times.
+        jobs, outcomes, cancels, changes or rules; may be given several times.
     type_
         Only jobs of this type and their outcomes; may be given several times.
     since

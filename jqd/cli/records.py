@@ -15,24 +15,28 @@ from jqd.journal.inspect import Good
 from jqd.words.dates import INSTANT_MS_MAX, iso
 from jqd.words.job import Job, Outcome
 from jqd.words.record import DECODERS, Lane, split_cancel
+from jqd.words.rules import Rule
 from jqd.words.tagged import show_packed
+
+SECRETS = frozenset({"headers", "secrets"})  # of a worker: whoever reads a journal's records need not know them
+HIDDEN = "(not shown)"
 
 _encoder = msgspec.json.Encoder()  # several times as fast as json, which asks for its options anew each time
 
 
 class Record(NamedTuple):
-    """One job, outcome or cancel, and where it stands."""
+    """One job, outcome, cancel or rule, and where it stands."""
 
     position: int
     lane: Lane
     at_ms: int
     """When the job was taken; for outcomes and cancels, when they were written."""
-    what: Job | Outcome | str
+    what: Job | Outcome | Rule | str
 
     @property
     def jobtype(self) -> str | None:
-        """The jobtype of a job or an outcome; a cancel names none."""
-        return None if isinstance(self.what, str) else self.what.jobtype
+        """The jobtype of a job or an outcome; a cancel or a rule names none."""
+        return None if isinstance(self.what, str | Rule) else self.what.jobtype
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -70,8 +74,13 @@ def _means_itself(text: str) -> bool:
         return False  # a number too large for a job
 
 
-def _fields(what: Job | Outcome | str) -> dict[str, Any]:
+def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
     match what:
+        case Rule():
+            body = show_packed(bytes(what.body))
+            if isinstance(body, dict):
+                body = {key: HIDDEN if key in SECRETS and value else value for key, value in body.items()}
+            return {"kind": what.kind, "name": what.name, "revision": what.revision, "body": body}
         case str():
             job_id, generation = split_cancel(what)
             return {"job_id": job_id} | ({"generation": generation} if generation else {})

@@ -1,9 +1,9 @@
 """Brings the records of a journal directory into a store: when a machine is lost but for its disk, or a store is lost.
 
-Cancels first, then outcomes, changes, jobs: an outcome or a cancel that comes before its job waits for it, so a job
-that ended does not run again, and a change comes before what it changed. All goes through the store's own methods,
-under a new journal id, so the read points of living daemons are not touched. Jobs that the store has, by their ids,
-stay as they are: to replay twice is to replay once.
+Cancels first, then outcomes, changes, jobs, rules: an outcome or a cancel that comes before its job waits for it, so
+that a job that ended does not run again, and a change comes before what it changed. All goes through the store's own
+methods, under a new journal id, so the read points of living daemons are not touched. Jobs that the store has, by their
+ids, stay as they are: to replay twice is to replay once.
 
 An attempt that failed and is to be tried again is the exception: of a job that the store does not know it would be
 counted anew each time. Those go under an id made of their segment's, with their positions, which the store remembers.
@@ -27,6 +27,7 @@ from jqd.words.errors import JournalDamaged, PositionMismatch, StoreAway, StoreE
 from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
 from jqd.words.record import DECODERS, Lane
+from jqd.words.rules import Rule
 
 CALL_RECORDS = 500  # one script call must stay below about 5 ms
 CALL_BYTES = 1 << 20
@@ -35,7 +36,7 @@ RECORD_BYTES = 64  # of a record beside its values
 ASK_AT_ONCE = 8  # as many as a store has connections
 AWAY_TRIES = 8  # some 12 s: a server that is started anew comes back in less
 AWAY_BACKOFF = Backoff(first_s=0.1, factor=2.0, cap_s=5.0)
-ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS)
+ORDER = (Lane.CANCELS, Lane.OUTCOMES, Lane.CHANGES, Lane.JOBS, Lane.RULES)
 
 T = TypeVar("T")
 Told = Callable[[int], None]
@@ -88,7 +89,7 @@ async def replay(
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
             for number, target in enumerate(targets):
-                its = [row for row in batch.records if partition_of(_job_id(row[1]), len(stores)) == number]
+                its = [row for row in batch.records if _is_of(row[1], number, len(stores))]
                 if its:
                     await target.apply(lane, batch._replace(records=its))
             tally.counts[lane] += len(batch.records)
@@ -180,6 +181,8 @@ class _Target:
                 await self._apply(lane, self._store.apply_cancels, records)
             case Lane.JOBS:
                 await self._apply(lane, self._store.apply_jobs, records)
+            case Lane.RULES:
+                await self._apply(lane, self._store.apply_rules, records)
             case Lane.CHANGES:
                 await self._apply(lane, self._store.apply_changes, records)
             case Lane.OUTCOMES:
@@ -225,6 +228,11 @@ def _job_id(record: Job | Outcome | str) -> str:
         case Outcome():
             return record.job_id
     return record
+
+
+def _is_of(record: Job | Outcome | Rule | str, number: int, partitions: int) -> bool:
+    """Whether it belongs to that partition. Rules belong to all of them."""
+    return isinstance(record, Rule) or partition_of(_job_id(record), partitions) == number
 
 
 # ---------------------------------------------------------------- out of the journal
@@ -288,8 +296,10 @@ def _decoded(piece: Good, lane: Lane, seen: Seen, tally: Tally) -> Iterator[tupl
         tally.note(seen.place(Kind.BAD_BODY, start, piece.frame.end, str(error)))
 
 
-def _size(record: Job | Outcome | str) -> int:
+def _size(record: Job | Outcome | Rule | str) -> int:
     match record:
+        case Rule():
+            return len(bytes(record.body)) + RECORD_BYTES
         case Job():
             return len(record.argument) + RECORD_BYTES
         case Outcome():

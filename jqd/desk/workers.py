@@ -1,23 +1,27 @@
-"""Who runs jobs here: registering and leaving."""
+"""Who runs jobs: registering and leaving, at this daemon for all."""
 
 from jqd.desk.desk import Desk
+from jqd.desk.rules import say
 from jqd.runner import Card, Worker
+from jqd.runner.workers import KIND, body_of, no_more
 from jqd.words.errors import NotFound
 
 
 async def register(desk: Desk, card: Card, *, peer: str | None) -> Worker:
-    """Take a registration, or its repetition; it is on disk when this returns, where it is to outlive the daemon.
+    """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 
-    `peer`: the address it came from. Raises Invalid.
+    `peer`: the address it came from. Raises Invalid, NotYet, JournalRefused.
     """
     await desk.workers.judge(card.url, peer)
-    worker = desk.workers.register(card, peer=peer)
-    await desk.workers.wait_saved()
+    worker = desk.workers.check(card, peer=peer)
+    if not desk.workers.knows(worker):
+        await say(desk, {(KIND, worker.id): body_of(worker)})
+    desk.workers.repeated(worker.id)
     return worker
 
 
 async def unregister(desk: Desk, worker_id: str) -> None:
-    """Forget a worker; what it has in hand is still waited for. Raises NotFound."""
-    if not desk.workers.unregister(worker_id):
+    """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, NotYet, JournalRefused."""
+    if desk.workers.get(worker_id) is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
-    await desk.workers.wait_saved()
+    await say(desk, no_more([worker_id]))

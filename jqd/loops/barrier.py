@@ -11,11 +11,11 @@ Each life of the store is entered by one pass:
     resigned   catching up got nowhere for a minute while all others wait, or we died at it again and again: give the
                seat up, let them go on, and come back as after a start, when our endings can be read (docs/adr/0015)
 
-Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, and that of changes, for
-an older content must not start when a newer one was acknowledged (docs/adr/0018). Nobody waits for jobs that are not
-ingested yet: what the store noted of them is there when they come. But none of our jobs is applied before our seat has
-stopped the claims of all daemons, nor, in the calm, before our endings and changes. The protocol was walked in a model
-first (docs/adr/0006).
+Catching up means the lanes of cancels and outcomes, for jobs that ended must not start again, that of changes, for an
+older content must not start when a newer one was acknowledged (docs/adr/0018), and that of rules, which hold for all.
+Nobody waits for jobs that are not ingested yet: what the store noted of them is there when they come. But none of our
+jobs is applied before our seat has stopped the claims of all daemons, nor, in the calm, before our endings and changes.
+The protocol was walked in a model first (docs/adr/0006).
 """
 
 import random
@@ -48,7 +48,7 @@ from jqd.words.errors import (
 from jqd.words.log import get_logger
 from jqd.words.record import ENDINGS, Lane
 
-WORDS = (*ENDINGS, Lane.CHANGES)  # what the store must know of a job before anybody may claim it
+WORDS = (*ENDINGS, Lane.CHANGES, Lane.RULES)  # what the store must know before anybody may claim a job
 RESIGN_S = 60.0  # a disk that still works takes less; so long one bad disk may stop the claims of all daemons
 LEAVE_S = 5.0  # to give the seat back; where that fails, the others take us for dead after a lease
 NOTICE_S = 1.0  # so often the store is asked whether it is still the same, while its lanes are waited for
@@ -129,7 +129,7 @@ class Barrier:
         look = await self._store.look(fresh=past is Past.START and self._journal.is_new)
         if is_new:
             await expect_readable(self._journal, await self._store.applied(self._journal.journal_id))
-        for ending in ENDINGS:
+        for ending in (*ENDINGS, Lane.RULES):
             self._lanes[ending].let_go()
         membership.looked(look)
         calm = look.settled and is_new

@@ -24,6 +24,7 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
+from jqd.loops.rules import carried
 from jqd.store import CALL_JOBS_MAX, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
@@ -36,11 +37,14 @@ from jqd.words.record import (
     Lane,
     cancel_of,
     carry_jobs,
+    decode_rules,
     encode_cancels,
     encode_outcomes,
+    encode_rules,
     generations,
     job_ids,
 )
+from jqd.words.rules import Rule, Rules
 
 EVERY_S = 5.0  # between looks; at 20 MB/s of pushes this is 100 MB, less than two segments
 LOOK_BYTES = 256 << 20  # looked at in one go
@@ -99,11 +103,14 @@ class Copied:
 class Retention:
     """One look at a time. A segment goes when no partition of the store needs it any more."""
 
-    def __init__(self, *, journal: Journal, keepers: Sequence[Keeper], clock: Clock, source: random.Random) -> None:
-        """`keepers`: in the order of their partitions."""
+    def __init__(
+        self, *, journal: Journal, keepers: Sequence[Keeper], rules: Rules, clock: Clock, source: random.Random
+    ) -> None:
+        """`keepers`: in the order of their partitions. `rules`: what holds of them is kept."""
         self.pace = Pace("retention", source=source)
         self._journal = journal
         self._keepers = keepers
+        self._rules = rules
         self._clock = clock
         self._horizons = [
             Horizon(journal.journal_id, forgot=journal.opened_at > 0 and not keeper.membership.sole)
@@ -130,7 +137,7 @@ class Retention:
 
     async def _free(self) -> None:
         stands = [found for keeper in self._keepers if (found := keeper.stand()) is not None]
-        if len(stands) < len(self._keepers):
+        if len(stands) < len(self._keepers) or not self._rules.loaded.is_set():
             return  # a life of the store is being entered, or may be soon: what it lacks is in these segments
         await self._tell()
         applied = min(self._read_points(Lane))
@@ -273,7 +280,8 @@ class Retention:
         """Ids of jobs that have not ended or are dead, and what copying costs. Gives up early when it is too much."""
         found: set[str] = set()
         sizes: dict[str, int] = {}  # of the jobs to be asked for next
-        total = 0
+        async with aclosing(self._rules_in(start, end)) as frames:
+            total = sum([len(encode_rules(rules)) async for rules in frames])
         async with aclosing(self._read(start, end, Lane.JOBS, Lane.CHANGES)) as pieces:
             async for piece in pieces:
                 with self._blame(piece):
@@ -341,7 +349,23 @@ class Retention:
         copied.unfinished = unfinished
         for lane in (Lane.JOBS, Lane.CHANGES):
             await self._copy_lane(lane, copied, unfinished)
+        await self._copy_rules(start, end)
         return copied
+
+    async def _copy_rules(self, start: int, end: int) -> None:
+        """Write once more what holds. Where the disk refused some may come twice: it is all the same."""
+        async with aclosing(self._rules_in(start, end)) as frames:
+            async for rules in frames:
+                self._journal.write(Lane.RULES, len(rules), encode_rules(rules))
+                await self._journal.wsync()
+
+    async def _rules_in(self, start: int, end: int) -> AsyncGenerator[list[Rule]]:
+        async with aclosing(self._read(start, end, Lane.RULES)) as pieces:
+            async for piece in pieces:
+                with self._blame(piece):
+                    rules = carried(self._rules, decode_rules(piece.body), self._clock.wall_ms())
+                if rules:
+                    yield rules
 
     async def _copy_lane(self, lane: Lane, copied: Copied, unfinished: set[str]) -> None:
         behind = copied.behind.get(lane, copied.start)

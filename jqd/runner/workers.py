@@ -1,74 +1,67 @@
-"""The workers known here: who they are, what they take, and how long their registration holds.
+"""The workers that are known here: who they are, what they take, and whether they are there.
 
-A worker that registered with a `ttl` must register again in time. One without stays until it unregisters or was
-unreachable for 5 minutes; a JSON file, replaced atomically, keeps it over a restart of the daemon.
+A registration is a rule (`words/rules.py`): said at one daemon it comes to all. One with a `ttl` holds while somebody
+hears of its worker in time; one without holds until the worker leaves, or until no daemon reached it for 5 minutes.
+Who heard of a worker tells the others, so each judges the silence by its own clock.
 """
 
+import hashlib
 import secrets
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
 
 from jqd.runner.endpoint import host_of
-from jqd.runner.kept import Kept, write_whole
 from jqd.runner.reach import Reach, standing_of
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
-from jqd.words.errors import ConfigError, Invalid
+from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
+from jqd.words.rules import NIL, Rule, Rules
 
+KIND = "worker"
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
-FORMAT_VERSION = 1
+SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
+SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
+SPREAD_S = 2.0  # so long a sign may take from another daemon to us
+BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 
-
-class _File(msgspec.Struct):
-    version: int
-    workers: list[Worker]
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Worker)
 
 
 class Workers:
     """The registry. Expiry is by monotonic time and noticed when somebody looks."""
 
-    def __init__(
-        self,
-        path: Path | None,
-        *,
-        clock: Clock,
-        write: Callable[[Path, bytes], None] = write_whole,
-        reach: Reach | None = None,
-    ) -> None:
-        """`path`: where workers without ttl outlive the daemon, or None. `write`: to the disk, all or nothing.
+    def __init__(self, rules: Rules | None = None, *, clock: Clock, reach: Reach | None = None) -> None:
+        """`rules`: where registrations come from and go to; None: of this registry alone.
 
         `reach`: which addresses a registration may name; None: as without any setting.
-
-        Raises ConfigError on a newer file.
         """
-        self._path = path
-        self._kept = Kept(path, "workers", self._content, write)
-        self.run = self._kept.run
-        self.wait_saved = self._kept.wait_saved
+        self.rules = rules or Rules()
         self._clock = clock
         self._reach = reach or Reach()
         self._log = get_logger("workers")
         self._workers: dict[str, Worker] = {}
         self._seen_at_s: dict[str, float] = {}
+        self._told_at_s: dict[str, float] = {}  # when the others were last told that a worker lives
         self._unreachable_since_s: dict[str, float] = {}
+        self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._watchers: list[Callable[[], None]] = []
-        self._load()
+        self._signs: list[set[str]] = []
+        self.leaving: dict[str, str] = {}
+        """Workers that this daemon took out by itself, and why, until that is said to all."""
+        self.rules.watch(KIND, self._ruled)
 
-    @property
-    def failing(self) -> str | None:
-        """Why registrations would not survive a restart now; None when they would."""
-        return self._kept.failing
+    # ------------------------------------------------------------ registering
 
-    def register(self, card: Card, *, peer: str | None = None) -> Worker:
-        """Take a registration, or its repetition under the same id. Raises Invalid, naming the field.
+    def check(self, card: Card, *, peer: str | None = None) -> Worker:
+        """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
 
-        A worker that starts again and registers the same name and URL without its id gets the id it had: one server
-        is one worker, however often it was restarted. `peer`: the address it came from; None: from this machine.
+        A worker that starts again and registers the same name and URL without its id gets the id it had, at whatever
+        daemon: one server is one worker. `peer`: the address it came from; None: from this machine.
         """
         standing = standing_of(peer)
         if card.url is not None:
@@ -77,19 +70,22 @@ class Workers:
         known = self._workers.get(card.id) if card.id else self._same_server(card)
         self._refuse_more(known, card.jobs)
         said = msgspec.structs.asdict(card)
-        said["id"] = known.id if known else card.id or secrets.token_hex(8)
+        said["id"] = known.id if known else card.id or _new_id(card)
         said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
         registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
-        worker = Worker(**said, registered_at_ms=registered_at_ms, standing=standing)
-        self._workers[worker.id] = worker
-        self._seen_at_s[worker.id] = self._clock.mono_s()
-        self._unreachable_since_s.pop(worker.id, None)
-        if worker != known:
-            self._log.info("workers.registered", worker=worker.id, name=card.name, url=card.url, max_jobs=card.max_jobs)
-            if card.ttl_s is None or (known is not None and known.ttl_s is None):
-                self._kept.touch()
-        for watcher in self._watchers:
-            watcher()
+        return Worker(**said, registered_at_ms=registered_at_ms, standing=standing)
+
+    def knows(self, worker: Worker) -> bool:
+        """Whether this very registration holds already: then it is not said again."""
+        return self._workers.get(worker.id) == worker
+
+    def register(self, card: Card, *, peer: str | None = None) -> Worker:
+        """Take a registration without a journal: only this process knows of it. Raises Invalid."""
+        worker = self.check(card, peer=peer)
+        if not self.knows(worker):
+            bodies = {(KIND, worker.id): body_of(worker)}
+            self.rules.take(self.rules.make(bodies, now_ms=self._clock.wall_ms(), origin=0))
+        self.repeated(worker.id)
         return worker
 
     async def judge(self, url: str | None, peer: str | None) -> None:
@@ -97,9 +93,18 @@ class Workers:
         if url is not None:
             _refuse_unless(url, await self._reach.judge_name(host_of(url), standing_of(peer)))
 
-    def unregister(self, worker_id: str) -> bool:
-        """Forget a worker. False when it was not known. What it has in hand is waited for all the same."""
-        return self._remove(worker_id, "unregistered")
+    def unregister(self, worker_id: str, why: str = "unregistered") -> bool:
+        """Take a worker out, here at once and soon everywhere. False when it was not known.
+
+        What it has in hand is waited for all the same.
+        """
+        self._expire()
+        if not self._remove(worker_id, why):
+            return False
+        self.leaving[worker_id] = why
+        return True
+
+    # ------------------------------------------------------------ looking
 
     def get(self, worker_id: str) -> Worker | None:
         """The worker of this id, None when unknown or expired."""
@@ -115,16 +120,97 @@ class Workers:
         """Call `watcher` after each registration; it must not wait."""
         self._watchers.append(watcher)
 
+    # ------------------------------------------------------------ signs of life
+
+    def signs(self) -> set[str]:
+        """A set that gets the ids of workers as they are heard of; its owner tells others, and empties it."""
+        self._signs.append(signs := set[str]())
+        return signs
+
+    def repeated(self, worker_id: str) -> None:
+        """The worker said its registration, for the first time or again."""
+        self.reached(worker_id)
+        for watcher in self._watchers:
+            watcher()
+
     def reached(self, worker_id: str) -> None:
-        """The worker answered."""
+        """The worker answered, or spoke by itself."""
+        worker = self._workers.get(worker_id)
+        if worker is None:
+            return
         self._unreachable_since_s.pop(worker_id, None)
+        now_s = self._seen_at_s[worker_id] = self._now_s()
+        every_s = SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
+        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= every_s:
+            self._told_at_s[worker_id] = now_s
+            for signs in self._signs:
+                signs.add(worker_id)
+
+    def heard(self, worker_ids: Collection[str]) -> None:
+        """Some daemon, or this one, heard of these workers. Also says that all such news up to now are known here."""
+        now_s = self._clock.mono_s()
+        if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
+            self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
+        self._looked_at_s = now_s
+        for worker_id in worker_ids:
+            if worker_id in self._workers:
+                self._seen_at_s[worker_id] = now_s + SPREAD_S
+            elif worker_id not in self.leaving and (rule := self.rules.get(KIND, worker_id)) is not None:
+                self._ruled(rule)  # it was silent for too long, and speaks again
 
     def unreachable(self, worker_id: str) -> None:
-        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten."""
+        """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
+
+        Unless another daemon heard of it: then the way from here is at fault.
+        """
         if worker_id in self._workers:
-            now_s = self._clock.mono_s()
-            if now_s - self._unreachable_since_s.setdefault(worker_id, now_s) >= UNREACHABLE_S:
-                self._remove(worker_id, "unreachable")
+            now_s = self._now_s()
+            since_s = self._unreachable_since_s.setdefault(worker_id, now_s)
+            if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
+                self.unregister(worker_id, "unreachable")
+
+    def silent(self, for_s: float) -> Iterator[Rule]:
+        """Registrations with a ttl that ran out so long ago: what is kept of them is of no use to anybody."""
+        now_s = self._now_s()
+        for rule in self.rules.all(KIND):
+            if rule.name not in self._workers and not rule.is_deleted:
+                since_s = self._seen_at_s.setdefault(rule.name, now_s)
+                if now_s - since_s > for_s:
+                    yield rule
+
+    # ------------------------------------------------------------ within
+
+    def _ruled(self, rule: Rule) -> None:
+        """A registration holds from now on."""
+        self.leaving.pop(rule.name, None)
+        if rule.is_deleted:
+            self._remove(rule.name, "unregistered")
+            self._seen_at_s.pop(rule.name, None)
+            return
+        try:
+            worker = _decoder.decode(rule.body)
+        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
+            # A newer jqd may know kinds of workers that this one does not; it runs them, and this one does not.
+            self._log.error("workers.unreadable", worker=rule.name, error=str(error))
+            self._remove(rule.name, "unreadable")
+            return
+        known = self._workers.get(worker.id)
+        self._workers[worker.id] = worker
+        self._seen_at_s[worker.id] = self._now_s()
+        self._unreachable_since_s.pop(worker.id, None)
+        if known is None:
+            ordered = sorted(self._workers.values(), key=lambda one: (one.registered_at_ms, one.id))
+            self._workers = {one.id: one for one in ordered}
+        self._log.info(
+            "workers.registered", worker=worker.id, name=worker.name, url=worker.url, max_jobs=worker.max_jobs
+        )
+        for watcher in self._watchers:
+            watcher()
+
+    def _now_s(self) -> float:
+        """Now; while no news of others come, not much later than the last ones came."""
+        now_s = self._clock.mono_s()
+        return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
 
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None) -> None:
         """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
@@ -145,7 +231,7 @@ class Workers:
         return next((w for w in self._workers.values() if (w.url, w.name, w.style) == wanted), None)
 
     def _expire(self) -> None:
-        now_s = self._clock.mono_s()
+        now_s = self._now_s()
         overdue = [
             worker.id
             for worker in self._workers.values()
@@ -158,38 +244,27 @@ class Workers:
         worker = self._workers.pop(worker_id, None)
         if worker is None:
             return False
-        del self._seen_at_s[worker_id]
+        self._told_at_s.pop(worker_id, None)
         self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
-        if worker.ttl_s is None:
-            self._kept.touch()
         return True
 
-    def _load(self) -> None:
-        if self._path is None or not self._path.exists():
-            return
-        data = self._path.read_bytes()
-        try:
-            file = msgspec.json.decode(data, type=_File)
-            if file.version != FORMAT_VERSION:
-                raise ConfigError(
-                    f"{self._path} has format version {file.version}, this jqd reads {FORMAT_VERSION};"
-                    " run the jqd that wrote it, or move the file away and register the workers again"
-                )
-        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
-            aside = self._path.with_suffix(".damaged")
-            self._path.replace(aside)
-            self._log.error("workers.damaged", path=str(aside), error=str(error))
-            return
-        now_s = self._clock.mono_s()
-        for worker in file.workers[:WORKERS_MAX]:
-            self._workers[worker.id] = worker
-            self._seen_at_s[worker.id] = now_s
 
-    def _content(self) -> bytes:
-        kept = [worker for worker in self._workers.values() if worker.ttl_s is None]
-        # In C: with NAMES_MAX names the json of Python would hold up the loop for half a second at each registration.
-        return msgspec.json.format(msgspec.json.encode(_File(FORMAT_VERSION, kept)), indent=1)
+def body_of(worker: Worker) -> bytes:
+    """What the rule of a worker says."""
+    return _encoder.encode(worker)
+
+
+def no_more(worker_ids: Collection[str]) -> dict[tuple[str, str], bytes]:
+    """What is said of workers that leave."""
+    return {(KIND, worker_id): NIL for worker_id in worker_ids}
+
+
+def _new_id(card: Card) -> str:
+    """The same for one server at all daemons, before they heard of each other; those that pull cannot be told apart."""
+    if card.url is None:
+        return secrets.token_hex(8)
+    return hashlib.blake2b(f"{card.style}\0{card.name}\0{card.url}".encode(), digest_size=8).hexdigest()
 
 
 def _refuse_unless(url: str, why_not: str | None) -> None:

@@ -27,6 +27,7 @@ from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
 from jqd.store.link import Link, Words
 from jqd.store.looks import LookMethods
+from jqd.store.rules import RuleMethods
 from jqd.store.scripts import OtherServer, script_words, translate
 from jqd.store.seats import SeatMethods
 from jqd.store.shapes import Look, Owner, Renewed
@@ -193,7 +194,7 @@ class Connection:
             link.close()
 
 
-class RedisStore(JobMethods, LookMethods, SeatMethods, SysidMethods):
+class RedisStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods):
     """The store in Redis or Valkey. Open it with `open_store`."""
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
@@ -209,6 +210,7 @@ class RedisStore(JobMethods, LookMethods, SeatMethods, SysidMethods):
         self._config, self._keys, self._now_ms = config, keys, now_ms
         JobMethods.__init__(self, config, keys, self._bulk)
         LookMethods.__init__(self, config, keys, self._bulk, self.journals)
+        RuleMethods.__init__(self, keys, self._bulk)
         SeatMethods.__init__(self, keys, self._bulk)
         SysidMethods.__init__(self, config, keys, self._bulk, self._beat)
 

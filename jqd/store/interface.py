@@ -13,6 +13,7 @@ from jqd.store.shapes import (
     EditGiven,
     Ends,
     Entrusted,
+    Followed,
     JobView,
     Kept,
     Look,
@@ -35,6 +36,7 @@ from jqd.store.shapes import (
 )
 from jqd.words.job import Held, Job, Outcome, State, Wanted
 from jqd.words.record import Lane
+from jqd.words.rules import Rule
 
 
 class EdgeStore(Protocol):
@@ -170,20 +172,6 @@ class EdgeStore(Protocol):
         """
         ...
 
-    # ------------------------------------------------------------ handlers
-
-    async def set_handler(self, jobtype: str, handler: bytes) -> int:
-        """Define what runs a jobtype. Returns its version: each set is a new one; the oldest are deleted."""
-        ...
-
-    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
-        """Version and content of a handler; 0 asks for the newest. None when there is none, or not any more."""
-        ...
-
-    async def delete_handler(self, jobtype: str) -> bool:
-        """Undefine what runs a jobtype, all versions; whether there was one. A later set goes on counting."""
-        ...
-
 
 class Store(EdgeStore, Protocol):
     """One partition of the shared store, real or fake. `tests/contract` holds both to the same promises."""
@@ -236,6 +224,22 @@ class Store(EdgeStore, Protocol):
 
         `record.cancel_of` makes such an id: it says up to which generation of the job the cancel is meant.
         """
+        ...
+
+    async def apply_rules(self, journal_id: str, start: int, end: int, rules: Sequence[Rule]) -> None:
+        """Learn of rules, positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
+        ...
+
+    async def follow_rules(self, rules_at: int, signs_at: int, alive: Sequence[str] = ()) -> Followed:
+        """What is new since the numbers of an earlier answer, 0 at first: rules, and workers that were heard of.
+
+        `alive`: ids of at most CALL_JOBS_MAX workers that the caller heard of. Numbers of one life are only good in
+        that life: raises StoreChanged in another than the one we looked at.
+        """
+        ...
+
+    async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> int:
+        """Drop rules that nobody needs any more: those that still hold, and whose workers gave no sign since."""
         ...
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:

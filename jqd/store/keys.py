@@ -33,13 +33,15 @@ KINDS = {
     "generation": "hash",
     "asked": "hash",
     "deaths": "hash",
-    "handlers": "hash",
+    "rules": "hash",
     "backlog": "zset",
     "page": "list",
     "paged": "hash",
     "heads": "zset",
     "leases": "hash",
     "beats": "zset",
+    "ruled": "zset",
+    "alive": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})

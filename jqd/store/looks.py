@@ -1,4 +1,4 @@
-"""The store's methods that look and clean: one job, many jobs, jobtypes, handlers (docs/STORE.md)."""
+"""The store's methods that look and clean: one job, many jobs, jobtypes (docs/STORE.md)."""
 
 import base64
 import zlib
@@ -50,7 +50,7 @@ class _Source:
 
 
 class LookMethods:
-    """What looks and cleans: a third of `RedisStore`."""
+    """What looks and cleans: a part of `RedisStore`."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, journals: set[int]) -> None:
         """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
@@ -278,25 +278,6 @@ class LookMethods:
         """See Store."""
         answer = await self._caller.call("clean_ended", before_ms, min(limit, CALL_JOBS_MAX))
         return codec.whole(self._keys, "ended", answer)
-
-    # ------------------------------------------------------------ handlers
-
-    async def set_handler(self, jobtype: str, handler: bytes) -> int:
-        """See Store."""
-        answer = await self._caller.call("set_handler", jobtype, handler, self._config.handler_versions)
-        return codec.whole(self._keys, "handlers", answer)
-
-    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
-        """See Store."""
-        match codec.list_of(self._keys, "handlers", await self._caller.call("get_handler", jobtype, version)):
-            case [number, bytes(packed)]:
-                return codec.whole(self._keys, "handlers", number), packed
-            case _:
-                return None
-
-    async def delete_handler(self, jobtype: str) -> bool:
-        """See Store."""
-        return await self._caller.call("delete_handler", jobtype, self._config.handler_versions) == 1
 
 
 def _newest_first(views: Iterable[JobView]) -> list[JobView]:

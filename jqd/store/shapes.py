@@ -6,6 +6,7 @@ from typing import NamedTuple
 import msgspec
 
 from jqd.words.job import Held, Outcome, State
+from jqd.words.rules import Rule
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
 
@@ -163,6 +164,21 @@ class Silent(NamedTuple):
     """Jobs of which nothing was heard in this life of the store: they are ready again, untried."""
     leases: list[Lease]
     """Set aside: nothing that their workers say counts any more, but a success."""
+
+
+class Followed(NamedTuple):
+    """What became known since a daemon asked last."""
+
+    rules_at: int
+    """Number of the last rule it was told; for the next call."""
+    rules: list[Rule]
+    signs_at: int
+    alive: list[str]
+    """Ids of workers that some daemon heard of."""
+    unknown: list[str]
+    """Those of the caller's own signs that no rule knows: they must be said again."""
+    more: bool
+    """Not all was told."""
 
 
 class Release(enum.StrEnum):

@@ -209,20 +209,6 @@ class Spread:
             found[view.id] = view
         return Page(sorted(found.values(), key=lambda view: view.id, reverse=True), _encode_cursor(walks))
 
-    # ------------------------------------------------------------ handlers
-
-    async def set_handler(self, jobtype: str, handler: bytes) -> int:
-        """See EdgeStore."""
-        return await self._one(self._of_name(jobtype), lambda store: store.set_handler(jobtype, handler))
-
-    async def get_handler(self, jobtype: str, version: int = 0) -> tuple[int, bytes] | None:
-        """See EdgeStore."""
-        return await self._one(self._of_name(jobtype), lambda store: store.get_handler(jobtype, version))
-
-    async def delete_handler(self, jobtype: str) -> bool:
-        """See EdgeStore."""
-        return await self._one(self._of_name(jobtype), lambda store: store.delete_handler(jobtype))
-
     # ------------------------------------------------------------ asking
 
     def _of(self, job_id: str) -> int:

@@ -12,7 +12,7 @@ _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log 
 
 
 class SysidMethods:
-    """What daemons do to each other: a third of `RedisStore`. Heartbeats go over a connection of their own."""
+    """What daemons do to each other: a part of `RedisStore`. Heartbeats go over a connection of their own."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
         self._crash_limit = config.crash_limit

@@ -16,6 +16,7 @@ from jqd.store import Look, StoreConfig, codec
 from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
 from jqd.store.looks import LookMethods
+from jqd.store.rules import RuleMethods
 from jqd.store.scripts import Script, load_scripts, translate
 from jqd.store.seats import SeatMethods
 from jqd.store.sysid import SysidMethods
@@ -97,7 +98,7 @@ class Client:
         return {}
 
 
-class FakeStore(JobMethods, LookMethods, SeatMethods, SysidMethods):
+class FakeStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods):
     """One client of a store. `jqd.store.Store` says what each method promises."""
 
     def __init__(self, clock: Clock, config: StoreConfig | None = None, server: Server | None = None) -> None:
@@ -111,6 +112,7 @@ class FakeStore(JobMethods, LookMethods, SeatMethods, SysidMethods):
         self.client = Client(self.server, self.keys, clock)
         JobMethods.__init__(self, self.config, self.keys, self.client)
         LookMethods.__init__(self, self.config, self.keys, self.client, self.journals)
+        RuleMethods.__init__(self, self.keys, self.client)
         SeatMethods.__init__(self, self.keys, self.client)
         SysidMethods.__init__(self, self.config, self.keys, self.client, self.client)
 

@@ -7,6 +7,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
     outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
     changes   as jobs, all of them named in the head's `changes`
+    rules     [ [kind, name, revision, at_ms, body], … ]         see rules.Rule
 """
 
 import enum
@@ -21,6 +22,7 @@ from msgspec import Raw, structs
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
+from jqd.words.rules import Rule
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ class Lane(enum.IntEnum):
     CHANGES = 4
     """Whole jobs whose content the store agreed to: a pusher's own id, a replacement, an edit, a retry. Apart from the
     jobs, because of two contents the older must not start before the newer was told (docs/adr/0018)."""
+    RULES = 5
+    """What holds until it is said otherwise, as registrations do (docs/adr/0028). All partitions get all of them."""
 
 
 CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
@@ -101,6 +105,7 @@ _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
 _cancels_decoder = msgspec.msgpack.Decoder(list[str])
+_rules_decoder = msgspec.msgpack.Decoder(list[Rule])
 
 
 def encode_jobs(head: Head, jobs: bytes) -> bytes:
@@ -248,10 +253,21 @@ def decode_cancels(body: bytes) -> list[str]:
     return _decode(_cancels_decoder, body, "a cancels")
 
 
+def encode_rules(rules: Sequence[Rule]) -> bytes:
+    """The body of a `rules` frame."""
+    return _encoder.encode(rules)
+
+
+def decode_rules(body: bytes) -> list[Rule]:
+    """The rules of a frame. Raises JournalDamaged as `decode_jobs` does."""
+    return _decode(_rules_decoder, body, "a rules")
+
+
 DECODERS: Mapping[Lane, Callable[[bytes], Sequence[Any]]] = {
     Lane.CANCELS: decode_cancels,
     Lane.OUTCOMES: decode_outcomes,
     Lane.CHANGES: decode_jobs,
     Lane.JOBS: decode_jobs,
+    Lane.RULES: decode_rules,
 }
 """What reads a frame of each lane."""

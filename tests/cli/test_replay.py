@@ -101,7 +101,7 @@ def test_changes_come_before_what_they_change(
     directory = write(tmp_path, pushed, ids.edit(pushed.ids[0], {"name": "t", "argument": "new"}, 77))
     words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url]
     for _ in range(2):
-        assert replayed(capsys, *words) == {"jobs": 2, "outcomes": 0, "cancels": 0, "changes": 1}
+        assert replayed(capsys, *words) == {"jobs": 2, "outcomes": 0, "cancels": 0, "changes": 1, "rules": 0}
         found = [view and (view.revision, view.argument) for view in views(fresh_valkey.url, pushed.ids).values()]
         assert found == [(77, msgspec.msgpack.encode("new")), (0, msgspec.msgpack.encode("other"))]
     calls = list[tuple[str, int, int]]()
@@ -127,7 +127,7 @@ def test_each_partition_gets_its_own_and_twice_is_once(
     assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 9
     assert contents(fresh_valkey.url) == {}
     for _ in range(2):
-        assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0}
+        assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
         found: dict[str, State] = {}
         for part in StoreConfig(fresh_valkey.url, partitions=3).parts():
             here = {i: view.state for i, view in views(part, [*told.jobs.ids, *told.dated.ids]).items() if view}
@@ -188,13 +188,14 @@ def test_twice_is_once(fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.Capt
         "outcomes": 9,
         "cancels": 2,
         "changes": 0,
+        "rules": 0,
         "unknown_jobs": 9,
     }
     assert contents(url) == {}
-    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0}
+    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
     assert told.states(url) == told.expected()
     first = contents(url)
-    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0}
+    assert replayed(capsys, *words) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
     assert contents(url) == first
     assert replayed(capsys, *words, "--dry-run")["unknown_jobs"] == 0
     assert contents(url) == first
@@ -266,7 +267,7 @@ def test_since_leaves_out_older_jobs_but_not_what_became_of_them(
     monkeypatch.setattr(SystemClock, "wall_ms", lambda self: AT_MS + 3_602_000)
     told = Told(tmp_path)
     words = ["--data-dir", str(tmp_path), "--store", fresh_valkey.url, "--since", "1h"]
-    assert replayed(capsys, *words) == {"jobs": 1, "outcomes": 9, "cancels": 2, "changes": 0}
+    assert replayed(capsys, *words) == {"jobs": 1, "outcomes": 9, "cancels": 2, "changes": 0, "rules": 0}
     assert told.states(fresh_valkey.url) == dict.fromkeys(told.jobs.ids) | {told.dated.ids[0]: State.SCHEDULED}
 
 
@@ -280,7 +281,7 @@ def test_damage_is_said_and_the_rest_is_replayed(
     write(tmp_path, Batch(Lane.OUTCOMES, 1, msgspec.msgpack.encode("none"), []))
     assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", fresh_valkey.url]) == 1
     said = capsys.readouterr()
-    assert [line.split()[1:] for line in said.out.splitlines()] == [["1"], ["9"], ["2"], ["0"]]
+    assert [line.split()[1:] for line in said.out.splitlines()] == [["1"], ["9"], ["2"], ["0"], ["0"]]
     head, content, body = said.err.splitlines()
     assert "bad head" in head
     assert "cannot be decoded" in content
@@ -331,7 +332,7 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
         return await replay(files, snapshot(files, directory), [Watched(store, calls)], told=looked.append)
 
     tally = into(fresh_valkey.url, watch)
-    assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.CHANGES: 0, Lane.JOBS: 1_238}
+    assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.CHANGES: 0, Lane.JOBS: 1_238, Lane.RULES: 0}
     assert sum(looked) == len(Lane) * (sum(path.stat().st_size for path in directory.glob("*.jqd")) - HEAD_BYTES)
     assert [(name, records) for name, records, _ in calls] == [
         ("apply_cancels", 500),
@@ -443,7 +444,14 @@ def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[st
     for store in ([], ["--store", f"unix://{tmp_path}/nobody.sock"]):
         assert run([*words, *store]) == 0
         said = capsys.readouterr()
-        assert json.loads(said.out) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0, "unknown_jobs": None}
+        assert json.loads(said.out) == {
+            "jobs": 9,
+            "outcomes": 9,
+            "cancels": 2,
+            "changes": 0,
+            "rules": 0,
+            "unknown_jobs": None,
+        }
         assert "the store was not asked which jobs it knows" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
 
@@ -462,7 +470,13 @@ def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.Capt
     """Started for this time; and when it runs already, the one that runs."""
     with short_directory() as data_dir:
         told = Told(data_dir)
-        assert replayed(capsys, "--data-dir", str(data_dir)) == {"jobs": 9, "outcomes": 9, "cancels": 2, "changes": 0}
+        assert replayed(capsys, "--data-dir", str(data_dir)) == {
+            "jobs": 9,
+            "outcomes": 9,
+            "cancels": 2,
+            "changes": 0,
+            "rules": 0,
+        }
 
         async def look() -> None:
             async with open_embedded(data_dir / "store") as url:

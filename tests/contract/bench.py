@@ -3,13 +3,16 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
+from msgspec import Raw
 
 from jqd.store import JobView, Member, Owner, Store
 from jqd.words.clock import ManualClock
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane
+from jqd.words.rules import Rule
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32
@@ -37,6 +40,11 @@ def changed(job: Job, revision: int, kind: ChangeKind, generation: int = 0, dige
     base = {name: getattr(job, name) for name in job.__struct_fields__} | fields
     anew = generation if kind is ChangeKind.EDIT else revision
     return Job(**base | {"change": Change(revision, anew, kind, digest)})
+
+
+def rule(name: str, revision: int, body: object = 0) -> Rule:
+    """A registration of the worker of that name; None: it left."""
+    return Rule("worker", name, revision, 1_800_000_000_000, Raw(msgspec.msgpack.encode(body)))
 
 
 class StoreBench:

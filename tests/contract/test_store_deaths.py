@@ -1,4 +1,4 @@
-"""Jobs that were in hand when daemons died, and what is given back without an outcome; handlers."""
+"""Jobs that were in hand when daemons died, and what is given back without an outcome."""
 
 import pytest
 
@@ -178,21 +178,3 @@ async def test_jobs_are_given_back_in_three_ways(store_bench: StoreBench, how: R
     await store_bench.store.promote(10)
     again = [Held(one.job, 0, one.attempt) for one in await store_bench.claim(owner)]
     assert again == ([] if how is Release.ARCHIVE else [Held(job, 0, 1)])
-
-
-# ---------------------------------------------------------------- handlers
-
-
-async def test_each_set_of_a_handler_is_a_new_version_and_old_ones_go(store_bench: StoreBench) -> None:
-    store = store_bench.store
-    assert await store.get_handler("mail") is None
-    assert not await store.delete_handler("mail")
-    assert [await store.set_handler("mail", b"body %d" % number) for number in range(1, 13)] == list(range(1, 13))
-    assert await store.get_handler("mail") == (12, b"body 12")
-    assert await store.get_handler("mail", 3) == (3, b"body 3")
-    assert await store.get_handler("mail", 2) is None
-    assert await store.get_handler("mail:1") is None
-    assert await store.delete_handler("mail")
-    assert await store.get_handler("mail") is None
-    assert await store.get_handler("mail", 12) is None
-    assert await store.set_handler("mail", b"again") == 13

@@ -162,6 +162,7 @@ class House:
             ),
             Lane.CANCELS: LaneRules(store.apply_cancels, lambda _: 100, lambda _: None),
             Lane.CHANGES: LaneRules(store.apply_changes, lambda _: 100, lambda _: None),
+            Lane.RULES: LaneRules(store.apply_rules, lambda _: 100, lambda _: None),
         }
         self.lanes: dict[Lane, Ingest[Any]] = {
             lane: Ingest(

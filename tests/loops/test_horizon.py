@@ -17,6 +17,7 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.job import Fate, Outcome, State
 from jqd.words.record import Lane, encode_cancels, encode_outcomes
+from jqd.words.rules import Rules
 from tests.loops.house import House, TrioClock, until
 from tests.loops.test_retention import SEGMENT_BYTES, finish, push
 
@@ -60,7 +61,10 @@ async def pair(**config: Any) -> AsyncIterator[tuple[Home, Home]]:
             house = House(journal, store if not number else store.another_client(), clock, name)
             keeper = Keeper(house.store, house.membership, house.lanes)
             homes.append(
-                Home(house, Retention(journal=journal, keepers=[keeper], clock=clock, source=random.Random(2)))
+                Home(
+                    house,
+                    Retention(journal=journal, keepers=[keeper], rules=Rules(), clock=clock, source=random.Random(2)),
+                )
             )
         yield homes[0], homes[1]
 
@@ -142,7 +146,10 @@ async def test_a_restart_beside_an_emptied_store_gives_up_nobody_who_is_away(aut
         journal.opened_at = journal.end  # as of a start now
         again = House(journal, a.house.store.another_client(), a.house.clock, "a")
         keeper = Keeper(again.store, again.membership, again.lanes)
-        a = Home(again, Retention(journal=journal, keepers=[keeper], clock=again.clock, source=random.Random(2)))
+        a = Home(
+            again,
+            Retention(journal=journal, keepers=[keeper], rules=Rules(), clock=again.clock, source=random.Random(2)),
+        )
         await a.move_in(nursery)
         await trio.sleep(250)
         assert journal.retired > 0, "our own jobs are never applied again"

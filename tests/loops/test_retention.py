@@ -29,6 +29,7 @@ from jqd.words.record import (
     encode_jobs,
     encode_outcomes,
 )
+from jqd.words.rules import Rules
 from tests.loops.house import House, TrioClock, until
 
 SEGMENT_BYTES = 4_000
@@ -51,6 +52,7 @@ async def small(
             Retention(
                 journal=journal,
                 keepers=[Keeper(here.store, here.membership, here.lanes, unsafe)],
+                rules=Rules(),
                 clock=clock,
                 source=random.Random(2),
             ),

@@ -128,7 +128,7 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed(names: Names, o
         assert house.returned == ids(held)
         assert worker.requests == []
         assert house.workers.unregister(card.id)
-        house.register(f"http://moves.test:{port}/run")  # from this machine
+        house.register(f"http://moves.test:{port}/run", name="v")  # from this machine
         await house.run_to_end(hold(1))
         assert len(worker.requests) == 1, "the address that was judged is the one that is connected to"
 

@@ -1,27 +1,17 @@
 """The registry: what it refuses, forgets and keeps."""
 
-import errno
-import itertools
-import json
-import os
-import stat
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import trio
 
 from jqd.runner import Workers
-from jqd.runner.kept import RETRY_S
-from jqd.runner.reach import Standing
 from jqd.runner.worker import Card, Worker
-from jqd.runner.workers import UNREACHABLE_S
+from jqd.runner.workers import UNREACHABLE_S, no_more
 from jqd.words import fields
 from jqd.words.clock import ManualClock
-from jqd.words.errors import ConfigError, Invalid, JqdError
+from jqd.words.errors import Invalid, JqdError
+from jqd.words.rules import NIL, Rules
 
 
 @pytest.mark.parametrize(
@@ -205,132 +195,106 @@ def test_unreachable_for_long_is_forgotten() -> None:
     workers.unreachable(worker.id)  # late news of one that is gone
 
 
-@asynccontextmanager
-async def saving(path: Path, **named: Any) -> AsyncIterator[Workers]:
-    """A registry that writes."""
-    workers = Workers(path, clock=ManualClock(), **named)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(workers.run)
-        yield workers
-        nursery.cancel_scope.cancel()
+def said_again(workers: Workers, **named: Any) -> Workers:
+    """Another daemon's registry, which learned of the same rules."""
+    rules = Rules()
+    other = Workers(rules, clock=workers._clock, **named)
+    rules.take(reversed([*workers.rules.all("worker")]))
+    return other
 
 
-async def test_those_without_ttl_outlive_the_daemon(tmp_path: Path) -> None:
-    path = tmp_path / "workers.json"
-    async with saving(path) as workers:
-        kept = register(workers, name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
-        register(workers, name="v", url="http://i/", ttl=5.0)
-        await workers.wait_saved()
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        assert Workers(path, clock=ManualClock()).list() == [kept]
-        (written,) = json.loads(path.read_bytes())["workers"]
-        assert set(written) == {*OLD, "standing", "format", "method", "headers", "secrets"}, (
-            "an older version reads it, too"
-        )
-        assert kept.jobs == ("mail", "bill")
-        workers.unregister(kept.id)
-        await workers.wait_saved()
-        assert Workers(path, clock=ManualClock()).list() == []
-    assert os.listdir(tmp_path) == ["workers.json"]
+def test_all_daemons_have_the_same_workers_in_the_same_order() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    first = register(workers, name="w", url="http://h/", jobs=["mail", "mail", "bill"], batch=5, priority_max=3)
+    clock.advance(1)
+    second = register(workers, name="v", style="lightjq", ttl=5.0)
+    other = said_again(workers)
+    assert other.list() == workers.list() == [first, second]
+    assert first.jobs == ("mail", "bill")
+    assert other.get(second.id) == second
+    other.rules.take(other.rules.make(no_more([first.id]), now_ms=0, origin=1))
+    assert other.list() == [second]
+    workers.rules.take(other.rules.all("worker"))
+    assert workers.list() == [second]
 
 
-OLD = {
-    "id": "a",
-    "name": "w",
-    "url": "http://h/",
-    "jobs": ["mail"],
-    "max_jobs": 3,
-    "batch": 2,
-    "priority_min": -1,
-    "priority_max": 5,
-    "ttl_s": None,
-    "protocol": "lightjq",
-    "registered_at_ms": 7,
-}  # as the first version wrote a worker
+def test_one_server_that_registers_at_two_daemons_at_once_is_one_worker() -> None:
+    here, there = Workers(clock=ManualClock()), Workers(clock=ManualClock())
+    assert register(here, name="w", url="http://h/").id == register(there, name="w", url="http://h/").id
 
 
-def test_the_file_of_an_older_version_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "workers.json"
-    path.write_text(json.dumps({"version": 1, "workers": [OLD]}))
-    (worker,) = Workers(path, clock=ManualClock()).list()
-    assert (worker.id, worker.style, worker.jobs, worker.standing) == ("a", "lightjq", ("mail",), Standing.LOOPBACK)
-    assert (worker.max_jobs, worker.batch, worker.priority_min, worker.registered_at_ms) == (3, 2, -1, 7)
+def test_a_sign_at_another_daemon_keeps_a_registration() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    worker = register(workers, name="w", ttl=10.0)
+    for _ in range(5):
+        clock.advance(1.0)
+        workers.heard([])
+    for _ in range(9):
+        clock.advance(1.0)
+        workers.heard([worker.id])
+    assert workers.get(worker.id) is not None
+    for _ in range(13):
+        clock.advance(1.0)
+        workers.heard([])
+    assert workers.get(worker.id) is None, "two seconds later than the last sign took to come here"
+    workers.heard([worker.id])
+    assert workers.get(worker.id) == worker, "it was silent for too long, and speaks again"
 
 
-async def test_a_kept_worker_that_turns_to_a_ttl_is_kept_no_more(tmp_path: Path) -> None:
-    path = tmp_path / "workers.json"
-    async with saving(path) as workers:
-        register(workers, name="w", url="http://h/")
-        register(workers, name="w", url="http://h/", ttl=9.0)
-        await workers.wait_saved()
-    assert Workers(path, clock=ManualClock()).list() == []
+def test_nobodys_silence_counts_while_no_signs_of_others_can_come() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    worker = register(workers, name="w", ttl=10.0)
+    workers.heard([])
+    clock.advance(1_000.0)
+    assert workers.get(worker.id) is not None, "the store was away: whoever heard of it could not say so"
+    workers.heard([])
+    clock.advance(1.0)
+    workers.heard([worker.id])
+    assert workers.get(worker.id) is not None
+    for _ in range(13):
+        clock.advance(1.0)
+        workers.heard([])
+    assert workers.get(worker.id) is None
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        b"",
-        b"{",
-        b"[]",
-        b'{"version": 1, "workers": [{}]}',
-        b"[" * 100_000,
-        b'{"version": 1, "workers": [{"id":"a","name":"w","url":"file:///etc/passwd","jobs":null,"max_jobs":1,'
-        b'"batch":null,"priority_min":0,"priority_max":0,"ttl_s":null,"protocol":"native","registered_at_ms":0}]}',
-    ],
-)
-async def test_a_damaged_file_is_put_aside(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "workers.json"
-    path.write_bytes(content)
-    async with saving(path) as workers:
-        assert workers.list() == []
-        assert (tmp_path / "workers.damaged").read_bytes() == content
-        register(workers, name="w")
-        await workers.wait_saved()
-    assert len(Workers(path, clock=ManualClock()).list()) == 1
+def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    worker = register(workers, name="w", url="http://h/")
+    for _ in range(700):
+        clock.advance(1.0)
+        workers.heard([worker.id] if _ < 350 else [])
+        workers.unreachable(worker.id)
+        assert _ > 640 or workers.get(worker.id) is not None, _
+    assert workers.get(worker.id) is None
+    assert workers.leaving == {worker.id: "unreachable"}
 
 
-def test_a_newer_file_is_left_alone(tmp_path: Path) -> None:
-    path = tmp_path / "workers.json"
-    path.write_text(json.dumps({"version": 2, "workers": []}))
-    with pytest.raises(ConfigError, match="format version 2"):
-        Workers(path, clock=ManualClock())
-    assert path.exists()
+def test_signs_are_told_now_and_then() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    signs = workers.signs()
+    worker, kept = register(workers, name="w", ttl=8.0), register(workers, name="v")
+    assert signs == {worker.id, kept.id}
+    told = []
+    for second in range(40):
+        signs.clear()
+        clock.advance(1.0)
+        workers.reached(worker.id)
+        workers.reached(kept.id)
+        told += [(second + 1, one) for one in signs]
+    assert [second for second, one in told if one == worker.id] == [*range(2, 41, 2)]
+    assert [second for second, one in told if one == kept.id] == [30]
 
 
-async def test_a_disk_that_refuses_is_told_survived_and_tried_again(tmp_path: Path) -> None:
-    path = tmp_path / "gone" / "workers.json"
-    async with saving(path) as workers:
-        worker = register(workers, name="w")
-        await workers.wait_saved()
-        assert workers.get(worker.id) is not None
-        assert str(path) in str(workers.failing)
-        path.parent.mkdir()
-        register(workers, name="v")
-        with trio.fail_after(5):
-            while workers.failing is not None:
-                await trio.sleep(0.001)
-    assert len(Workers(path, clock=ManualClock()).list()) == 2
-
-
-async def test_a_disk_that_refused_is_tried_again_by_itself(
-    monkeypatch: pytest.MonkeyPatch, autojump_clock: None
-) -> None:
-    async def in_place(call: Any, *args: Any, **_: Any) -> None:
-        call(*args)
-
-    monkeypatch.setattr(trio.to_thread, "run_sync", in_place)
-    tries = []
-
-    def write(path: Path, data: bytes) -> None:
-        tries.append(trio.current_time())
-        if len(tries) < 3:
-            raise OSError(errno.EIO, "no")
-
-    async with saving(Path("/workers.json"), write=write) as workers:
-        register(workers, name="w")
-        await trio.sleep(3 * RETRY_S)
-        assert workers.failing is None
-        assert [round(later - sooner) for sooner, later in itertools.pairwise(tries)] == [RETRY_S, RETRY_S]
+def test_what_a_newer_version_says_of_a_worker_is_passed_over_where_it_cannot_be_read() -> None:
+    workers = Workers(clock=ManualClock())
+    bodies = {("worker", "w1"): msgspec.msgpack.encode({"id": "w1", "protocol": "telegraph"}), ("worker", "w2"): NIL}
+    workers.rules.take(workers.rules.make(bodies, now_ms=1, origin=1))
+    assert workers.list() == []
 
 
 def test_watchers_are_told() -> None:
@@ -340,7 +304,7 @@ def test_watchers_are_told() -> None:
     worker = register(workers, name="w")
     register(workers, name="w", worker_id=worker.id)
     workers.unregister(worker.id)
-    assert len(told) == 2
+    assert len(told) == 3
 
 
 def test_what_a_worker_takes() -> None:

@@ -13,7 +13,7 @@ from jqd.store.scripts import load_scripts
 from jqd.words.errors import StoreAway, StoreRefused
 from jqd.words.job import Fate, Held, State
 from jqd.words.record import Lane
-from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome
+from tests.contract.bench import ALL, JOURNAL, StoreBench, holds, ids, outcome, rule
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey
 
@@ -44,8 +44,9 @@ CHANGES: dict[str, Call] = {
     "reserve_change": lambda bench, owner, held: bench.store.reserve_change("x"),
     "delete_dead": lambda bench, owner, held: bench.store.delete_dead([held[0].job.id]),
     "clean_ended": lambda bench, owner, held: bench.store.clean_ended(bench.clock.wall_ms(), 10),
-    "set_handler": lambda bench, owner, held: bench.store.set_handler("mail", b"\x01"),
-    "delete_handler": lambda bench, owner, held: bench.store.delete_handler("mail"),
+    "apply_rules": lambda bench, owner, held: bench.store.apply_rules(JOURNAL, 0, 9, [rule("w1", 5)]),
+    "follow_rules": lambda bench, owner, held: bench.store.follow_rules(0, 0, ["w1"]),
+    "forget_rules": lambda bench, owner, held: bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
 }
 
 

@@ -13,7 +13,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreRefused
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
 from jqd.words.record import Lane
-from tests.contract.bench import JOURNAL, StoreBench, holds, outcome
+from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, rule
 from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field
 from tests.valkey import Valkey
@@ -55,7 +55,8 @@ class Furnished:
         await store.reassert(self.owner, {bench.make().id: self.owner.epoch + 1})
         await self._die()
         await self._name()
-        await store.set_handler("mail", b"\x01")
+        await store.apply_rules(JOURNAL, *at(self, Lane.RULES), [rule("w1", 5)])
+        await store.follow_rules(0, 0, ["w1"])
         await bench.push("lent")
         self.lent = await bench.claim_one(self.owner, "lent")
         await bench.settle(handed(self.lent))
@@ -173,9 +174,9 @@ CALLS: dict[str, Call] = {
     "list_types": lambda here: here.bench.store.list_types(9),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
-    "set_handler": lambda here: here.bench.store.set_handler("mail", b"\x02"),
-    "get_handler": lambda here: here.bench.store.get_handler("mail"),
-    "delete_handler": lambda here: here.bench.store.delete_handler("mail"),
+    "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 100, 200, [rule("w1", 6)]),
+    "follow_rules": lambda here: here.bench.store.follow_rules(0, 0, ["w1"]),
+    "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
 }
 
 

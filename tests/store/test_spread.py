@@ -177,14 +177,6 @@ class Cluster:
                 before_ms = self.clock.wall_ms() - self.random.choice([0, 3_000])
                 assert await _clean(self.spread, before_ms) == await _clean(self.one, before_ms)
 
-    async def handle(self) -> None:
-        jobtype, packed = self.random.choice(TYPES), self.random.randbytes(3)
-        match self.random.randint(0, 3):
-            case 0:
-                assert await self.spread.delete_handler(jobtype) == await self.one.delete_handler(jobtype)
-            case _:
-                assert await self.spread.set_handler(jobtype, packed) == await self.one.set_handler(jobtype, packed)
-
     async def wait(self) -> None:
         self.clock.advance(self.random.choice([1, 10]))
         for store in (self.one, *self.stores):
@@ -193,7 +185,7 @@ class Cluster:
 
     async def step(self) -> None:
         acts = [self.push] * 3 + [self.claim, self.settle] * 2
-        acts += [self.push_named, self.change, self.cancel, self.tidy, self.handle, self.wait]
+        acts += [self.push_named, self.change, self.cancel, self.tidy, self.wait]
         await self.random.choice(acts)()
 
     # ------------------------------------------------------------ what both say
@@ -221,8 +213,6 @@ class Cluster:
         assert sorted(await self.spread.unfinished(some)) == sorted(await self.one.unfinished(some))
         for name in (*NAMES, "nobody"):
             assert await self.spread.resolve(name) == await self.one.resolve(name)
-        for jobtype in TYPES:
-            assert await self.spread.get_handler(jobtype) == await self.one.get_handler(jobtype)
 
     async def pages(self, state: State | None, jobtype: str | None, tag: str | None, limit: int) -> list[JobView]:
         """All jobs that fit, a page at a time."""
@@ -331,9 +321,6 @@ async def test_what_is_of_a_reachable_partition_goes_on(fakes: Cluster) -> None:
     assert await spread.unfinished([here.id]) == [here.id]
     assert await spread.reserve_change(here.id) > 0
     assert await spread.resolve(name_in(2)) is None
-    assert await spread.set_handler(name_in(0), b"x") == 1
-    assert await spread.get_handler(name_in(0)) == (1, b"x")
-    assert await spread.delete_handler(name_in(0))
     (given,) = await spread.reserve_names([wanted(fakes, name_in(0))])
     assert given.verdict is Verdict.NEW
     assert await spread.wait_durable(where=[0, 2])
@@ -367,9 +354,6 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "list_jobs": lambda cluster, job_id: cluster.spread.list_jobs(None, None, None, 10, ""),
     "list_types": lambda cluster, job_id: cluster.spread.list_types(10),
     "clean_ended": lambda cluster, job_id: cluster.spread.clean_ended(0, 10),
-    "set_handler": lambda cluster, job_id: cluster.spread.set_handler(name_in(1), b""),
-    "get_handler": lambda cluster, job_id: cluster.spread.get_handler(name_in(1)),
-    "delete_handler": lambda cluster, job_id: cluster.spread.delete_handler(name_in(1)),
     "wait_durable": lambda cluster, job_id: cluster.spread.wait_durable(),
 }
 

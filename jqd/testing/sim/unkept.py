@@ -55,7 +55,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "deleted-forgotten": mistake(
         "backlog,pause,purge,trim",
-        37,
+        0,
         "older",
         "an older content that comes when the newer one has ended and is deleted is taken for a new job",
         in_scripts("  if revision >= one.revision or not row", "  if row and revision >= one.revision or not row"),

@@ -1,0 +1,194 @@
+"""Rules between daemons: what others said comes here, and what is of no use any more goes.
+
+A rule goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition that
+answers has all of them. It comes back by asking, twice a second, what is new there. The same call tells which workers
+were heard of here, and whom others heard of (docs/adr/0028).
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import trio
+
+from jqd.journal import Journal
+from jqd.loops.membership import Membership
+from jqd.loops.older import drop_older, read_older
+from jqd.loops.pace import Pace
+from jqd.runner import Workers
+from jqd.runner.workers import KIND, body_of, no_more
+from jqd.store import Store
+from jqd.words.clock import Clock
+from jqd.words.errors import (
+    JournalDamaged,
+    JournalRefused,
+    JournalStuck,
+    JournalVersion,
+    StoreAway,
+    StoreChanged,
+    StoreRefused,
+)
+from jqd.words.log import get_logger
+from jqd.words.record import Lane, decode_rules
+from jqd.words.rules import Rule, Rules
+
+FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
+SIGNS_PER_CALL = 500  # ids told in one call
+TIDY_S = 60.0  # between two looks for what is of no use any more
+SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
+DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
+# registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
+TIDY_RULES = 500  # dropped in one call
+
+Say = Callable[[Mapping[tuple[str, str], bytes]], Awaitable[object]]
+"""Journals new rules, and makes them known here. Raises JournalRefused."""
+
+
+class Follow:
+    """One partition of the store."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        membership: Membership,
+        workers: Workers,
+        told: Callable[[], bool],
+        clock: Clock,
+        source: random.Random,
+    ) -> None:
+        """`told`: whether all rules of ours are in that store: before that it may know no worker of a sign."""
+        self.pace = Pace("rules", source=source)
+        self.unknown: set[str] = set()
+        """Workers that we heard of and that no rule in the store knows."""
+        self._store = store
+        self._membership = membership
+        self._rules = workers.rules
+        self._workers = workers
+        self._told = told
+        self._clock = clock
+        self._signs = workers.signs()
+        self._rules_at = self._signs_at = 0
+        self._life: str | None = None
+        self._log = get_logger("rules")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Ask until cancelled."""
+        task_status.started()
+        tidy_at_s = self._clock.mono_s() + TIDY_S
+        while True:
+            try:
+                more = self._membership.life is not None and await self._ask()
+                if not more and self._clock.mono_s() >= tidy_at_s:
+                    tidy_at_s = self._clock.mono_s() + TIDY_S
+                    await self._tidy()
+            except StoreChanged as error:
+                self._life = None  # the barrier looks who answers there now
+                self._log.debug("rules.store_changed", error=str(error))
+                await trio.sleep(FOLLOW_S)
+            except (StoreAway, StoreRefused) as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+                if not more:
+                    await trio.sleep(FOLLOW_S)
+
+    async def _ask(self) -> bool:
+        """One question; whether there is more to be told."""
+        if self._life != self._membership.life:
+            self._life, self._rules_at, self._signs_at = self._membership.life, 0, 0  # numbers of another life
+        signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
+        answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs)
+        self._signs.difference_update(signs)
+        self._rules_at, self._signs_at = answer.rules_at, answer.signs_at
+        self._rules.take(answer.rules)
+        self._workers.heard(answer.alive)
+        self.unknown.update(answer.unknown)
+        return answer.more or len(signs) == SIGNS_PER_CALL
+
+    async def _tidy(self) -> None:
+        """Drop what was deleted, or has been silent, for long."""
+        now_ms = self._clock.wall_ms()
+        deleted = [rule for rule in self._rules.all(KIND) if _is_stale(rule, now_ms)]
+        gone = [*self._workers.silent(SILENT_S), *deleted][:TIDY_RULES]
+        if gone:
+            dropped = await self._store.forget_rules(self._signs_at, gone)
+            self._log.info("rules.forgotten", count=dropped)
+        for rule in gone:
+            self._rules.forget(rule)
+
+
+class Upkeep:
+    """What the rules of this daemon need besides: its own are read at the start, and it says what it found out."""
+
+    def __init__(
+        self,
+        *,
+        journal: Journal,
+        workers: Workers,
+        follows: Sequence[Follow],
+        say: Say,
+        older: Path,
+        source: random.Random,
+    ) -> None:
+        """`older`: the directory where earlier versions kept workers."""
+        self.pace = Pace("rules", source=source)
+        self._follows = follows
+        self._journal = journal
+        self._rules = workers.rules
+        self._workers = workers
+        self._say = say
+        self._older: Path | None = older
+        self._log = get_logger("rules")
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Say until cancelled which workers left, and once more what a store does not know."""
+        task_status.started()
+        await self._read_own()
+        while True:
+            try:
+                await self._say_news()
+            except JournalRefused as error:
+                await self.pace.wait_after(error)
+            else:
+                self.pace.went_well()
+                await trio.sleep(FOLLOW_S)
+
+    async def _read_own(self) -> None:
+        """What this journal has said so far: what is said from now on must be above it, also while no store answers."""
+        try:
+            async with aclosing(self._journal.read_range(Lane.RULES, self._journal.start, self._journal.end)) as pieces:
+                async for slices in pieces:
+                    for piece in slices:
+                        self._rules.take(decode_rules(piece.body)[piece.first : piece.stop])
+        except (JournalDamaged, JournalStuck, JournalVersion) as error:
+            # The lane reports it, too, and turns health red. What a store knows of our rules comes from there.
+            self._log.error("rules.unreadable", error=str(error))
+        self._rules.loaded.set()
+
+    async def _say_news(self) -> None:
+        said = no_more([*self._workers.leaving])
+        unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
+        for worker_id in unknown:
+            worker = self._workers.get(worker_id)
+            if worker is not None:
+                said.setdefault((KIND, worker_id), body_of(worker))
+        if self._older is not None:
+            said = {**read_older(self._older, self._rules), **said}
+        if said:
+            await self._say(said)
+        if self._older is not None:
+            drop_older(self._older)
+            self._older = None
+        for follow in self._follows:
+            follow.unknown -= unknown
+
+
+def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
+    """Those of a frame that are copied when its segment goes: what holds, but for what nobody needs any more."""
+    return [rule for rule in frame if rules.holds(rule) and not _is_stale(rule, now_ms)]
+
+
+def _is_stale(rule: Rule, now_ms: int) -> bool:
+    return rule.kind == KIND and rule.is_deleted and now_ms - rule.at_ms > DELETED_S * 1000

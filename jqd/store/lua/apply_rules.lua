@@ -1,0 +1,32 @@
+#!lua
+-- Takes rules from a journal and moves its position, in one step. Of each kind and name the highest revision stays.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed rule
+-- Returns  how many hold now that did not before
+-- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
+-- Cost     O(rules · log rules)
+--@include fail keys now position sequence
+local _, now_us = clock(ARGV[1])
+local field, from, to = ARGV[2], ARGV[3], ARGV[4]
+local FIRST = 5
+
+expect('rules', 'ruled', 'applied')
+local rules = {unpack(ARGV, FIRST)}
+for at = 1, #rules, 3 do
+  number(rules[at + 1], 'revision')
+end
+if not at_position(field, from, to) then
+  return 0
+end
+local taken = 0
+for at = 1, #rules, 3 do
+  local member, revision, packed = rules[at], rules[at + 1], rules[at + 2]
+  local known = (redis.call('HGET', K.rules, member) or ''):match('^(%d+):')
+  if tonumber(revision) > (tonumber(known or nil) or 0) then
+    redis.call('ZADD', K.ruled, next_in(K.ruled, now_us), member)
+    redis.call('HSET', K.rules, member, revision .. ':' .. packed)
+    taken = taken + 1
+  end
+end
+redis.call('HSET', K.applied, field, to)
+return taken

@@ -1,0 +1,70 @@
+"""The store's methods on rules, and on the signs of life of workers (docs/STORE.md)."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from jqd.store import codec
+from jqd.store.jobs import Caller, bound
+from jqd.store.keys import Keys, lane_field
+from jqd.store.shapes import Followed
+from jqd.words.log import get_logger
+from jqd.words.record import Lane
+from jqd.words.rules import Rule, decode_rule, encode_rule
+
+FOLLOWED_MAX = 100  # rules told in one answer: a worker that names a thousand jobtypes takes up to 130 kB
+
+
+class RuleMethods:
+    """What all daemons are to know: a part of `RedisStore`."""
+
+    def __init__(self, keys: Keys, caller: Caller) -> None:
+        self._keys = keys
+        self._caller = caller
+        self._log = get_logger("store")
+
+    async def apply_rules(self, journal_id: str, start: int, end: int, rules: Sequence[Rule]) -> None:
+        """See Store."""
+        bound(rules)
+        flat = (value for rule in rules for value in (_member(rule), rule.revision, encode_rule(rule)))
+        await self._caller.call_behind("apply_rules", lane_field(journal_id, Lane.RULES), start, end, *flat)
+
+    async def follow_rules(self, rules_at: int, signs_at: int, alive: Sequence[str] = ()) -> Followed:
+        """See Store."""
+        bound(alive)
+        answer = await self._caller.call(
+            "follow_rules", self._caller.identity, rules_at, signs_at, FOLLOWED_MAX, *alive
+        )
+        now_rules_at, packed, now_signs_at, signs, unknown = codec.list_of(self._keys, "rules", answer)
+        rows = codec.list_of(self._keys, "rules", packed)
+        ids = self._ids(signs)
+        return Followed(
+            codec.whole(self._keys, "ruled", now_rules_at),
+            [rule for row in rows if (rule := self._rule(row)) is not None],
+            codec.whole(self._keys, "alive", now_signs_at),
+            ids,
+            self._ids(unknown),
+            max(len(rows), len(ids)) >= FOLLOWED_MAX,
+        )
+
+    async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> int:
+        """See Store."""
+        bound(rules)
+        flat = (value for rule in rules for value in (_member(rule), rule.revision, rule.name))
+        answer = await self._caller.call("forget_rules", signs_at, *flat)
+        return codec.whole(self._keys, "rules", answer)
+
+    def _ids(self, answer: object) -> list[str]:
+        return [codec.text(self._keys, "alive", one) for one in codec.list_of(self._keys, "alive", answer)]
+
+    def _rule(self, row: object) -> Rule | None:
+        """None for what no jqd wrote, or a newer one: one such row must not hide all others."""
+        try:
+            return decode_rule(row if isinstance(row, bytes) else b"")
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            self._log.error("store.rule_unreadable", key=self._keys["rules"], error=str(error))
+            return None
+
+
+def _member(rule: Rule) -> str:
+    return f"{rule.kind}\0{rule.name}"

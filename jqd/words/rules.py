@@ -1,0 +1,110 @@
+"""Rules: what was said once and holds everywhere until it is said otherwise. A registration of a worker is one.
+
+A rule has a kind, a name, a revision and a body. Of two rules of the same kind and name the one with the higher
+revision holds, whichever comes first; one without a body says that there is none any more. So any order in which
+journals are told, and any number of times, ends with the same rules.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+import trio
+from msgspec import Raw
+
+NIL = b"\xc0"
+ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
+
+
+class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One rule: a record of the journal's `rules` lane."""
+
+    kind: str
+    name: str
+    revision: int
+    at_ms: int
+    """When it was said, for people, and to forget what was deleted long ago."""
+    body: Raw = Raw(NIL)
+    """Any MessagePack value; nil where the rule is deleted."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What it is about."""
+        return self.kind, self.name
+
+    @property
+    def is_deleted(self) -> bool:
+        """Whether it says that there is no such rule."""
+        return bytes(self.body) == NIL
+
+    def beats(self, other: "Rule | None") -> bool:
+        """Whether this one holds, and not the other."""
+        return other is None or self.revision > other.revision
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Rule)
+
+
+def encode_rule(rule: Rule) -> bytes:
+    """As a store keeps it."""
+    return _encoder.encode(rule)
+
+
+def decode_rule(packed: bytes) -> Rule:
+    """Raises msgspec.MsgspecError."""
+    return _decoder.decode(packed)
+
+
+class Rules:
+    """The rules that are known here. `watch` tells of each that holds from now on."""
+
+    def __init__(self, *, loading: bool = False) -> None:
+        """`loading`: some are still to be read from the journal; `loaded` is set when they are."""
+        self.loaded = trio.Event()
+        if not loading:
+            self.loaded.set()
+        self._rules: dict[tuple[str, str], Rule] = {}
+        self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
+        self._highest = 0
+
+    def watch(self, kind: str, watcher: Callable[[Rule], None]) -> None:
+        """Call `watcher` with each rule of a kind that takes the place of another; it must not wait."""
+        self._watchers.setdefault(kind, []).append(watcher)
+
+    def take(self, rules: Iterable[Rule]) -> None:
+        """Learn of rules: what has a higher revision holds from now on."""
+        for rule in rules:
+            self._highest = max(self._highest, rule.revision)
+            if rule.beats(self._rules.get(rule.key)):
+                self._rules[rule.key] = rule
+                for watcher in self._watchers.get(rule.kind, ()):
+                    watcher(rule)
+
+    def forget(self, rule: Rule) -> None:
+        """Nobody needs this one any more. A later one of the same name may have come."""
+        if self._rules.get(rule.key) == rule:
+            del self._rules[rule.key]
+
+    def get(self, kind: str, name: str) -> Rule | None:
+        """The one that holds, deleted or not."""
+        return self._rules.get((kind, name))
+
+    def all(self, kind: str) -> Iterator[Rule]:
+        """Those that hold, deleted ones too, in the order in which their names became known."""
+        return (rule for rule in [*self._rules.values()] if rule.kind == kind)
+
+    def holds(self, rule: Rule) -> bool:
+        """Whether no later one is known."""
+        return self._rules.get(rule.key) == rule
+
+    def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Rule]:
+        """New rules, each above all that is known here, so that whoever saw the old one is not beaten by it.
+
+        `origin`: the number of the journal they will stand in. Dates only count between daemons that cannot hear of
+        each other: of what they say meanwhile the later holds.
+        """
+        made = []
+        for (kind, name), body in bodies.items():
+            self._highest = max(self._highest // ORIGINS + 1, now_ms) * ORIGINS + origin % ORIGINS
+            made.append(Rule(kind, name, self._highest, now_ms, Raw(body)))
+        return made

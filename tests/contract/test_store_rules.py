@@ -1,0 +1,76 @@
+"""Rules in the store: the highest revision stays, and who asks what is new misses nothing."""
+
+import random
+
+import msgspec
+import pytest
+
+from jqd.words.errors import PositionMismatch
+from jqd.words.rules import Rules
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, rule
+
+BODIES = (None, 0, "x" * 300)
+
+
+async def test_the_highest_revision_stays_whatever_comes_first(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.apply_rules(JOURNAL, 0, 5, [rule("a", 3_000_000_000_000_001, "new"), rule("b", 7)])
+    await store.apply_rules(OTHER_JOURNAL, 0, 5, [rule("a", 3_000_000_000_000_000, "old"), rule("b", 8, None)])
+    await store.apply_rules(OTHER_JOURNAL, 0, 5, [rule("b", 9)])  # a lost answer: it was done
+    with pytest.raises(PositionMismatch):
+        await store.apply_rules(OTHER_JOURNAL, 4, 6, [rule("b", 9)])
+    found = await store.follow_rules(0, 0)
+    assert found.rules == [rule("a", 3_000_000_000_000_001, "new"), rule("b", 8, None)]
+    assert not found.more
+    again = await store.follow_rules(found.rules_at, found.signs_at)
+    assert (again.rules, again.rules_at) == ([], found.rules_at)
+
+
+async def test_signs_come_to_all_and_only_of_known_workers(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.apply_rules(JOURNAL, 0, 5, [rule("a", 1), rule("b", 1)])
+    said = await store.follow_rules(0, 0, ["a", "stranger"])
+    assert (said.alive, said.unknown) == (["a"], ["stranger"])
+    assert (await store.follow_rules(said.rules_at, said.signs_at)).alive == []
+    more = await store.follow_rules(said.rules_at, said.signs_at, ["b", "a"])
+    assert more.alive == ["b", "a"]
+    assert (await store.follow_rules(0, said.signs_at)).alive == ["b", "a"]
+
+
+async def test_what_is_forgotten_must_be_what_was_meant_and_silent_since(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    await store.apply_rules(JOURNAL, 0, 5, [rule("a", 1), rule("b", 2), rule("c", 3)])
+    seen = await store.follow_rules(0, 0, ["a", "b"])
+    await store.follow_rules(0, seen.signs_at, ["b"])
+    assert await store.forget_rules(seen.signs_at, [rule("a", 1), rule("b", 2), rule("c", 2), rule("d", 1)]) == 1
+    assert [one.name for one in (await store.follow_rules(0, 0)).rules] == ["b", "c"]
+    assert (await store.follow_rules(0, 0, ["a"])).unknown == ["a"]
+
+
+async def test_many_are_told_in_pieces(store_bench: StoreBench) -> None:
+    store = store_bench.store
+    names = [f"w{number:03}" for number in range(250)]
+    await store.apply_rules(JOURNAL, 0, 5, [rule(name, 1) for name in names])
+    at = signs_at = 0
+    told: list[str] = []
+    for more in (True, True, False):
+        found = await store.follow_rules(at, signs_at, names if not at else ())
+        told += [one.name for one in found.rules]
+        at, signs_at = found.rules_at, found.signs_at
+        assert found.more is more
+    assert told == names
+    assert found.alive == names[200:]
+
+
+async def test_any_order_of_any_journals_ends_with_the_same_rules(store_bench: StoreBench) -> None:
+    source = random.Random(11)
+    store, book, at = store_bench.store, Rules(), {JOURNAL: 0, OTHER_JOURNAL: 0}
+    revisions = random.Random(12).sample(range(1, 1_000), 120)
+    for revision in revisions:
+        one, journal = rule(source.choice("abc"), revision, source.choice(BODIES)), source.choice([*at])
+        await store.apply_rules(journal, at[journal], at[journal] + 1, [one])
+        at[journal] += 1
+        book.take([one])
+    found = {one.name: one for one in (await store.follow_rules(0, 0)).rules}
+    assert found == {one.name: one for one in book.all("worker")}
+    assert msgspec.msgpack.decode(found["a"].body) in BODIES
