@@ -130,9 +130,7 @@ class Control:
         """
         rows = [self._look(partition) for partition in self._partitions]
         lanes = {
-            lane.name.lower(): self._place(
-                lane, _least(partition.lanes[lane].position for partition in self._partitions)
-            )
+            lane.name.lower(): self._place(lane, _least(partition.lanes[lane].done for partition in self._partitions))
             for lane in Lane
         }
         return {
@@ -152,9 +150,7 @@ class Control:
             "epoch": owner.epoch if owner else None,
             "durability": partition.store.durability_rule,
             "held_up": partition.hold_up,
-            "lanes": {
-                lane.name.lower(): self._place(lane, ingest.position) for lane, ingest in partition.lanes.items()
-            },
+            "lanes": {lane.name.lower(): self._place(lane, ingest.done) for lane, ingest in partition.lanes.items()},
         }
 
     def _place(self, lane: Lane, position: int | None) -> dict[str, int | None]:

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import trio
 
@@ -50,6 +50,8 @@ FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process m
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
 log = get_logger("daemon")
+
+E = TypeVar("E", bound=Exception)
 
 
 class Daemon:
@@ -266,7 +268,7 @@ async def _serve_once(
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
-            log.error("daemon.journal_forked", error=str(group.exceptions[0]), journal=journal.journal_id)
+            log.error("daemon.journal_forked", error=str(_leaf(group)), journal=journal.journal_id)
             listener.close()  # whoever pushes tries elsewhere, instead of waiting here
             forked = await _fork(daemon, stop)
         except* JournalVersion as group:
@@ -277,7 +279,7 @@ async def _serve_once(
     return forked
 
 
-def _leaf(group: ExceptionGroup[JournalVersion]) -> JournalVersion:
+def _leaf(group: ExceptionGroup[E]) -> E:
     first = group.exceptions[0]
     return _leaf(first) if isinstance(first, ExceptionGroup) else first
 

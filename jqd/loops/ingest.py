@@ -148,6 +148,11 @@ class Ingest(Generic[Record]):
         return None if self._recheck else self._position
 
     @property
+    def done(self) -> int | None:
+        """Up to where nothing is left to apply: beyond `position` there may be no records of this lane for long."""
+        return None if self.position is None else max(self.position, self._journal.read_point(self.lane, self.reader))
+
+    @property
     def last_position(self) -> int | None:
         """What the store once said it had applied for us; None before it said anything."""
         return self._position
@@ -174,7 +179,7 @@ class Ingest(Generic[Record]):
 
     async def wait_caught_up(self, position: int) -> None:
         """Return once nothing of this lane before `position` is left to apply. A lane need not have records there."""
-        while self.position is None or max(self.position, self._journal.read_point(self.lane, self.reader)) < position:
+        while self.done is None or self.done < position:
             await self._moved.wait()
 
     async def pass_over(self, position: int) -> None:

@@ -75,6 +75,10 @@ def _read(client: "redis.Redis", config: StoreConfig, clock: Clock) -> Facts | l
         role = info.get("role")
         if role != "master":
             raise StoreAway(f"the server at the store's address is a {role}, not a master; name the master instead")
+        if info.get("loading"):
+            raise StoreAway(
+                "the server is loading its data, and says only then what it keeps"
+            )  # it has no file so long
         before_ms = clock.wall_ms()
         seconds, micros = client.time()
         ahead_ms = seconds * 1000 + micros // 1000 - (before_ms + clock.wall_ms()) // 2

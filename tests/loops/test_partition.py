@@ -126,6 +126,18 @@ async def test_what_concerns_one_partition_waits_for_no_other(autojump_clock: No
         nursery.cancel_scope.cancel()
 
 
+async def test_of_an_idle_daemon_all_is_applied(autojump_clock: None) -> None:
+    """A partition stands where its last record was, and there are none of its own behind that."""
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await here.push(HERE)
+        assert await here.control.wait_caught_up(Lane.JOBS, here.journal.end, 5, BOTH)
+        told: Any = here.control.stats()
+        for row in (told, *told["partitions"]):
+            assert {lane["applied"] for lane in row["lanes"].values()} == {here.journal.end}
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_neighbour_is_shown_as_its_worst_partition_has_it(autojump_clock: None) -> None:
     async with pair() as here, trio.open_nursery() as nursery:
         await here.start(nursery)

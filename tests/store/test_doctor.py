@@ -274,6 +274,20 @@ async def test_a_server_that_is_away_or_a_copy_is_weather(fresh_valkey: Valkey, 
             client.replicaof("NO", "ONE")
 
 
+async def test_a_server_that_loads_its_data_is_not_judged_yet(
+    fresh_valkey: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says of itself that it has no append-only file, and may have loaded it when it is asked the next thing."""
+    real = redis.Redis.info
+
+    def loading(self: Any, *sections: str) -> Any:
+        return {**real(self, *sections), "loading": 1, "aof_enabled": 0}
+
+    monkeypatch.setattr(redis.Redis, "info", loading)
+    with pytest.raises(StoreAway, match="loading its data"):
+        await examine(StoreConfig(url=fresh_valkey.url))
+
+
 @pytest.mark.skipif(REDIS is None, reason=NO_REDIS)
 async def test_the_oldest_server_runs_under_a_warning(fresh_redis: Valkey) -> None:
     (finding,) = await examine(StoreConfig(url=fresh_redis.url))
