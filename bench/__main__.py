@@ -20,6 +20,7 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "scale": scale.run,
     "memory": memory.run,
     "e2e": e2e.run,
+    "webhook": e2e.webhook,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -30,6 +31,7 @@ SHORT_JOBS = {
     "scale": 50_000,
     "memory": 60_000,
     "e2e": 10_000,
+    "webhook": 10_000,
 }
 
 

@@ -2,11 +2,13 @@
 
 import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import httpx2
 
-from bench.processes import batch, daemon, worker
+from bench.processes import batch, daemon, hook, worker
 from bench.result import Result
 
 CLIENTS = 4
@@ -17,6 +19,16 @@ LIMIT_S = 120.0
 
 
 def run(jobs: int) -> Result:
+    """Jobs per second from the first push to the last end, in batches."""
+    return whole_way("e2e", jobs, worker)
+
+
+def webhook(jobs: int) -> Result:
+    """The same with one job a request, on a trivial web hook in Node."""
+    return whole_way("webhook", jobs, hook)
+
+
+def whole_way(name: str, jobs: int, worker: Callable[[str], AbstractContextManager[None]]) -> Result:
     """Jobs per second from the first push to the last end."""
     body = batch(ARRAY, "noop")
     arrays = max(1, jobs // ARRAY // CLIENTS)
@@ -42,7 +54,7 @@ def run(jobs: int) -> Result:
             ended = succeeded(client.get(url + "/v1/stats", headers={"accept": "application/json"}).json())
         seconds = time.perf_counter() - began
     figures = {"jobs_per_s": total / seconds, "push_per_s": total / (pushed - began), "jobs": float(total)}
-    return Result("e2e", figures, ok=ended == total)
+    return Result(name, figures, ok=ended == total)
 
 
 def succeeded(stats: dict[str, Any]) -> int:

@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import msgspec
 
+HOOK_JOBS = 32  # at once: enough that neither side waits for the other
 QUIET = {**os.environ, "JQD_LOG__LEVEL": "warning"}
 
 
@@ -45,6 +47,22 @@ def worker(url: str) -> Iterator[None]:
     args = [sys.executable, "-m", "jqd", "worker", "bench.noop:app", "--daemon", url, "--concurrency", "8"]
     with subprocess.Popen(args, stdout=subprocess.DEVNULL, env=QUIET) as process:
         try:
+            yield
+        finally:
+            process.terminate()
+            process.wait(timeout=60)
+
+
+@contextmanager
+def hook(url: str) -> Iterator[None]:
+    """A web hook in Node that does nothing, registered."""
+    args = ["node", str(Path(__file__).with_name("hook.js"))]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            where = f"http://127.0.0.1:{process.stdout.readline().strip()}/"
+            card = {"name": "hook", "url": where, "jobs": ["noop"], "style": "webhook", "max_jobs": HOOK_JOBS}
+            httpx2.post(url + "/v1/workers", json=card).raise_for_status()
             yield
         finally:
             process.terminate()

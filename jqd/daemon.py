@@ -34,7 +34,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
-from jqd.runner import Gates, Reach, Runners, Workers, close_pool, make_pool
+from jqd.runner import Gates, Reach, Runners, Workers, make_pool
 from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words.clock import Clock, SystemClock
@@ -261,7 +261,7 @@ async def _serve_once(
         parts = (await stack.enter_async_context(_store_settings(config))).parts()
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
-        stack.push_async_callback(close_pool, daemon.pool)
+        stack.callback(daemon.pool.close)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         await nursery.start(_watch_signals, stop, config.drain_s, lambda: interrupted(daemon.runners.in_hand))

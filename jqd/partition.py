@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import httpcore2
 import trio
 
 from jqd.config import Config
@@ -31,7 +30,7 @@ from jqd.loops.rules import Follow
 from jqd.loops.settle import Settle
 from jqd.loops.silence import Silence
 from jqd.loops.watch import Watch
-from jqd.runner import Gates, Runner, Workers
+from jqd.runner import Gates, Pool, Runner, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store
 from jqd.words.clock import Clock
@@ -61,7 +60,7 @@ class Shared:
     scheduler: Scheduler
     workers: Workers
     gates: Gates
-    pool: httpcore2.AsyncConnectionPool
+    pool: Pool
     """Connections to workers."""
     endings: Endings
     rates: Rates

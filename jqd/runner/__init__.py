@@ -1,6 +1,6 @@
 """Runs batches of claimed jobs on HTTP workers."""
 
-from jqd.runner.carry import close_pool, make_pool
+from jqd.runner.carry import Pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
@@ -15,6 +15,7 @@ __all__ = [
     "Card",
     "Gates",
     "Offer",
+    "Pool",
     "Reach",
     "Report",
     "Runner",
@@ -24,7 +25,6 @@ __all__ = [
     "Stopped",
     "Worker",
     "Workers",
-    "close_pool",
     "end_attempt",
     "make_pool",
     "says_again",

@@ -16,9 +16,7 @@ connection a name is looked up once, so the address that was judged is the one c
 
 import enum
 import socket
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
 
 import trio
@@ -45,20 +43,6 @@ class Standing(enum.IntEnum):
     LOOPBACK = 2
     """On this machine."""
     NEVER = 9
-
-
-present: ContextVar[Standing] = ContextVar("standing", default=Standing.OUTSIDE)
-"""Of whoever named the address that this task connects to; the farthest where nobody said."""
-
-
-@contextmanager
-def on_behalf_of(standing: Standing) -> Iterator[None]:
-    """In this block this task connects to what somebody of that standing named."""
-    token = present.set(standing)
-    try:
-        yield
-    finally:
-        present.reset(token)
 
 
 def standing_of(peer: str | None) -> Standing:

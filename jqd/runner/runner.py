@@ -8,11 +8,10 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-import httpcore2
 import trio
 
 from jqd.runner.cancel import Asked, Teller
-from jqd.runner.carry import Post
+from jqd.runner.carry import Pool, Post
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
@@ -63,7 +62,7 @@ class Runner:
         trusts: Callable[[], bool],
         backoff: Backoff,
         daemon: str,
-        pool: httpcore2.AsyncConnectionPool,
+        pool: Pool,
         gates: Gates,
     ) -> None:
         """`trusts`: whether our lease holds now. `backoff`: of failed attempts.

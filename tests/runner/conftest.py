@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, close_pool, make_pool
+from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, make_pool
 from jqd.runner.worker import StyleName
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock, SystemClock
@@ -156,7 +156,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         yield house
         house.take()
         nursery.cancel_scope.cancel()
-    await close_pool(pool)
+    pool.close()
 
 
 @pytest.fixture(name="open_house")

@@ -1,5 +1,6 @@
 """Cancelled jobs in hand: those not sent go back untried, of the others the worker is told, and no more than told."""
 
+import socket
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +11,7 @@ import trio.testing
 
 from jqd.runner import Report
 from jqd.runner.cancel import ASKED_MAX, Asked
+from jqd.runner.carry import network
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, House, OpenHouse, claims, hold, ids
@@ -99,13 +101,13 @@ async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
 ) -> None:
     """It was packed and waits for its connection when one of its jobs is cancelled."""
     connect = trio.Event()
-    real = trio.open_tcp_stream
+    real = network.dial
 
-    async def slowly(*args: object, **kwargs: object) -> trio.SocketStream:
+    async def slowly(address: str, port: int) -> socket.socket:
         await connect.wait()
-        return await real(*args, **kwargs)  # type: ignore[arg-type]
+        return await real(address, port)
 
-    monkeypatch.setattr(trio, "open_tcp_stream", slowly)
+    monkeypatch.setattr(network, "dial", slowly)
     async with open_worker() as worker, open_house() as house:
         house.register(worker.url)
         held = hold(2)

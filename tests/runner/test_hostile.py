@@ -10,6 +10,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.runner.carry import network
 from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
@@ -171,7 +172,7 @@ async def test_waiting_for_a_connection_is_nobodys_fault(
             house.runner.run_jobs(card.id, "mail", hold(1))
             await worker.request(0)
         else:
-            monkeypatch.setattr(trio, "open_tcp_stream", _no_more_files)
+            monkeypatch.setattr(network, "dial", _no_more_files)
         held = hold(2)
         house.runner.run_jobs(card.id, "mail", held)  # as when a batch is cut in halves: more than was offered
         await house.stopped(2)

@@ -30,8 +30,8 @@ ANSWERS: dict[str, tuple[Script, str]] = {
     "too busy": (answer(503, SECRET.encode(), kind="text/plain"), "the worker answered 503"),
     "garbage": (answer(200, f'"{SECRET}'.encode(), kind="application/json"), "garbled"),
     "another type": (answer(200, b"x", kind=f"text/{SECRET}"), "garbled"),
-    "no HTTP": (_status_line, "lost: RemoteProtocolError"),
-    "a broken header": (_header, "lost: RemoteProtocolError"),
+    "no HTTP": (_status_line, "lost: no HTTP"),
+    "a broken header": (_header, "lost: no HTTP"),
 }
 
 

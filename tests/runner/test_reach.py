@@ -7,8 +7,9 @@ import pytest
 import trio
 
 from jqd.runner import Card, Reach, Workers
-from jqd.runner.carry.network import NEXT_ADDRESS_S, Backend
-from jqd.runner.reach import LOOK_UP_S, Standing, on_behalf_of, standing_of
+from jqd.runner.carry import network
+from jqd.runner.carry.network import NEXT_ADDRESS_S, Origin
+from jqd.runner.reach import LOOK_UP_S, Standing, standing_of
 from jqd.testing.worker import open_worker
 from jqd.words.address import ip_of
 from jqd.words.clock import ManualClock
@@ -133,34 +134,27 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed(names: Names, o
         assert len(worker.requests) == 1, "the address that was judged is the one that is connected to"
 
 
-async def test_of_several_addresses_the_one_that_answers_is_taken(names: Names, autojump_clock: None) -> None:
+async def test_of_several_addresses_the_one_that_answers_is_taken(
+    names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tried: list[tuple[str, float]] = []
-    closed: list[str] = []
 
-    class Stream:
-        def __init__(self, address: str) -> None:
-            self.address = address
+    async def dial(address: str, port: int) -> socket.socket:
+        tried.append((address, trio.current_time() - began_s))
+        if address == "10.0.0.1":
+            await trio.sleep_forever()
+        if address == "10.0.0.2":
+            raise OSError(111, "refused")
+        await trio.sleep(1)
+        found[address] = socket.socket()
+        return found[address]
 
-        async def aclose(self) -> None:
-            closed.append(self.address)
-
-    class Inner:
-        async def connect_tcp(self, address: str, *_: object) -> Stream:
-            tried.append((address, trio.current_time() - began_s))
-            if address == "10.0.0.1":
-                await trio.sleep_forever()
-            if address == "10.0.0.2":
-                raise OSError(111, "refused")
-            await trio.sleep(1)
-            return Stream(address)
-
+    found: dict[str, socket.socket] = {}
     began_s = trio.current_time()
     names["many.test"] = ["169.254.0.1", "10.0.0.1", "10.0.0.3", "10.0.0.4"]
-    backend: Any = Backend(Reach())
-    backend._inner = Inner()
-    with on_behalf_of(Standing.INSIDE):
-        stream = await backend.connect_tcp("many.test", 80, timeout=5.0)
-    assert stream._inner.address == "10.0.0.3"
+    monkeypatch.setattr(network, "dial", dial)
+    line = await network.Network(Reach()).connect(Origin("http", "many.test", 80, Standing.INSIDE), 5.0)
+    assert [*found] == ["10.0.0.3"]
     assert [address for address, _ in tried] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     assert tried[1][1] == pytest.approx(NEXT_ADDRESS_S)
-    assert closed == []
+    line.close()

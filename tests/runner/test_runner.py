@@ -424,7 +424,7 @@ async def test_without_trust_nothing_is_sent(open_house: OpenHouse) -> None:
         assert not worker.requests
 
 
-async def test_trust_is_asked_again_once_the_connection_stands(open_house: OpenHouse) -> None:
+async def test_trust_is_asked_again_once_the_connection_stands(open_house: OpenHouse, eventually: Eventually) -> None:
     async with open_worker() as worker, open_house() as house:
         asked: list[int] = []
 
@@ -438,7 +438,7 @@ async def test_trust_is_asked_again_once_the_connection_stands(open_house: OpenH
         await house.stopped(1)
         assert len(asked) == 2
         assert len(house.returned) == 1
-        assert worker.connections == 1
+        await eventually(lambda: worker.connections == 1)
         assert not worker.requests
 
 

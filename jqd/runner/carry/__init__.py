@@ -1,7 +1,7 @@
 """What carries jobs to a worker and its words back, apart from what they mean."""
 
 from jqd.runner.carry.carrier import Carrier, End, Ending
-from jqd.runner.carry.pool import Connections, close_pool, make_pool
+from jqd.runner.carry.pool import Connections, Pool, make_pool
 from jqd.runner.carry.post import Post
 
 __all__ = [
@@ -9,7 +9,7 @@ __all__ = [
     "Connections",
     "End",
     "Ending",
+    "Pool",
     "Post",
-    "close_pool",
     "make_pool",
 ]

@@ -1,149 +1,199 @@
-"""Connections to workers. A name is looked up once, its addresses are judged, and those allowed are connected to."""
+"""Lines to workers. A name is looked up once, its addresses are judged, and those allowed are connected to.
 
+No proxy is asked for, whatever the environment says: the address that was judged is the one that is spoken to.
+"""
+
+import functools
+import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple, Protocol
 
-import httpcore2
 import trio
 
-from jqd.runner.reach import Reach, look_up, present
+from jqd.runner.reach import Reach, Standing, look_up
 from jqd.words.address import ip_of
+from jqd.words.errors import JqdError
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
+RECEIVE_BYTES = 65_536  # taken in at once
+# Within about a minute a line notices that its peer vanished, however long its jobs may take.
+OPTIONS = [
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+]
 
-HEAD_BYTES_MAX = 131_072  # before the status of an answer, notes of status 1xx among them: many times what a proxy adds
-HEAD_READ_BYTES = 8_192  # of these at a time: each note takes time, and others have a turn in between
-
-Connect = Callable[[str], Awaitable[httpcore2.AsyncNetworkStream]]
-
-
-class Awaited:
-    """An answer whose status has not come yet."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        """Bytes that have come instead."""
-        self.is_here = False
-
-    def take(self, count: int) -> None:
-        """Raises RemoteProtocolError when it is too much."""
-        self.size += count
-        if self.size > HEAD_BYTES_MAX:
-            raise httpcore2.RemoteProtocolError(f"more than {HEAD_BYTES_MAX} bytes came, and no status of an answer")
+Dial = Callable[[str], Awaitable[socket.socket]]
 
 
-_awaited: ContextVar[Awaited | None] = ContextVar("awaited", default=None)
+class UnreachedError(JqdError):
+    """A worker could not be connected to: nothing was sent. The jobs go back."""
 
 
-@contextmanager
-def awaiting() -> Iterator[Awaited]:
-    """In this block this task reads one answer."""
-    awaited = Awaited()
-    token = _awaited.set(awaited)
+class Origin(NamedTuple):
+    """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
+
+    scheme: str
+    host: str
+    port: int
+    standing: Standing
+
+
+class Line(Protocol):
+    """Bytes to a worker and back, one task at a time."""
+
+    async def send(self, data: bytes) -> None:
+        """Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    async def receive(self) -> bytes:
+        """What came; empty when the worker ended the line. Raises OSError, trio.BrokenResourceError."""
+        ...
+
+    def is_quiet(self) -> bool:
+        """Whether nothing came that was not received, not even the end."""
+        ...
+
+    def close(self) -> None:
+        """At once."""
+        ...
+
+
+class Plain:
+    """A line of TCP. One wake-up for an answer that comes in one piece: sending does not give way when it need not."""
+
+    def __init__(self, raw: socket.socket) -> None:
+        self._raw = raw
+
+    async def send(self, data: bytes) -> None:
+        """See Line."""
+        left = memoryview(data)
+        while left:
+            try:
+                left = left[self._raw.send(left) :]
+            except BlockingIOError:
+                await trio.lowlevel.wait_writable(self._raw)
+
+    async def receive(self) -> bytes:
+        """See Line."""
+        while True:
+            await trio.lowlevel.wait_readable(self._raw)
+            try:
+                return self._raw.recv(RECEIVE_BYTES)
+            except BlockingIOError:
+                continue
+
+    def is_quiet(self) -> bool:
+        """See Line."""
+        return _is_quiet(self._raw)
+
+    def close(self) -> None:
+        """See Line."""
+        trio.lowlevel.notify_closing(self._raw)
+        self._raw.close()
+
+
+class Secured:
+    """A line of TLS over TCP."""
+
+    def __init__(self, raw: socket.socket, stream: "trio.SSLStream[trio.SocketStream]") -> None:
+        self._raw, self._stream = raw, stream
+
+    async def send(self, data: bytes) -> None:
+        """See Line."""
+        await self._stream.send_all(data)
+
+    async def receive(self) -> bytes:
+        """See Line."""
+        return bytes(await self._stream.receive_some(RECEIVE_BYTES))
+
+    def is_quiet(self) -> bool:
+        """See Line."""
+        return _is_quiet(self._raw)
+
+    def close(self) -> None:
+        """See Line. The worker is not told in TLS that nothing more comes: it has had whole requests."""
+        self._stream.transport_stream.socket.close()
+
+
+def _is_quiet(raw: socket.socket) -> bool:
     try:
-        yield awaited
-    finally:
-        _awaited.reset(token)
+        raw.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
-class Stream(httpcore2.AsyncNetworkStream):
-    """A connection that bounds what is read before the status of an answer: the client reads notes for ever."""
-
-    def __init__(self, inner: httpcore2.AsyncNetworkStream) -> None:
-        self._inner = inner
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        """See httpcore2. Raises RemoteProtocolError also where there is no end of what comes before an answer."""
-        awaited = _awaited.get()
-        if awaited is None or awaited.is_here:
-            return await self._inner.read(max_bytes, timeout)
-        data = await self._inner.read(min(max_bytes, HEAD_READ_BYTES), timeout)
-        awaited.take(len(data))
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        """See httpcore2."""
-        await self._inner.write(buffer, timeout)
-
-    async def aclose(self) -> None:
-        """See httpcore2."""
-        await self._inner.aclose()
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        """See httpcore2."""
-        return Stream(await self._inner.start_tls(ssl_context, server_hostname, timeout))
-
-    def get_extra_info(self, info: str) -> Any:
-        """See httpcore2."""
-        return self._inner.get_extra_info(info)
-
-
-class Backend(httpcore2.AsyncNetworkBackend):
+class Network:
     """Connects to what may be reached, and to nothing else."""
 
     def __init__(self, reach: Reach) -> None:
         self._reach = reach
-        self._inner = httpcore2.TrioBackend()
 
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """See httpcore2. Raises ConnectError also for an address that may not be reached."""
-        options = list(socket_options or ())
-
-        async def connect(address: str) -> httpcore2.AsyncNetworkStream:
-            return Stream(await self._inner.connect_tcp(address, port, timeout, local_address, options))
-
-        standing = present.get()
-        with trio.move_on_after(float("inf") if timeout is None else timeout):
+    async def connect(self, origin: Origin, within_s: float) -> Line:
+        """Raises UnreachedError, also for an address that may not be reached."""
+        with trio.move_on_after(within_s):
             try:
-                found = [host] if ip_of(host) is not None else await look_up(host, port)
-            except OSError as error:
-                raise httpcore2.ConnectError(str(error)) from error
-            refused = {address: self._reach.why_not(address, standing) for address in found}
-            allowed = [address for address, why in refused.items() if why is None]
-            if not allowed:
-                raise httpcore2.ConnectError(f"not connected to: {next(iter(refused.values()), 'it has no address')}")
-            return await _first(connect, allowed)
-        raise httpcore2.ConnectTimeout(f"{host} port {port} was not reached within {timeout:g} s")
+                return await self._connect(origin)
+            except (OSError, trio.BrokenResourceError, ssl.SSLError) as error:
+                raise UnreachedError(str(error.__cause__ or error)) from error
+        raise UnreachedError(f"{origin.host} port {origin.port} was not reached within {within_s:g} s")
 
-    async def connect_unix_socket(
-        self,
-        path: str,
-        timeout: float | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        """No worker's URL leads to one."""
-        raise httpcore2.ConnectError(f"{path} is a unix socket; workers are reached by TCP")
+    async def _connect(self, origin: Origin) -> Line:
+        host, port = origin.host, origin.port
+        found = [host] if ip_of(host) is not None else await look_up(host, port)
+        refused = {address: self._reach.why_not(address, origin.standing) for address in found}
+        allowed = [address for address, why in refused.items() if why is None]
+        if not allowed:
+            raise UnreachedError(f"not connected to: {next(iter(refused.values()), 'it has no address')}")
+        raw = await first(functools.partial(dial, port=port), allowed)
+        if origin.scheme != "https":
+            return Plain(raw)
+        transport = trio.SocketStream(trio.socket.from_stdlib_socket(raw))
+        stream = trio.SSLStream(transport, tls_context(), server_hostname=host, https_compatible=True)
+        try:
+            await stream.do_handshake()
+        except BaseException:
+            transport.socket.close()
+            raise
+        return Secured(raw, stream)
 
-    async def sleep(self, seconds: float) -> None:
-        """See httpcore2."""
-        await trio.sleep(seconds)
+
+async def dial(address: str, port: int) -> socket.socket:
+    """A connection of TCP to an address. Raises OSError."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    raw = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        for option in OPTIONS:
+            raw.setsockopt(*option)
+        raw.setblocking(False)
+        # The wrapper knows how to wait for a connection; it shares the socket, which stays ours.
+        await trio.socket.from_stdlib_socket(raw).connect((address, port))
+    except BaseException:
+        raw.close()
+        raise
+    return raw
 
 
-async def _first(connect: Connect, addresses: Sequence[str]) -> httpcore2.AsyncNetworkStream:
+async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
     """The first that answers. Each gets a moment before the next is tried beside it. Raises the last one's error."""
     if len(addresses) == 1:
-        return await connect(addresses[0])
-    streams: list[httpcore2.AsyncNetworkStream] = []
-    errors: list[Exception] = []
+        return await dial(addresses[0])
+    found: list[socket.socket] = []
+    errors: list[OSError] = []
     try:
         async with trio.open_nursery() as nursery:
 
             async def attempt(address: str, failed: trio.Event) -> None:
                 try:
-                    streams.append(await connect(address))
-                except (httpcore2.NetworkError, httpcore2.TimeoutException) as error:
+                    found.append(await dial(address))
+                except OSError as error:
                     errors.append(error)
                     failed.set()
                 else:
@@ -154,10 +204,15 @@ async def _first(connect: Connect, addresses: Sequence[str]) -> httpcore2.AsyncN
                 nursery.start_soon(attempt, address, failed)
                 with trio.move_on_after(NEXT_ADDRESS_S):
                     await failed.wait()
-        if not streams:
+        if not found:
             raise errors[-1]
-        return streams.pop(0)
+        return found.pop(0)
     finally:
-        for stream in streams:  # a second one that answered at once, or all when the caller gave up
-            with trio.CancelScope(shield=True):
-                await stream.aclose()
+        for raw in found:  # a second one that answered at once, or all when the caller gave up
+            raw.close()
+
+
+@functools.cache
+def tls_context() -> ssl.SSLContext:
+    """With the roots that this system, or SSL_CERT_FILE, trusts. Made once: reading them takes tens of milliseconds."""
+    return ssl.create_default_context()

@@ -5,25 +5,26 @@ claimed. A claimed job that finds none in time goes back untried, and its worker
 """
 
 import errno
-import functools
-import socket
-import ssl
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import httpcore2
 import trio
 
-from jqd.runner.carry.network import Backend
+from jqd.runner.carry.network import Network, Origin
+from jqd.runner.carry.wire import Wire
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Reach
+from jqd.words.errors import JqdError
 
 KEPT = 8  # an eighth of all: one endpoint that hangs leaves so many to the others
-CLOSE_S = 1.0  # to close idle connections at the end
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
 # What the kernel says when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+
+
+class CrowdedError(JqdError):
+    """All connections are taken. The jobs go back, and no worker is to blame."""
 
 
 class Connections:
@@ -67,32 +68,87 @@ class Connections:
         self._pause_until_s = self._mono_s() + PAUSE_S
 
 
-def make_pool(config: RunnerConfig, connections_max: int) -> httpcore2.AsyncConnectionPool:
-    """A pool whose connections notice within about a minute that a peer vanished, however long its jobs may take."""
-    options = [
-        (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-        (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
-    ]
-    return httpcore2.AsyncConnectionPool(
-        max_connections=connections_max,
-        max_keepalive_connections=connections_max // 2,
-        keepalive_expiry=config.keepalive_s,
-        ssl_context=_tls_context(),
-        socket_options=options,
-        network_backend=Backend(Reach(config.worker_networks)),
-    )
+class Pool:
+    """Wires to all workers: those in use, and those kept for the next request to the same origin."""
+
+    def __init__(self, network: Network, most: int, keepalive_s: float) -> None:
+        """`most`: of all together. `keepalive_s`: how long one is kept that nobody uses."""
+        self._network = network
+        self._most, self._keepalive_s = most, keepalive_s
+        self._room = trio.Semaphore(most, max_value=most)
+        self._kept: dict[Origin, list[Wire]] = {}
+        self._ages: dict[Wire, None] = {}  # all that are kept, the longest unused first
+
+    async def take(self, origin: Origin, within_s: float) -> Wire:
+        """A wire, to be given back.
+
+        Raises CrowdedError when none is to be had `within_s`, UnreachedError when there is no connection.
+        """
+        try:
+            self._room.acquire_nowait()
+        except trio.WouldBlock:
+            with trio.move_on_after(within_s) as waiting:
+                await self._room.acquire()
+            if waiting.cancelled_caught:
+                raise CrowdedError(f"all {self._most} connections are taken") from None
+        if (wire := self._kept_one(origin)) is not None:
+            return wire
+        try:
+            return await self._connect(origin, within_s)
+        except BaseException:
+            self._room.release()
+            raise
+
+    def give(self, wire: Wire) -> None:
+        """It is not needed any more: kept, if it can be used again."""
+        self._room.release()
+        if not wire.is_lasting or len(self._ages) >= self._most // 2:
+            wire.close()
+            return
+        wire.idle_since_s = trio.current_time()
+        self._kept.setdefault(wire.origin, []).append(wire)
+        self._ages[wire] = None
+
+    async def _connect(self, origin: Origin, within_s: float) -> Wire:
+        """Where so many are kept that there would be too many, the longest unused go."""
+        while self._ages and self._most - self._room.value + len(self._ages) > self._most:
+            self._drop(next(iter(self._ages)))
+        return Wire(await self._network.connect(origin, within_s), origin)
+
+    def _kept_one(self, origin: Origin) -> Wire | None:
+        """The one used last: it lives most likely."""
+        self._expire()
+        kept = self._kept.get(origin)
+        while kept:
+            wire = kept[-1]
+            self._forget(wire)
+            if wire.is_quiet():
+                return wire
+            wire.close()
+        return None
+
+    def _expire(self) -> None:
+        before_s = trio.current_time() - self._keepalive_s
+        while self._ages and (oldest := next(iter(self._ages))).idle_since_s < before_s:
+            self._drop(oldest)
+
+    def _drop(self, wire: Wire) -> None:
+        self._forget(wire)
+        wire.close()
+
+    def _forget(self, wire: Wire) -> None:
+        del self._ages[wire]
+        kept = self._kept[wire.origin]
+        kept.remove(wire)
+        if not kept:
+            del self._kept[wire.origin]
+
+    def close(self) -> None:
+        """Close those that are kept."""
+        for wire in [*self._ages]:
+            self._drop(wire)
 
 
-async def close_pool(pool: httpcore2.AsyncConnectionPool) -> None:
-    """Close it, within CLOSE_S."""
-    with trio.move_on_after(CLOSE_S, shield=True):
-        await pool.aclose()
-
-
-@functools.cache
-def _tls_context() -> ssl.SSLContext:
-    """Made once: reading the trusted roots takes tens of milliseconds."""
-    return httpcore2.default_ssl_context()
+def make_pool(config: RunnerConfig, connections_max: int) -> Pool:
+    """For all workers."""
+    return Pool(Network(Reach(config.worker_networks)), connections_max, config.keepalive_s)

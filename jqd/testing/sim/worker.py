@@ -5,23 +5,23 @@ on with what it has when the daemon that sent it is gone, as real ones do.
 """
 
 import random
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any
 
-import httpcore2
 import msgspec
 import trio
 
+from jqd.runner.carry.network import Origin, UnreachedError
+from jqd.runner.carry.wire import LostError
+from jqd.runner.styles.style import Request
 from jqd.testing.sim.plan import Work
 
 HOSTS = ("w1", "w2")
 SLOTS = 3  # jobs one worker has at once
-HEADERS = [(b"content-type", b"application/msgpack"), (b"transfer-encoding", b"chunked")]
+HEADERS = {b"content-type": "application/msgpack", b"transfer-encoding": "chunked"}
 CONNECT_S = 1.5  # a connection that takes time takes at most so long
 SLOWLY = 0.1  # share of connections that take time
 SLOWLY_TOLD = 0.5  # the same of those that tell a worker to stop: by then the job may be there with other content
-FRESH = 0.5  # share of requests on a new connection
 
 _decoder = msgspec.msgpack.Decoder()
 _encoder = msgspec.msgpack.Encoder()
@@ -107,11 +107,11 @@ class Exchange:
             self._send.send_nowait(chunk)
 
     async def hear(self) -> AsyncGenerator[bytes, None]:
-        """What comes back. Raises ReadError when the worker died."""
+        """What comes back. Raises LostError when the worker died."""
         async with self._receive:
             async for chunk in self._receive:
                 if chunk is None:
-                    raise httpcore2.ReadError("the worker is gone")
+                    raise LostError("the worker is gone", "closed")
                 yield chunk
 
 
@@ -136,23 +136,28 @@ async def _work(exchange: Exchange, jobs: list[tuple[str, str, float]], murder: 
     exchange.close()
 
 
-class Response:
-    """As much of an HTTP response as the runner reads."""
+class Wire:
+    """A connection as the runner knows it, for one request."""
 
-    stream = None
-
-    def __init__(self, exchange: Exchange, status: int) -> None:
-        self.status = status
+    def __init__(self, pool: "Pool") -> None:
+        self.status = self.pieces = 0
         self.headers = HEADERS
-        self._exchange = exchange
+        self._pool = pool
+        self._heard: AsyncGenerator[bytes, None] | None = None
 
-    def aiter_stream(self) -> AsyncGenerator[bytes, None]:
+    async def ask(self, request: Request) -> None:
+        """The request goes out, and the head of its answer comes back."""
+        exchange = await self._pool.begin(request)
+        self.status, self._heard = exchange.status, exchange.hear()
+
+    async def read(self) -> bytes:
         """The body, piece by piece."""
-        return self._exchange.hear()
+        assert self._heard is not None
+        return await anext(self._heard, b"")
 
 
 class Pool:
-    """Stands in for the pool of connections (`httpcore2.AsyncConnectionPool`)."""
+    """Stands in for the pool of connections."""
 
     def __init__(
         self,
@@ -170,30 +175,33 @@ class Pool:
         self._dead = dead
         self._murder = murder
 
-    @asynccontextmanager
-    async def stream(
-        self, method: str, url: str, *, extensions: Mapping[str, Any], content: bytes = b"", headers: Any = ()
-    ) -> AsyncIterator[Response]:
-        """See httpcore2: one request, and its answer as it comes."""
-        host = url.split("/")[2]
-        trace = extensions.get("trace")
-        if self._source.random() < (SLOWLY_TOLD if method == "DELETE" else SLOWLY):
-            await trio.sleep(self._source.uniform(0.0, CONNECT_S))
-        if host in self._workers.down:
-            raise httpcore2.ConnectError("connection refused")
-        if trace is not None:
-            if self._source.random() < FRESH:
-                await trace("connection.connect_tcp.started", {})
-            await trace("http11.send_request_headers.started", {})
+    async def take(self, origin: Origin, within_s: float) -> Wire:
+        """See the real one."""
+        await self._dawdle(SLOWLY)
+        if origin.host in self._workers.down:
+            raise UnreachedError("connection refused")
+        return Wire(self)
+
+    def give(self, wire: Wire) -> None:
+        """It is used once."""
+
+    async def begin(self, request: Request) -> Exchange:
+        """A request goes out."""
+        if request.method == "DELETE":
+            await self._dawdle(SLOWLY_TOLD)
         if self._dead():
             await trio.sleep_forever()
-        if method == "DELETE":
-            job_id = url.rpartition("=")[2]
-            if self._workers.is_meant(job_id, dict(headers).get("JQD-Batch-Id")):
+        if request.method == "DELETE":
+            job_id = request.url.rpartition("=")[2]
+            if self._workers.is_meant(job_id, dict(request.headers).get("JQD-Batch-Id")):
                 self._stopped(job_id)
             exchange = Exchange(405)  # it takes no such calls
             exchange.close()
         else:
-            exchange = self._workers.begin(_decoder.decode(content), self._started, self._murder)
+            exchange = self._workers.begin(_decoder.decode(request.body), self._started, self._murder)
         await trio.lowlevel.checkpoint()
-        yield Response(exchange, exchange.status)
+        return exchange
+
+    async def _dawdle(self, share: float) -> None:
+        if self._source.random() < share:
+            await trio.sleep(self._source.uniform(0.0, CONNECT_S))
