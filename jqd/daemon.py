@@ -128,6 +128,7 @@ class Daemon:
                     ready(url)
                     await stop.wait()
                     self.control.draining = True
+                    self.gates.pulls.close()
                     dispatching.cancel_scope.cancel()
                 await self._shut_down()
                 working.cancel_scope.cancel()
@@ -160,6 +161,7 @@ class Daemon:
             journal=self.journal,
             store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1),
             runner=self.runners,
+            pulls=self.gates.pulls,
             workers=self.workers,
             control=self.control,
             clock=self.clock,

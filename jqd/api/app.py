@@ -22,7 +22,7 @@ from jqd.words.log import get_logger
 
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
-ANY_SIZE = frozenset({"/v1/jobs", "/done"})  # arrays of jobs, and results, may be larger than one job
+ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
 
 
 PATHS = list(dict.fromkeys(_NAME.sub("{id}", route.path) for route in ROUTES))

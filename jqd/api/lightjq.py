@@ -13,12 +13,13 @@ from jqd.api.message import Request, Response, answer, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.read import Seconds, pack, read_body, read_query, unpack
-from jqd.desk import Coming, Desk, late, take, workers
+from jqd.desk import Coming, Desk, reports, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
 from jqd.desk.find import find
 from jqd.desk.job import Retries, Timeout, Value, nothing
 from jqd.desk.polls import wait_final
+from jqd.desk.reports import Told
 from jqd.runner import Card, Report
 from jqd.runner.worker import Jobtypes, Slots, Url
 from jqd.store import JobView
@@ -193,7 +194,9 @@ async def done(parts: Parts, request: Request) -> Response:
             message=told.message,
             error=bytes(told.error),
         )
-    await late.report(parts.desk, worker_id, told.job_id, report)
+    (error,) = await reports.report(parts.desk, [Told(told.job_id, report, worker=worker_id)])
+    if error is not None:
+        raise error
     return Response(204)
 
 
@@ -240,7 +243,7 @@ def _body(desk: Desk, view: JobView | Coming) -> Status:
     last, running = view.outcome, desk.runner.running(view.id)
     return Status(
         _status(view),
-        worker_id=running.worker if running else last.worker if last else "",
+        worker_id=running.worker if running else view.worker or (last.worker if last else ""),
         result=Raw(view.result or NIL),
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",

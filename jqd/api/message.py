@@ -5,7 +5,7 @@ Integers are exact, whatever their size.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from urllib.parse import parse_qsl
@@ -73,6 +73,8 @@ class Response(Struct):
     body: bytes = b""
     content_type: str = ""
     headers: dict[str, str] = {}
+    lost: Sequence[Callable[[], None]] = ()
+    """Called when it is known that the client has not got this answer."""
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from jqd.api import lightjq
 from jqd.api.message import Response
-from jqd.api.native import acts, bulk, jobs, listing, push, status, workers
+from jqd.api.native import acts, bulk, jobs, leases, listing, push, status, workers
 from jqd.api.native import answers as told
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
@@ -55,6 +55,9 @@ ROUTES = [
     Route("PATCH", "/v1/jobs/<job_id>", acts.edit, {200: told.Job}, Edit),
     Route("POST", "/v1/jobs/<job_id>/retry", acts.retry, {200: told.Job}),
     Route("POST", "/v1/jobs/<job_id>/run-now", acts.run_now, {200: told.Job}),
+    Route("POST", "/v1/jobs/<job_id>/heartbeat", leases.beat, {200: told.Beaten}, leases.Beating),
+    Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True),
+    Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),
     Route("GET", "/v1/types", listing.list_types, {200: told.Jobtypes}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),

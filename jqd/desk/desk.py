@@ -9,9 +9,10 @@ import trio
 
 from jqd.desk.config import DeskConfig
 from jqd.desk.job import NewJob
+from jqd.desk.reported import Reported
 from jqd.desk.taken import Taken
 from jqd.journal import Journal
-from jqd.runner import Runners, Workers
+from jqd.runner import Pulls, Runners, Workers
 from jqd.store import EdgeStore
 from jqd.words.clock import Clock
 from jqd.words.jobid import partition_of
@@ -48,6 +49,8 @@ class Desk:
     clock: Clock
     partitions: int = 1
     taken: Taken = field(default_factory=Taken)
+    reported: Reported = field(default_factory=Reported)
+    pulls: Pulls = field(default_factory=Pulls)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
 

@@ -155,8 +155,14 @@ class _AsgiAsked:
             headers.append((b"connection", b"close"))
         if answer.status not in BODILESS:
             headers.append((b"content-length", b"%d" % len(answer.body)))
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": answer.body})
+        whole = False
+        try:
+            await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            await send({"type": "http.response.body", "body": answer.body})
+            whole = True
+        finally:
+            for tell in () if whole else answer.lost:
+                tell()
 
     def _due_s(self) -> float:
         config = self._config

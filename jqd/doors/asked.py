@@ -62,6 +62,8 @@ class Answer(Struct, frozen=True, gc=False):
     headers: Sequence[tuple[bytes, bytes]] = ()
     """Names in lower case. `connection: close` ends the connection with it."""
     body: bytes = b""
+    lost: Sequence[Callable[[], None]] = ()
+    """Each is called when it is known that the client has not got this answer."""
 
 
 Core = Callable[[Asked], Awaitable[Answer | None]]

@@ -173,7 +173,12 @@ class Exchange:
     async def answer(self, answer: Answer) -> None:
         """Give a whole answer."""
         self.begin(answer.status, answer.headers)
-        await self.send(answer.body, more=False)
+        try:
+            await self.send(answer.body, more=False)
+        finally:
+            if self.gone or not self.complete:
+                for tell in answer.lost:
+                    tell()
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """How the answer begins, names in lower case; it goes out with the first piece of its body.

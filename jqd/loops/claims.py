@@ -192,30 +192,34 @@ class Claims:
             owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority)
             if owner is None or not self.may_claim or offer is None or offer.worker.priority_min > no_worse_than:
                 return 0
-            self.reply_lost = True
-            held = await self._store.get_waiting_jobs(
-                owner,
-                row.jobtype,
-                min(offer.jobs_max, CLAIM_JOBS),
-                priority_min=offer.worker.priority_min,
-                priority_max=min(no_worse_than, offer.worker.priority_max),
-                bytes_max=offer.bytes_max,
-                suspects=suspects,
-            )
-            if owner != self._membership.seated:
-                # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
-                # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
-                self._log.warning("dispatch.void_claim", jobtype=row.jobtype, count=len(held))
-                return 0
-            self.reply_lost = False
-            if held:
-                self._hand_over(offer, row.jobtype, held)
-            return len(held)
+            with offer.promised():
+                return await self._claim_for(offer, owner, row.jobtype, no_worse_than, suspects)
+
+    async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects) -> int:
+        self.reply_lost = True
+        held = await self._store.get_waiting_jobs(
+            owner,
+            jobtype,
+            min(offer.jobs_max, CLAIM_JOBS),
+            priority_min=offer.worker.priority_min,
+            priority_max=min(no_worse_than, offer.worker.priority_max),
+            bytes_max=offer.bytes_max,
+            suspects=suspects,
+        )
+        if owner != self._membership.seated:
+            # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
+            # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
+            self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
+            return 0
+        self.reply_lost = False
+        if held:
+            self._hand_over(offer, jobtype, held)
+        return len(held)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
         # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,
         # and it stops as any other does.
         self._scheduler.jobs_started(jobtype, len(held))
         self._started(offer.worker.id, held)
-        self.runner.run_jobs(offer.worker.id, jobtype, held)
+        self.runner.run_jobs(offer.worker.id, jobtype, held, offer.pull)
         self._log.info("dispatch.batch", jobtype=jobtype, count=len(held), worker=offer.worker.id)

@@ -46,6 +46,7 @@ class Settle:
         self._scheduler = scheduler
         self._membership = membership
         self._returned: list[Held] = []
+        self._unheard: list[tuple[str, int]] = []
         self._back = trio.Event()
         self._unwritten = 0
         self._log = get_logger("settle")
@@ -53,7 +54,7 @@ class Settle:
     @property
     def pending(self) -> int:
         """Jobs taken from the runner whose end is not yet in the journal or the store."""
-        return self._unwritten + len(self._returned)
+        return self._unwritten + len(self._returned) + len(self._unheard)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write outcomes until cancelled. A journal that refuses is asked again: the jobs stay in hand meanwhile."""
@@ -63,8 +64,9 @@ class Settle:
             stopped = self._runner.get_stopped_jobs(OUTCOMES)
             for jobtype, count in Counter(_jobtypes(stopped)).items():
                 self._scheduler.jobs_stopped(jobtype, count)
-            if stopped.returned:
+            if stopped.returned or stopped.unheard:
                 self._returned += stopped.returned
+                self._unheard += stopped.unheard
                 self._back.set()
             if stopped.outcomes:
                 self._unwritten = len(stopped.outcomes)
@@ -77,9 +79,12 @@ class Settle:
         while True:
             await self._back.wait()
             self._back = trio.Event()
-            while self._returned:
+            while self._returned or self._unheard:
                 try:
-                    await self._release(self._returned)
+                    if self._returned:
+                        await self._release(self._returned)
+                    else:
+                        await self._release_unheard()
                 except (StoreAway, StoreRefused) as error:
                     await self.pace.wait_after(error)
                 else:
@@ -112,6 +117,13 @@ class Settle:
         self._runner.out_of_hand((held.job.id, held.fence) for held in batch)
         del self._returned[: len(batch)]
         self._log.info("settle.returned", count=len(batch))
+
+    async def _release_unheard(self) -> None:
+        """Give back what is in the hands of workers that do not know it. Else silence would, and cost an attempt."""
+        batch = self._unheard[:OUTCOMES]
+        released = await self._store.release_entrusted(batch)
+        del self._unheard[: len(batch)]
+        self._log.info("settle.unheard", count=len(released))
 
 
 def _jobtypes(stopped: Stopped) -> Iterator[str]:

@@ -4,18 +4,23 @@ from jqd.runner.carry import Pool, make_pool
 from jqd.runner.config import RunnerConfig
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Stopped
+from jqd.runner.pulls import Offer, Pull, Pulls
 from jqd.runner.reach import Reach
-from jqd.runner.runner import Offer, Runner, Running
+from jqd.runner.runner import Runner, Running
 from jqd.runner.runners import Runners
+from jqd.runner.styles.native import BatchJob, batch_jobs
 from jqd.runner.verdict import Report, end_attempt, says_again
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
 
 __all__ = [
+    "BatchJob",
     "Card",
     "Gates",
     "Offer",
     "Pool",
+    "Pull",
+    "Pulls",
     "Reach",
     "Report",
     "Runner",
@@ -25,6 +30,7 @@ __all__ = [
     "Stopped",
     "Worker",
     "Workers",
+    "batch_jobs",
     "end_attempt",
     "make_pool",
     "says_again",

@@ -3,7 +3,7 @@
     end of carrying                    one job                    several jobs
     ─────────────────────────────────────────────────────────────────────────────────────────
     complete, ids missing              ERROR NO_RESPONSE          each of the missing the same
-    judged LATER                       waits for `done`           each waits for `done`
+    judged LATER                       entrusted to the worker    each entrusted to the worker
     judged BACK_OFF                    back untried, worker backed off
     judged GONE                        back untried, worker unregistered
     judged NOT_TAKEN                   back untried, jobtype not offered to it for a while
@@ -41,7 +41,7 @@ log = get_logger("runner")
 
 
 async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, spawn: Callable[[Parcel], None]) -> None:
-    """See `parcel` through: until each job has stopped, or waits for `done`. `spawn` starts another such task."""
+    """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
     ending = await _send(shared, carrier, parcel, mark)
     parts = [] if ending is None else _finish(shared, parcel, ending)
     parcel.gate.solitude.left(parcel)
@@ -138,7 +138,7 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
     now_s = shared.clock.mono_s()
     match ending.judgement:
         case Judgement.LATER:
-            return []  # reported by `done`, or timed out
+            parcel.entrust()
         case Judgement.BACK_OFF:
             wait_s = parse_retry_after(ending.retry_after, shared.clock.wall_ms())
             _back_off(shared, parcel, now_s, wait_s, ending.brief)

@@ -1,18 +1,24 @@
-"""The gates of all workers: what each may have in hand, from all runners together."""
+"""The gates of all workers: what each may have in hand, from all runners together, and which of them ask for jobs."""
 
 import random
+from collections.abc import Iterable
 
 import trio
 
 from jqd.runner.carry import Connections
 from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
+from jqd.runner.pulls import Pulls
 from jqd.runner.styles import style_of
 from jqd.runner.suspects import Suspects
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
+from jqd.words.job import Held
+
+Claim = tuple[str, int]
+"""A job's id and the fence of its claim."""
 
 FORGET_ABOVE = 16  # gates of workers that left, kept beyond twice the number of those that are here
 
@@ -27,9 +33,13 @@ class Gates:
         self._config = config
         self._workers = workers
         self._source = source
+        self._clock = clock
         self._gates: dict[str, Gate] = {}
         self.suspects = Suspects()
         self._free = trio.Event()
+        self._lent: dict[Claim, tuple[Gate, str]] = {}
+        self.pulls = Pulls(self.note_free)
+        """Polls of workers that ask for jobs by themselves."""
         self.connections = Connections(
             min(connections_max or config.connections_max, config.connections_max), clock.mono_s, self.note_free
         )
@@ -58,6 +68,23 @@ class Gates:
         else:
             gate.resize(worker.max_jobs, batch)
         return gate
+
+    def lend(self, gate: Gate, held: Held) -> None:
+        """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""
+        self._lent[held.job.id, held.fence] = gate, held.job.jobtype
+
+    def lent(self) -> list[Claim]:
+        """What workers that batches are posted to keep for themselves."""
+        return [*self._lent]
+
+    def ended(self, claims: Iterable[Claim]) -> None:
+        """These are in no worker's own hand any more. Others are passed over."""
+        now_s = self._clock.mono_s()
+        for claim in claims if self._lent else ():
+            if (lent := self._lent.pop(claim, None)) is not None:
+                gate, jobtype = lent
+                gate.give(jobtype, claim[0], now_s, ended=True)
+                self.note_free()
 
     def note_free(self) -> None:
         """Some worker may take more."""

@@ -60,6 +60,8 @@ class Stopped(NamedTuple):
     outcomes: list[Outcome]
     returned: list[Held]
     """These cost no attempt: they were not sent, the worker refused them, or our lease was not trusted any more."""
+    unheard: Sequence[tuple[str, int]] = ()
+    """Claims in the hands of workers that do not know it, to be released there: id and fence."""
 
 
 class Ledger:
@@ -69,6 +71,7 @@ class Ledger:
         self._entries: dict[str, Entry] = {}
         self._outcomes: deque[tuple[Entry, Outcome]] = deque()
         self._returned: deque[Entry] = deque()
+        self._unheard: deque[tuple[str, int]] = deque()
         self._at_work = 0
         self._untaken_bytes = 0
         self._unnoted: list[Entry] = []  # their outcomes were taken, and are on their way to the disk
@@ -147,9 +150,14 @@ class Ledger:
         self._returned.append(entry)
         self._some_stopped.set()
 
+    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+        """These are in no hand of ours any more, and their workers do not know that they have them."""
+        self._unheard.extend(claims)
+        self._some_stopped.set()
+
     def get_stopped(self, limit: int) -> Stopped:
-        """Up to `limit` outcomes, fewer when they are large, and up to `limit` returned jobs; taken once."""
-        stopped = Stopped([], [])
+        """Up to `limit` outcomes, fewer when they are large, and up to `limit` each of the others; taken once."""
+        stopped = Stopped([], [], [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))])
         taken_bytes = 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
             entry, outcome = self._outcomes.popleft()
@@ -162,7 +170,7 @@ class Ledger:
             entry.taken = True
             stopped.returned.append(entry.held)
         self._untaken_bytes -= taken_bytes
-        if not self._outcomes and not self._returned and self._some_stopped.is_set():
+        if not (self._outcomes or self._returned or self._unheard) and self._some_stopped.is_set():
             self._some_stopped = trio.Event()
         return stopped
 
@@ -189,15 +197,19 @@ class Ledger:
                 raise JournalRefused(str(self._refusal), full=self._refusal.full)
             await self._asked.setdefault(entry, trio.Event()).wait()
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
-        """The store knows of these: id, and fence of the claim. What is not in hand under it is none of ours.
+    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> list[tuple[str, int]]:
+        """The store knows of these: id, and fence of the claim. Returns those that were not in hand under it.
 
         The job may be here again under a later claim, whose end the store does not know yet.
         """
+        others = []
         for job_id, fence in claims:
             entry = self._entries.get(job_id)
             if entry is not None and entry.taken and entry.held.fence == fence:
                 del self._entries[job_id]
+            else:
+                others.append((job_id, fence))
+        return others
 
     async def wait_stopped(self) -> None:
         """Until `get_stopped` would give something."""
@@ -213,6 +225,20 @@ class Ledger:
         self._at_work -= 1
         if not self._at_work:
             self._idle.set()
+
+
+def posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:
+    """`entries` in order, cut where a POST has enough jobs or bytes."""
+    posts: list[list[Entry]] = []
+    size = 0
+    for entry in entries:
+        length = len(entry.held.job.argument)
+        if not posts or len(posts[-1]) >= jobs_max or size + length > bytes_max:
+            posts.append([])
+            size = 0
+        posts[-1].append(entry)
+        size += length
+    return posts
 
 
 def _weight(outcome: Outcome) -> int:

@@ -7,11 +7,12 @@ such a report once for each job.
 
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 
 import trio
 
 from jqd.runner.config import RunnerConfig
+from jqd.runner.counters import Counters
 from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
@@ -21,37 +22,9 @@ from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock
-from jqd.words.job import Fate, Held
+from jqd.words.job import Fate, Held, Outcome, entrust
+from jqd.words.lease import allowed_silence_s
 from jqd.words.log import get_logger
-
-
-@dataclass(slots=True)
-class Counters:
-    """What happened since the start."""
-
-    posts: int = 0
-    sent: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    retried: int = 0
-    dead: int = 0
-    returned: int = 0
-    timeouts: int = 0
-    splits: int = 0
-    lost: int = 0
-    garbled: int = 0
-    unreachable: int = 0
-    crowded: int = 0
-    back_offs: int = 0
-    unknown_ids: int = 0
-    repeated_ids: int = 0
-    unclear: int = 0
-    chains_ignored: int = 0
-    cancels_told: int = 0
-
-    def snapshot(self) -> dict[str, int]:
-        """By name."""
-        return {each.name: getattr(self, each.name) for each in fields(self)}
 
 
 @dataclass(slots=True)
@@ -73,6 +46,30 @@ class Shared:
     open: dict["Parcel", None] = field(default_factory=dict)
     """Parcels with jobs still waited for, oldest first."""
     posts: int = 0
+
+    def end(self, held: Held, report: Report, worker_id: str, started_at_ms: int) -> Outcome:
+        """How an attempt ended."""
+        return end_attempt(
+            held,
+            report,
+            backoff=self.backoff,
+            source=self.source,
+            worker=worker_id,
+            started_at_ms=started_at_ms,
+            finished_at_ms=self.clock.wall_ms(),
+            result_bytes_max=self.config.result_bytes_max,
+        )
+
+    def entrust(self, entries: Sequence[Entry], worker_id: str, heartbeat_s: float | None) -> int:
+        """These are their worker's from now on: it reports them to any daemon. Returns how long it may be silent."""
+        longest_s = max(entry.held.job.timeout_s for entry in entries)
+        silence_s = allowed_silence_s(heartbeat_s or longest_s + self.config.timeout_margin_s)
+        for entry in entries:
+            at_ms = entry.started_at_ms
+            handed = entrust(entry.held, worker=worker_id, silence_s=silence_s, started_at_ms=at_ms)
+            self.ledger.stop(entry, handed)
+        self.counters.entrusted += len(entries)
+        return silence_s
 
     def next_batch_id(self, mark: str) -> str:
         """Unique for this daemon's life, and over lives by `mark`."""
@@ -186,6 +183,17 @@ class Parcel:
             self._end(entry, report)
         self._after()
 
+    def entrust(self) -> None:
+        """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
+        entries = [*self.missing.values()]
+        self.missing.clear()
+        for entry in entries:
+            del self._shared.parcels[entry.held.job.id]
+            self._shared.gates.lend(self.gate, entry.held)
+        if entries:
+            self._shared.entrust(entries, self.worker.id, None)
+        self._after()
+
     def give_back(self) -> None:
         """Every job still waited for goes back, untried."""
         for entry in [*self.missing.values()]:
@@ -278,16 +286,7 @@ class Parcel:
     def _end(self, entry: Entry, report: Report, *, cleared: bool = True) -> None:
         """`cleared`: its worker stands."""
         shared = self._shared
-        outcome = end_attempt(
-            entry.held,
-            report,
-            backoff=shared.backoff,
-            source=shared.source,
-            worker=self.worker.id,
-            started_at_ms=entry.started_at_ms,
-            finished_at_ms=shared.clock.wall_ms(),
-            result_bytes_max=shared.config.result_bytes_max,
-        )
+        outcome = shared.end(entry.held, report, self.worker.id, entry.started_at_ms)
         self._leave(entry, ended=True)
         if cleared or outcome.fate is not Fate.RETRY:
             shared.gates.suspects.cleared(outcome.job_id)

@@ -15,8 +15,10 @@ from jqd.runner.carry import Pool, Post
 from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
-from jqd.runner.ledger import Entry, Ledger, Phase, Stopped
+from jqd.runner.handing import Handing
+from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
 from jqd.runner.parcel import Parcel, Shared
+from jqd.runner.pulls import Offer, Pull
 from jqd.runner.verdict import Report, succeed_late
 from jqd.runner.wishes import Wishes
 from jqd.runner.worker import Worker
@@ -28,15 +30,6 @@ from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
-
-
-class Offer(NamedTuple):
-    """How much the best free worker takes now; which priorities, it says itself."""
-
-    worker: Worker
-    jobs_max: int
-    bytes_max: int
-    """Of arguments."""
 
 
 class Running(NamedTuple):
@@ -93,6 +86,7 @@ class Runner:
         self._tell: Callable[[Parcel, str], None] | None = None
         self._asked = Asked()
         self._work = trio.Event()
+        self._handing = Handing(self._shared)
         self._log = get_logger("runner")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -120,10 +114,11 @@ class Runner:
 
     def wanted(self) -> list[Wanted]:
         """What workers with a free slot take; nothing when nobody is free."""
-        if self._is_held_up():
+        if self._is_backlogged():
             return []
         now_s, wishes = self._clock.mono_s(), Wishes()
-        posting = self._gates.posting()
+        self._gates.pulls.wish(wishes)
+        posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
             if not gate.has_room(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
                 continue
@@ -137,12 +132,14 @@ class Runner:
         return wishes.wanted()
 
     def offer(self, jobtype: str, priority: int) -> Offer | None:
-        """The freest worker for such a job, None when there is none now."""
-        if self._is_held_up():
+        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free."""
+        if self._is_backlogged():
             return None
+        if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
+            return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
         best: tuple[float, int, Worker] | None = None
-        posting = self._gates.posting()
+        posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
             if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
                 continue
@@ -158,8 +155,11 @@ class Runner:
         _, free, worker = best
         return Offer(worker, free, self._config.batch_bytes_max)
 
-    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
-        """Take claimed jobs of one jobtype in hand and see them through. Never waits."""
+    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
+        """Take claimed jobs of one jobtype in hand and see them through. Never waits.
+
+        `pull`: who waits for them at that worker; then they are entrusted to it.
+        """
         assert all(each.job.jobtype == jobtype for each in held), f"a batch of {jobtype!r} holds other jobs"
         if not held:
             return
@@ -169,6 +169,9 @@ class Runner:
         if cancelled := self._asked.taken(held):
             self._give_back([entry for entry in entries if entry.held.job.id in cancelled])
             entries = [entry for entry in entries if entry.held.job.id not in cancelled]
+        if pull is not None:
+            self._handing.begin(pull, entries)
+            return
         worker = self._workers.get(worker_id)
         if worker is None or worker.url is None:
             self._give_back(entries)  # it left between offer and claim
@@ -225,8 +228,14 @@ class Runner:
         self._ledger.refused(error)
 
     def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
-        """The store knows what became of these claims (id, fence). Those that are not stopped here are passed over."""
-        self._ledger.out_of_hand(claims)
+        """The store knows what became of these claims (id, fence): of those that stopped here, and of others."""
+        claims = [*claims]
+        self._gates.ended(self._ledger.out_of_hand(claims))
+        self._handing.arrived(claims)
+
+    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+        """These are in the hands of workers that do not know it: who asked for them has gone. They go back untried."""
+        self._ledger.unheard(claims)
 
     def lose(self, job_ids: Iterable[str]) -> None:
         """The store says that these are not ours: end their work and report nothing. Unknown ids are passed over."""
@@ -251,28 +260,31 @@ class Runner:
 
     # ------------------------------------------------ for the API
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
-        """A worker reports a job by itself, after a 202 or instead of its answer. The first verdict wins.
+    def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
+        """A worker reports a job by itself, instead of its answer or before it. The first verdict wins.
 
-        False when it has no such job at work: it never had, it timed out, or it was reported already.
+        It says by its fence which it means, or who it is. False when there is no such job at work here: there never
+        was, it timed out, it was reported already or entrusted to its worker.
         """
         parcel = self._shared.parcels.get(job_id)
-        if parcel is None or parcel.worker.id != worker_id or parcel.sent_at_s is None:
+        if parcel is None or parcel.sent_at_s is None or (worker_id and parcel.worker.id != worker_id):
+            return False
+        if fence and parcel.missing[job_id].held.fence != fence:
             return False
         return parcel.report(job_id, report)
 
-    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
-        """How a job's attempt by this worker ended here, without its result, until the store knows it; else None."""
+    def ended(self, job_id: str) -> Outcome | None:
+        """How a job's attempt ended here, without its result, until the store knows it; else None."""
         entry = self._ledger.find(job_id)
-        return entry.outcome if entry is not None and entry.worker_id == worker_id else None
+        return entry.outcome if entry is not None else None
 
-    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+    async def wait_noted(self, job_id: str) -> None:
         """Until what `ended` gives is in the journal, on disk. Raises JournalRefused when that cannot be said in time.
 
         The outcome stays in hand then, and gets there when the journal takes it.
         """
         entry = self._ledger.find(job_id)
-        if entry is None or entry.worker_id != worker_id or entry.outcome is None:
+        if entry is None or entry.outcome is None:
             return
         try:
             with trio.fail_after(NOTED_S):
@@ -281,6 +293,10 @@ class Runner:
             raise _kept(job_id, f"the disk takes more than {NOTED_S:g} s", full=False) from None
         except JournalRefused as error:
             raise _kept(job_id, str(error), full=error.full) from None
+
+    def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
+        """How an attempt ended that a worker, or another daemon, has in hand."""
+        return self._shared.end(held, report, worker_id, held.fence // 1000)
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         """The success of an attempt that was given up, to be journaled; None when its result is too large."""
@@ -328,12 +344,12 @@ class Runner:
         """What goes out in one request each, suspects apart from others, and how often those were lost."""
         found = [(entry, self._gates.suspects.of(entry.held.job.id)) for entry in entries]
         bytes_max = self._config.batch_bytes_max
-        for part in _posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
+        for part in posts_of([entry for entry, why in found if why is None], jobs_max, bytes_max):
             yield part, 0
         suspects = [(entry, why) for entry, why in found if why is not None]
         for kind in sorted({why for _, why in suspects}):
             same = [entry for entry, why in suspects if why == kind]
-            for part in _posts_of(same, min(jobs_max, kind.group), bytes_max):
+            for part in posts_of(same, min(jobs_max, kind.group), bytes_max):
                 yield part, kind.losses
 
     def _drop_void(self, held: Held) -> None:
@@ -353,10 +369,6 @@ class Runner:
         config = self._config
         return self._ledger.untaken >= config.untaken_jobs_max or self._ledger.untaken_bytes >= config.untaken_bytes_max
 
-    def _is_held_up(self) -> bool:
-        """Whether no job may be started whatever workers have room."""
-        return self._is_backlogged() or not self._gates.connections.free
-
     async def _keep_time(self) -> None:
         """Ends attempts that take too long. Sleeps while there are none."""
         while True:
@@ -373,17 +385,3 @@ def _kept(job_id: str, why: str, *, full: bool) -> JournalRefused:
     return JournalRefused(
         f"the report of job {job_id} is not on disk yet: {why}; it is kept in memory and may be sent again", full=full
     )
-
-
-def _posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[list[Entry]]:
-    """`entries` in order, cut where a POST has enough jobs or bytes."""
-    posts: list[list[Entry]] = []
-    size = 0
-    for entry in entries:
-        length = len(entry.held.job.argument)
-        if not posts or len(posts[-1]) >= jobs_max or size + length > bytes_max:
-            posts.append([])
-            size = 0
-        posts[-1].append(entry)
-        size += length
-    return posts

@@ -1,11 +1,11 @@
 """All runners of a daemon, one for each partition of the store, for whoever has a job's id or wants the sum."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from jqd.runner.runner import Runner, Running
 from jqd.runner.verdict import Report
-from jqd.words.job import Outcome
+from jqd.words.job import Held, Outcome
 from jqd.words.jobid import partition_of
 
 
@@ -15,17 +15,26 @@ class Runners:
     def __init__(self, runners: Sequence[Runner]) -> None:
         self._runners = runners
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
+    def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
         """See Runner."""
-        return self._of(job_id).done(worker_id, job_id, report)
+        return self._of(job_id).done(job_id, report, fence=fence, worker_id=worker_id)
 
-    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
+    def ended(self, job_id: str) -> Outcome | None:
         """See Runner."""
-        return self._of(job_id).ended(worker_id, job_id)
+        return self._of(job_id).ended(job_id)
 
-    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+    async def wait_noted(self, job_id: str) -> None:
         """See Runner."""
-        await self._of(job_id).wait_noted(worker_id, job_id)
+        await self._of(job_id).wait_noted(job_id)
+
+    def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
+        """See Runner."""
+        return self._of(held.job.id).end(held, report, worker_id)
+
+    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+        """See Runner."""
+        for claim in claims:
+            self._of(claim[0]).unheard([claim])
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         """See Runner."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -20,11 +21,12 @@ from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
 from jqd.runner import Report, Running, Workers
-from jqd.runner.verdict import succeed_late
-from jqd.store import CALL_JOBS_MAX, EditGiven, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.runner.verdict import end_attempt, succeed_late
+from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
-from jqd.words.job import Fate, Job, Outcome, State
+from jqd.words.job import Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
 from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
@@ -105,6 +107,7 @@ class FakeStore:
         self.types: list[TypeView] = []
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
+        self.entrusted: dict[str, Entrusted] = {}
 
     async def wait_durable(
         self, replicas: int = 0, timeout_s: float = 5.0, where: Collection[int] | None = None
@@ -129,6 +132,25 @@ class FakeStore:
         ids = parse_id(job_id)
         known = self.knows_journals and ids is not None and ids.journal in (JOURNAL, JOURNAL + 1)
         return OnItsWay(self.applied_id) if known and job_id > self.applied_id else None
+
+    async def touch(
+        self, claims: Sequence[tuple[str, int]], *, silence_s: int = 0, progress: bytes = b"", renew: bool = True
+    ) -> list[Entrusted]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        self.asked.append((tuple(claims), silence_s, progress))
+        over = Entrusted(Hold.OVER, None, "", 0, False)
+        return [
+            self.entrusted.get(job_id, over._replace(hold=Hold.LATE))
+            if job_id in self.views and not self.views[job_id].state.is_final
+            else over
+            for job_id, _ in claims
+        ]
+
+    async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return [job_id for job_id, _ in claims if self.entrusted.pop(job_id, None) is not None]
 
     async def unfinished(self, job_ids: Sequence[str]) -> list[str]:
         await trio.lowlevel.checkpoint()
@@ -210,11 +232,27 @@ class FakeRunner:
         self.at_work: dict[str, Running] = {}
         self.reports: list[tuple[str, str, Report]] = []
         self.knows = True
-        self.untold: dict[tuple[str, str], Outcome] = {}
+        self.untold: dict[str, Outcome] = {}
         self.unnoted: JournalRefused | None = None
+        self.lost: list[tuple[str, int]] = []
 
-    def ended(self, worker_id: str, job_id: str) -> Outcome | None:
-        return self.untold.get((worker_id, job_id))
+    def ended(self, job_id: str) -> Outcome | None:
+        return self.untold.get(job_id)
+
+    def end(self, held: Held, report: Report, worker_id: str) -> Outcome:
+        return end_attempt(
+            held,
+            report,
+            backoff=Backoff(jitter=0.0),
+            source=random.Random(1),
+            worker=worker_id,
+            started_at_ms=1,
+            finished_at_ms=5,
+            result_bytes_max=10,
+        )
+
+    def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
+        self.lost += claims
 
     def succeed_late(self, attempt: Outcome, report: Report) -> Outcome | None:
         return succeed_late(attempt, report, finished_at_ms=5, result_bytes_max=10)
@@ -222,12 +260,12 @@ class FakeRunner:
     def running(self, job_id: str) -> Running | None:
         return self.at_work.get(job_id)
 
-    async def wait_noted(self, worker_id: str, job_id: str) -> None:
+    async def wait_noted(self, job_id: str) -> None:
         await trio.lowlevel.checkpoint()
         if self.unnoted is not None:
             raise self.unnoted
 
-    def done(self, worker_id: str, job_id: str, report: Report) -> bool:
+    def done(self, job_id: str, report: Report, *, fence: int = 0, worker_id: str = "") -> bool:
         self.reports.append((worker_id, job_id, report))
         return self.knows
 

@@ -315,7 +315,7 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_report_that_is_not_on_disk_is_not_taken(edge, full, status, again):
     edge.runner.knows = not again
-    edge.runner.untold["w1", "J"] = outcome("J", worker="w1", fate=Fate.SUCCEEDED)
+    edge.runner.untold["J"] = outcome("J", worker="w1", fate=Fate.SUCCEEDED)
     edge.runner.unnoted = JournalRefused("kept in memory", full=full)
     told = await edge.call("POST", "/done", {"job_id": "J", "type": "success"}, headers={"worker-id": "w1"})
     assert told.status == status
@@ -331,7 +331,7 @@ async def test_a_late_success_that_is_said_again_is_taken_again(edge):
     edge.move(job_id, State.SUCCEEDED, history=[given_up], outcome=succeeded)
     for known_by_runner in (False, True):
         if known_by_runner:
-            edge.runner.untold["w1", job_id] = given_up
+            edge.runner.untold[job_id] = given_up
         for report, status in ((OK, 204), (NO_ROUTE, 404), (AGAIN, 404)):
             told = await edge.call("POST", "/done", {"job_id": job_id, **report}, headers={"worker-id": "w1"})
             assert told.status == status, told.body
@@ -371,7 +371,7 @@ async def test_a_report_after_the_end_of_its_attempt(edge, state, attempt, repor
     job_id = edge.add(state)
     ended = outcome(job_id, worker="w1", **attempt)
     if known_by == "runner":
-        edge.runner.untold["w1", job_id] = ended
+        edge.runner.untold[job_id] = ended
         status, counts = (204, True) if (attempt["fence"], report) == (3, OK) else (status, counts)
     fields = {"outcome": ended} if state.is_final else {"history": [outcome(job_id, worker="w2", fence=9), ended]}
     edge.move(job_id, state, generation=5, **(fields if known_by == "store" else {}))

@@ -18,7 +18,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
 from jqd.loops.settle import Settle
-from jqd.runner import Offer, Stopped, Worker
+from jqd.runner import Offer, Pull, Stopped, Worker
 from jqd.scheduler import Scheduler
 from jqd.store import Owner
 from jqd.testing.files import MemoryFiles
@@ -63,7 +63,7 @@ class HandRunner:
         offer = self.offers.get(jobtype)
         return offer if offer and offer.worker.takes(jobtype, priority) else None
 
-    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held]) -> None:
+    def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
         self.given.append((worker_id, jobtype, list(held)))
         self._in_hand |= {one.job.id: one.fence for one in held}
 

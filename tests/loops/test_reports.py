@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from jqd.desk import Desk, DeskConfig, late
+from jqd.desk import Desk, DeskConfig, reports
+from jqd.desk.reports import Told
 from jqd.runner import Card, Gates, Report, Runner, RunnerConfig, Runners, Workers, make_pool
 from jqd.runner.runner import NOTED_S
 from jqd.words.backoff import Backoff
@@ -26,7 +27,7 @@ AGAIN = Report(status=500, should_retry=True, message="no route")
 
 @dataclass
 class Scene:
-    """One job that a worker has taken with a 202. `sync`: set when the disk answers. `refusal`: what it says then."""
+    """One job that was posted to a worker. `sync`: set when the disk answers. `refusal`: what it says then."""
 
     here: House
     desk: Desk
@@ -38,7 +39,9 @@ class Scene:
 
     async def report(self, told: Report) -> None:
         """As `POST /done` does: returns for a 204."""
-        await late.report(self.desk, self.worker_id, self.job_id, told)
+        (error,) = await reports.report(self.desk, [Told(self.job_id, told, worker=self.worker_id)])
+        if error is not None:
+            raise error
 
     async def journaled(self) -> list[Outcome]:
         """What a daemon that starts anew would find."""

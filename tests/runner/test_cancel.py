@@ -285,14 +285,17 @@ async def test_what_was_cancelled_goes_back_after_a_lost_connection(open_house: 
 
 
 async def test_a_lightjq_worker_knows_no_such_call(open_house: OpenHouse) -> None:
-    async with open_worker(answer(202)) as worker, open_house() as house:
+    async def silent(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(silent) as worker, open_house() as house:
         card = house.register(worker.url, style="lightjq")
         held = hold()
         house.run(held)
         await worker.request(0)
         house.runner.cancel(claims(held))
         await trio.testing.wait_all_tasks_blocked()
-        assert house.runner.done(card.id, held[0].job.id, Report(result=msgpack.packb(1)))
+        assert house.runner.done(held[0].job.id, Report(result=msgpack.packb(1)), worker_id=card.id)
         await house.stopped(1)
         assert worker.cancels == []
 

@@ -92,7 +92,7 @@ async def test_a_job_is_in_hand_until_it_is_settled(open_house: OpenHouse) -> No
         assert len(house.runner.get_running_jobs()) == 2
         house.runner.out_of_hand(claims(held))
         assert house.runner.get_running_jobs() == {}
-        assert house.runner.get_stopped_jobs(10) == ([], [])
+        assert house.runner.get_stopped_jobs(10) == ([], [], [])
 
 
 async def test_an_answer_without_body_means_all_succeeded(open_house: OpenHouse) -> None:
@@ -241,24 +241,23 @@ async def test_a_job_that_waited_at_the_worker_has_its_time_from_when_it_begins(
         assert outcome.finished_at_ms - outcome.started_at_ms == 20_000
 
 
-async def test_taken_for_later_waits_for_done(open_house: OpenHouse, eventually: Eventually) -> None:
+async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse) -> None:
     async with open_worker(answer(202)) as worker, open_house() as house:
         card = house.register(worker.url, max_jobs=2)
-        held = hold(2)
-        one, two = ids(held)
+        held = [*hold(1, timeout_s=2.0), *hold(1, timeout_s=7.2)]
         house.run(held)
-        await worker.request(0)
-        await eventually(lambda: house.runner.running(one) is not None)
-        assert not house.runner.done("somebody", one, Report())
-        assert not house.runner.done(card.id, "other", Report())
-        assert house.runner.done(card.id, one, Report(status=400, message="no"))
-        assert not house.runner.done(card.id, one, Report())
-        await house.stopped(1)
-        assert house.outcomes[one].fate is Fate.FAILED
-        assert house.runner.offer("mail", 0) is not None, "its slot is free"
-        assert house.runner.done(card.id, two, Report())
-        with trio.fail_after(WAIT_S):
-            await house.runner.drain()
+        await house.stopped(2)
+        one, two = (house.outcomes[job_id] for job_id in ids(held))
+        assert {one.fate, two.fate} == {Fate.ENTRUSTED}
+        assert (one.worker, one.delay_ms, two.delay_ms) == (card.id, 8_000, 8_000), "as long as the longest of them"
+        assert not house.runner.done(held[0].job.id, Report(), worker_id=card.id), "the store knows who has it"
+        house.runner.out_of_hand(claims(held))
+        assert house.runner.in_hand == 0
+        assert house.runner.offer("mail", 0) is None, "its slots are taken all the same"
+        house.runner.out_of_hand(claims(held[:1]))
+        offer = house.runner.offer("mail", 0)
+        assert offer is not None, "until it is known how one of them ended"
+        assert offer.jobs_max == 1
 
 
 async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
@@ -270,29 +269,35 @@ async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
 
     async with open_worker(script) as worker, open_house() as house:
         card = house.register(worker.url)
-        held = hold(1)
+        by_lease, by_worker, late = held = hold(3)
         house.run(held)
-        await worker.request(0)
-        assert house.runner.done(card.id, held[0].job.id, Report())
-        await house.stopped(1)
+        request = await worker.request(0)
+        assert request.headers["jqd-lease-id"] == str(late.fence)
+        runner, one, two = house.runner, by_lease.job.id, by_worker.job.id
+        assert not runner.done("other", Report(), fence=7)
+        assert not runner.done(one, Report(), fence=8), "of another lease"
+        assert not runner.done(two, Report(), worker_id="somebody")
+        assert runner.done(one, Report(status=400, message="no"), fence=7)
+        assert runner.done(two, Report(), worker_id=card.id)
+        assert not runner.done(two, Report(), worker_id=card.id)
+        await house.stopped(2)
+        assert (house.outcomes[one].fate, house.outcomes[two].fate) == (Fate.FAILED, Fate.SUCCEEDED)
+        assert runner.ended(two) == house.outcomes[two], "until the store knows it"
         go_on.set()
-        (again,) = await house.run_to_end(hold(1, timeout_s=0.1))
-        assert again.reason == "timeout", "a later job of the same worker is not touched"
+        await house.stopped(3)
+        assert house.outcomes[late.job.id].fate is Fate.ENTRUSTED
 
 
-async def test_a_later_job_times_out_too(open_house: OpenHouse) -> None:
-    async with open_worker(answer(202)) as worker, open_house() as house:
+async def test_a_success_of_an_attempt_that_was_given_up(open_house: OpenHouse) -> None:
+    async def silent(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(silent) as worker, open_house() as house:
         house.register(worker.url)
-        quick, slow = *hold(1, timeout_s=0.1), *hold(1, timeout_s=60.0)
-        house.run([quick, slow])
-        await house.stopped(1)
-        outcome = house.outcomes[quick.job.id]
+        held = hold(1, timeout_s=0.1)
+        (outcome,) = await house.run_to_end(held)
         assert (outcome.fate, outcome.status, outcome.reason) == (Fate.RETRY, 504, "timeout")
-        assert house.runner.running(slow.job.id) is not None
-        card = house.workers.list()[0].id
-        assert house.runner.ended(card, quick.job.id) == outcome, "until the store knows it: it may be reported late"
-        assert house.runner.ended("another", quick.job.id) is None
-        assert house.runner.ended(card, slow.job.id) is None
+        assert house.runner.ended(held[0].job.id) == outcome, "until the store knows it: it may be reported late"
         late = house.runner.succeed_late(outcome, Report(result=b"\x01"))
         assert late is not None
         assert (late.fate, late.fence, late.attempt) == (Fate.SUCCEEDED, outcome.fence, outcome.attempt)
@@ -313,9 +318,8 @@ async def test_lightjq_workers_get_one_job_a_request(open_house: OpenHouse) -> N
             "argument": {"to": "x"},
             "timeout": 8,
         }
-        for job_id in ids(held):
-            assert house.runner.done(card.id, job_id, Report())
         await house.stopped(2)
+        assert {(one.fate, one.worker) for one in house.outcomes.values()} == {(Fate.ENTRUSTED, card.id)}
 
 
 async def test_a_lightjq_worker_that_does_not_know_a_jobtype_is_not_asked_again(open_house: OpenHouse) -> None:
@@ -523,7 +527,7 @@ async def test_jobs_given_before_it_runs_are_run(open_house: OpenHouse) -> None:
         held = hold(1)
         house.run(held)
         (parcel,) = house.runner._early
-        done = house.runner.done(parcel.worker.id, held[0].job.id, Report())
+        done = house.runner.done(held[0].job.id, Report(), worker_id=parcel.worker.id)
         assert done is False, "nobody can have done what was not sent"
         assert house.runner.running(held[0].job.id) is None
         start(parcel)

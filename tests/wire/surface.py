@@ -20,13 +20,17 @@ import msgspec
 import trio
 import trio.testing
 
+from jqd.api.app import ANY_SIZE
 from jqd.api.routes import ROUTES, Route
 from jqd.words.media import JSON, MSGPACK
 from tests.wire.attack import Answer
 
 NDJSON = "application/x-ndjson"
 NEW_EACH_TIME = re.compile(rb'[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16,32}|\d{4}-\d\d-\d\dT[\d:.]+Z|"cursor":"[^"]+"')
-NUMBER = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}")  # or a daemon's id
+ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{32}-[0-9a-f]{16}")
+NUMBER = re.compile(
+    r"[0-9a-f]{32}-[0-9a-f]{16}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}"
+)  # or a daemon's id
 OF_CONNECTIONS = frozenset({b"date", b"connection"})
 WAIT_S = 20.0  # no answer comes near
 SOON_S = 0.05
@@ -46,7 +50,10 @@ class Told(NamedTuple):
 
 
 class Stub(ThreadingHTTPServer):
-    """A worker of LightJQ that takes every job, and leaves it to the test what becomes of it."""
+    """A worker of LightJQ that takes every job, and leaves it to the test what becomes of it.
+
+    It says nothing to a job of the type `last`: that one stays in its daemon's hand.
+    """
 
     daemon_threads = True
 
@@ -68,7 +75,9 @@ class Stub(ThreadingHTTPServer):
 
 class _Taking(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
-        self.rfile.read(int(self.headers["content-length"]))
+        if b"last" in self.rfile.read(int(self.headers["content-length"])):
+            self.rfile.read(1)  # until the daemon closes
+            return
         self.send_response(202)
         self.send_header("Content-Length", "0")
         self.end_headers()
@@ -136,7 +145,7 @@ class Surface:
         shown, value = answer.body, answer.value() if answer.body else None
         if not numbers:
             told.pop(b"content-length")
-            shown = NUMBER.sub("0", repr(value)).encode()
+            shown = NUMBER.sub("0", ID.sub("*", repr(value))).encode()
         told = {name: NEW_EACH_TIME.sub(b"*", value) for name, value in told.items()}
         name = NEW_EACH_TIME.sub(b"*", f"{method} {target[:100]}".encode()).decode()
         self.told.append(Told(name, status, told, NEW_EACH_TIME.sub(b"*", shown)))
@@ -164,6 +173,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _looks(surface)
     await _changes(surface)
     await _workers(surface, worker_url)
+    await _pulls(surface)
     await _many(surface)
     await _health(surface)
     for route in ROUTES:
@@ -272,6 +282,26 @@ async def _workers(surface: Surface, worker_url: str) -> None:
     await ask("DELETE /worker", 404, fields=mine)
 
 
+async def _pulls(surface: Surface) -> None:
+    """A worker asks for a job, says how far it is, and reports it."""
+    ask, beat = surface.ask, "POST /v1/jobs/<job_id>/heartbeat"
+    puller = {"worker_id": "puller", "max_jobs": 2}
+    await ask("POST /v1/leases", 404, puller)
+    await ask("POST /v1/workers", 201, {"name": "p", "jobs": ["pulled"], **puller})
+    await ask("POST /v1/leases", 200, puller)
+    await ask("POST /v1/leases", 422, {**puller, "wait": "long"}, kind=MSGPACK)
+    job_id = (await ask("POST /v1/jobs", 201, {"name": "pulled"}))["job_id"]
+    lease = (await ask("POST /v1/leases", 200, {**puller, "wait": WAIT_S}, numbers=False))["lease_id"]
+    await ask(beat, 200, {"lease_id": lease, "progress": 0.5, "message": "half"}, into=job_id)
+    await ask(beat, 409, {"lease_id": "17"}, into=job_id, kind=MSGPACK)
+    await ask(beat, 404, {"lease_id": lease}, into="none", numbers=False)
+    outcome = {"job_id": job_id, "lease_id": lease, "type": "success"}
+    outcomes = [outcome, {**outcome, "lease_id": "17"}, {**outcome, "job_id": "none"}, {}]
+    await ask("POST /v1/outcomes", 200, outcomes)
+    await ask("POST /v1/outcomes", 400, [], kind=MSGPACK)
+    await ask("DELETE /v1/workers/<worker_id>", 204, into="puller")
+
+
 async def _many(surface: Surface) -> None:
     ask = surface.ask
     await ask("POST /v1/jobs/cancel", 200, {"job_ids": [ODD_ID, "none"]})
@@ -304,7 +334,7 @@ async def _refused(surface: Surface, route: Route) -> None:
         await surface.ask(call, 400, b"{", into=into, fields=headers)
         await surface.ask(call, 400, b"\xc1", into=into, kind=MSGPACK, fields=headers)
         await surface.ask(call, 415, b"<a/>", into=into, kind="text/plain", fields=headers)
-        if route.path not in ("/v1/jobs", "/done"):
+        if route.path not in ANY_SIZE:
             size = 413 if native else 400
             await surface.ask(call, size, b" " * (JOB_BYTES_MAX + 1), into=into, fields=headers)
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from jqd.api.problems import Error
 from jqd.desk.job import Value
 from jqd.desk.take import Level
+from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
 from jqd.words.job import State
 
@@ -50,6 +51,14 @@ class Attempt(Struct, frozen=True):
     message: str | None
 
 
+class Progress(Struct, frozen=True):
+    """How far the worker is, as it said last."""
+
+    done: float | None
+    message: str | None
+    at: Instant | None
+
+
 class Known(Struct, kw_only=True, frozen=True):
     """What is told of every job."""
 
@@ -82,6 +91,7 @@ class Job(Known, kw_only=True, frozen=True):
     error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()
+    progress: Progress | UnsetType = UNSET
     result: Value | UnsetType = UNSET
     """Where it was pushed with `keep_result`."""
 
@@ -140,6 +150,41 @@ class Daemons(Struct, frozen=True):
     """All of them."""
 
     daemons: Sequence[Daemon]
+
+
+class Lease(Struct, frozen=True):
+    """What a worker asked for and got."""
+
+    lease_id: str | None
+    """None: nothing came in time."""
+    jobs: Sequence[BatchJob]
+    """Of one jobtype, as in a batch that is posted."""
+    heartbeat: (
+        Annotated[int, Meta(description="seconds in which something must be heard of one of them")] | UnsetType
+    ) = UNSET
+
+
+class Reported(Struct, frozen=True):
+    """What became of one outcome."""
+
+    job_id: str | UnsetType
+    status: Annotated[int, Meta(description="200: it counts, and is on disk; else as that of an error")]
+    detail: str | UnsetType = UNSET
+
+
+class Reports(Struct, frozen=True):
+    """What became of several, in their order."""
+
+    outcomes: Sequence[Reported]
+
+
+class Beaten(Struct, frozen=True):
+    """The answer to a sign of life."""
+
+    cancelled: Annotated[bool, Meta(description="whether the work is to be stopped")]
+    heartbeat: Annotated[int, Meta(description="seconds in which something must be heard of the lease")] | UnsetType = (
+        UNSET
+    )
 
 
 class Registered(Struct, frozen=True):

@@ -2,13 +2,16 @@
 
 from typing import Any
 
-from msgspec import UNSET, Raw
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
 
+from jqd.api.native import answers
 from jqd.api.native.answers import Attempt, Job, JobBrief
 from jqd.desk import Coming, Desk
 from jqd.desk.job import NOTHING
+from jqd.desk.leases import Progress
 from jqd.store import JobView
-from jqd.words import dates
+from jqd.words import dates, fields
 from jqd.words.job import NIL, Outcome, State
 
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
@@ -27,6 +30,7 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> Job:
         error=Raw(last.error) if last else NOTHING,
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
+        progress=_progress(view.progress) if view.progress else UNSET,
         result=Raw(view.result or NIL) if view.keep_result else UNSET,
     )
 
@@ -49,7 +53,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
     """The fields of `answers.Known`."""
     running = desk.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
-    worker = running.worker if running else (last.worker if last else "")
+    worker = running.worker if running else view.worker or (last.worker if last else "")
     return {
         "job_id": view.name or view.id,
         "id": view.id if view.name else UNSET,
@@ -66,6 +70,15 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "daemon": view.daemon or None,
         "tags": view.tags,
     }
+
+
+def _progress(packed: bytes) -> answers.Progress | UnsetType:
+    """What is read back from the store may be anything."""
+    try:
+        told = msgspec.msgpack.decode(packed, type=Progress)
+    except fields.DECODE_ERRORS:
+        return UNSET
+    return answers.Progress(told.done, told.message, iso(told.at_ms))
 
 
 def _attempt(outcome: Outcome) -> Attempt:

@@ -31,7 +31,9 @@ _encode: dict[Format, Callable[[Any], bytes]] = {
 }
 
 
-class _Job(msgspec.Struct, gc=False):
+class BatchJob(msgspec.Struct, gc=False):
+    """One job as workers read it."""
+
     job_id: str
     id: str
     name: str
@@ -47,7 +49,7 @@ class _Job(msgspec.Struct, gc=False):
 
 class _Batch(msgspec.Struct, gc=False):
     batch_id: str
-    jobs: list[_Job]
+    jobs: list[BatchJob]
 
 
 class Native(Style):
@@ -74,6 +76,11 @@ class Native(Style):
 
 def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> bytes:
     """The body of one request."""
+    return _encode[language](_Batch(batch_id, batch_jobs(held, sent_at_ms, language)))
+
+
+def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpack") -> list[BatchJob]:
+    """Jobs as workers read them; each argument is in that language already."""
     dates: dict[int, str] = {}  # jobs of a batch were often pushed together
 
     def date(at_ms: int) -> str:
@@ -82,8 +89,8 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language:
             text = dates[at_ms] = iso(at_ms)
         return text
 
-    jobs = [
-        _Job(
+    return [
+        BatchJob(
             h.job.id,
             h.job.id,
             h.job.jobtype,
@@ -98,4 +105,3 @@ def encode_batch(batch_id: str, held: Sequence[Held], sent_at_ms: int, language:
         )
         for h in held
     ]
-    return _encode[language](_Batch(batch_id, jobs))

@@ -198,6 +198,7 @@ def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
         *([("Content-Type", content_type)] if content_type else ()),
         *common_headers(sending.daemon, **named),
         (BATCH_ID, sending.batch_id),
+        ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
         ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
         ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
     ]

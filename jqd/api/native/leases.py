@@ -1,0 +1,185 @@
+"""Workers that ask for jobs, and what workers report later: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+import trio
+from msgspec import UNSET, Meta, Raw, Struct
+
+from jqd.api.large import AT_ONCE_BYTES, answer_with
+from jqd.api.message import Request, Response, answer
+from jqd.api.native.answers import Beaten, Lease, Reported, Reports
+from jqd.api.parts import Parts
+from jqd.api.problems import as_problem
+from jqd.api.read import Seconds, pack, read_body
+from jqd.desk import leases, reports
+from jqd.desk.job import Value, nothing
+from jqd.desk.leases import HEARTBEAT_S_MAX, PROGRESS_LENGTH_MAX, Progress
+from jqd.desk.reports import Told
+from jqd.runner import Report, batch_jobs
+from jqd.runner.worker import Slots
+from jqd.words import fields
+from jqd.words.errors import Conflict, Invalid, JqdError, TooLarge, Unreadable
+from jqd.words.fields import DECODE_ERRORS
+from jqd.words.job import NIL, Name
+from jqd.words.media import MSGPACK_TYPES
+
+FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
+NO_JOBS = (NIL, b"\x90")
+
+Heartbeat = Annotated[
+    float, Meta(ge=1, le=HEARTBEAT_S_MAX, description=f"a number of seconds, 1 to {HEARTBEAT_S_MAX:.0f}")
+]
+Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
+Note = Annotated[
+    str, Meta(max_length=PROGRESS_LENGTH_MAX, description=f"a text of at most {PROGRESS_LENGTH_MAX} characters")
+]
+Status = Annotated[int, Meta(ge=100, le=599, description="a whole number from 100 to 599")]
+Wait = Annotated[float, Meta(ge=0, description="a number of seconds, 0 or more")]
+
+
+class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/leases`."""
+
+    worker_id: Name
+    max_jobs: Slots
+    wait: Seconds = 0.0
+    heartbeat: Heartbeat | None = None
+    """How often it will be heard, at least, of one of these jobs; None: the longest timeout of the jobs."""
+
+
+class Outcome(Struct, frozen=True):
+    """One of the body of `POST /v1/outcomes`. Fields we do not know (finished_at) are passed over."""
+
+    job_id: Name
+    lease_id: str
+    type: Literal["success", "failure", "refused"] | None = None
+    status: Status | None = None
+    result: Value = msgspec.field(default_factory=nothing)
+    reason: str = ""
+    should_retry: bool | None = None
+    retry_after: Wait | None = None
+    error: Value = msgspec.field(default_factory=nothing)
+    message: str = ""
+    jobs: Value = msgspec.field(default_factory=nothing)
+
+
+class Beating(Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of `POST /v1/jobs/{id}/heartbeat`."""
+
+    lease_id: str
+    progress: Done | None = None
+    message: Note | None = None
+    extend: Heartbeat | None = None
+
+
+async def pull(parts: Parts, request: Request) -> Response:
+    """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
+    told, config = read_body(request, Pulling), parts.config
+    language = request.answer_language()
+    if request.hurried:
+        return answer(200, Lease(None, []), language)
+    wait_s = request.wait_s(told.wait, config.wait_s_max)
+    lease = await leases.pull(parts.desk, told.worker_id, told.max_jobs, wait_s, told.heartbeat)
+    if not lease.jobs:
+        return answer(200, Lease(None, []), language)
+    given = batch_jobs(lease.jobs, parts.desk.clock.wall_ms())
+    try:
+        response = await answer_with(parts, 200, Lease(lease.lease_id, given, lease.silence_s), language)
+    except trio.Cancelled:
+        leases.lost(parts.desk, lease)
+        raise
+    return msgspec.structs.replace(response, lost=(lambda: leases.lost(parts.desk, lease),))
+
+
+async def report(parts: Parts, request: Request) -> Response:
+    """Take outcomes, each for itself; 200 says that all that is told as 200 is on disk."""
+    told, refused = _read(await _packed(parts, request), parts.config.array_jobs_max)
+    taken = await reports.report(parts.desk, [each for each in told if each is not None])
+    results = iter(taken)
+    errors = [refused.get(place) if each is None else next(results) for place, each in enumerate(told)]
+    failed = [error for error in errors if error is not None and as_problem(error).status >= 500]
+    if failed and len(failed) == len(errors):
+        raise failed[0]
+    rows = [_row(told[place], error) for place, error in enumerate(errors)]
+    return answer(200, Reports(rows), request.answer_language())
+
+
+async def beat(parts: Parts, request: Request, job_id: str) -> Response:
+    """A sign of life, how far the job is, and more time for it; whether it was cancelled meanwhile."""
+    told = read_body(request, Beating)
+    progress = None
+    if told.progress is not None or told.message is not None:
+        progress = Progress(told.progress, told.message, parts.desk.clock.wall_ms())
+    fence = fence_of(told.lease_id)
+    if not fence:
+        raise Conflict(f"{told.lease_id[:64]!r} is no lease")
+    beaten = await leases.beat(parts.desk, job_id, fence, progress, told.extend)
+    return answer(200, Beaten(beaten.cancelled, beaten.silence_s or UNSET), request.answer_language())
+
+
+def fence_of(lease_id: str) -> int:
+    """What the store knows a lease by; 0 for what is none."""
+    is_one = lease_id.isascii() and lease_id.isdecimal() and len(lease_id) <= FENCE_LENGTH_MAX
+    return int(lease_id) if is_one else 0
+
+
+async def _packed(parts: Parts, request: Request) -> bytes:
+    if request.media_type() in MSGPACK_TYPES or len(request.body) <= AT_ONCE_BYTES:
+        return pack(request)
+    return await trio.to_thread.run_sync(pack, request, limiter=parts.read)
+
+
+def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, JqdError]]:
+    """What is told of each, None where it cannot be taken; why, by its place. Raises Unreadable, TooLarge."""
+    try:
+        items = msgspec.msgpack.decode(packed, type=list[Raw])
+    except DECODE_ERRORS as error:
+        raise Unreadable(f"the body is an array of outcomes, and this is none: {error}") from error
+    if not items:
+        raise Unreadable("the array of outcomes is empty")
+    if len(items) > most:
+        raise TooLarge(f"more than {most} outcomes in one request; send them in several")
+    told: list[Told | None] = []
+    refused: dict[int, JqdError] = {}
+    for place, item in enumerate(items):
+        try:
+            told.append(_told(fields.read(bytes(item), Outcome)))
+        except JqdError as error:
+            told.append(None)
+            refused[place] = error
+    return told, refused
+
+
+def _told(each: Outcome) -> Told:
+    fence = fence_of(each.lease_id)
+    if not fence:
+        raise Conflict(f"{each.lease_id[:64]!r} is no lease")
+    if bytes(each.jobs) not in NO_JOBS:
+        raise Invalid("jobs: new jobs are not taken with an outcome yet; push them, then report")
+    if each.type == "refused":
+        return Told(each.job_id, None, fence)
+    status = each.status
+    if status is None:
+        if each.type is None:
+            raise Invalid("type or status is required: success, failure or refused; 100 to 599")
+        final = 400 if each.should_retry is False else 504 if each.reason == "timeout" else 500
+        status = 200 if each.type == "success" else final
+    what = Report(
+        status=status,
+        should_retry=each.should_retry,
+        retry_after_s=each.retry_after,
+        reason="timeout" if each.reason == "timeout" else "",
+        message=each.message,
+        error=bytes(each.error),
+        result=bytes(each.result),
+    )
+    return Told(each.job_id, what, fence)
+
+
+def _row(told: Told | None, error: JqdError | None) -> Reported:
+    job_id: Any = told.job_id if told is not None else UNSET
+    if error is None:
+        return Reported(job_id, 200)
+    problem = as_problem(error)
+    return Reported(job_id, problem.status, problem.detail)

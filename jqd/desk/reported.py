@@ -1,0 +1,43 @@
+"""Verdicts that this daemon took and the store need not know yet: the first one wins from the moment it came."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from jqd.words.job import NIL, Outcome
+
+ROWS_MAX = 20_000  # some 10 MB; older ones are forgotten first, and the store knows them by then or soon
+
+
+class Noted(NamedTuple):
+    """One of them."""
+
+    outcome: Outcome
+    position: int | None
+    """Of its end in the journal; None: it is on its way there through the runner."""
+
+
+class Reported:
+    """By job and fence, without their results."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[str, int], Noted] = {}
+
+    def find(self, job_id: str, fence: int, applied: int) -> Noted | None:
+        """The verdict of that claim; None when the store knows it, which has applied up to there."""
+        row = self._rows.get((job_id, fence))
+        return row if row is not None and (row.position or 0) > applied else None
+
+    def note(self, outcomes: Sequence[Outcome], position: int) -> None:
+        """These are written to the journal, up to `position`."""
+        if len(self._rows) > 2 * ROWS_MAX:
+            self._rows = dict(list(self._rows.items())[-ROWS_MAX:])
+        for one in outcomes:
+            light = one if one.result == NIL else msgspec.structs.replace(one, result=NIL)
+            self._rows[one.job_id, one.fence] = Noted(light, position)
+
+    def forget(self, outcomes: Iterable[Outcome]) -> None:
+        """These are not on disk."""
+        for one in outcomes:
+            self._rows.pop((one.job_id, one.fence), None)

@@ -1,0 +1,303 @@
+"""What workers report of jobs, at whichever daemon: of those they hold, of those a daemon holds, or late, or once more.
+
+Whatever is taken is on disk before it is said to be taken. A report names the job and its lease, or, as LightJQ has it,
+the worker.
+
+the job is in that lease, or in that worker's hand    it counts
+the same verdict as the one that stands               taken: the answer to it was lost, perhaps
+a success, and the job has not ended                  counts, as it does wherever it comes from: it did run
+a failure, or a return, after the lease was over      refused: the job is tried again already
+another verdict than the one that stands              refused: the first one wins, known to the store or not
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import trio
+
+from jqd.desk.desk import Desk
+from jqd.desk.find import Coming, find, not_found
+from jqd.desk.reported import Noted
+from jqd.runner import Report, says_again
+from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
+from jqd.words.errors import Conflict, JournalRefused, JqdError, NotFound, StoreAway, StoreRefused, TooLarge
+from jqd.words.job import Exit, Fate, Outcome, State
+from jqd.words.jobid import parse_id
+from jqd.words.record import Lane, encode_outcomes
+
+HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
+HANDED_POLL_S = 0.02
+WITH_THIS = 0  # a position that no record has: of what another report of the same request said
+
+
+class Told(NamedTuple):
+    """What a worker says of one job."""
+
+    job_id: str
+    report: Report | None
+    """None: it has not begun, and gives the job back."""
+    fence: int = 0
+    """Of its lease. 0: whatever lease that worker has it in."""
+    worker: str = ""
+
+
+@dataclass(slots=True)
+class Sorted:
+    """What becomes of the reports of one request."""
+
+    answers: dict[int, JqdError | None] = field(default_factory=dict)
+    """By place; None: taken."""
+    counting: dict[int, Outcome] = field(default_factory=dict)
+    """To be journaled."""
+    claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
+    """The same by job and fence."""
+    returned: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Claims to be given back."""
+    awaited: dict[int, Noted] = field(default_factory=dict)
+    """Said before: that is to be on disk first."""
+
+    workers: set[str] = field(default_factory=set)
+    """Who is heard of."""
+
+    def count(self, place: int, outcome: Outcome) -> None:
+        """This one counts."""
+        self.counting[place] = self.claims[outcome.job_id, outcome.fence] = outcome
+
+
+async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
+    """Take what can be taken; what each is answered with, in order, None where it was taken.
+
+    Of each: NotFound, Conflict, TooLarge for a late result that nobody can keep; JournalRefused when it is taken and
+    not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent again.
+    """
+    sorts = Sorted()
+    mine = [place for place, each in enumerate(told) if each.report is not None and _at_work(desk, each, each.report)]
+    for place in mine:
+        sorts.answers[place] = await _noted(desk, told[place])
+    unknown: dict[int, Told] = {}
+    for place, each in enumerate(told):
+        if place in sorts.answers:
+            continue
+        before = _before(desk, each, each.fence, sorts)
+        if _judge_again(place, each, before, sorts):
+            continue
+        if parse_id(each.job_id) is None:
+            sorts.answers[place] = not_found(each.job_id)
+        elif before is None:
+            unknown[place] = each
+        else:
+            await _judge_untold(desk, place, each, before.outcome, sorts)
+    await _sort(desk, unknown, sorts)
+    await _write(desk, sorts)
+    await _return(desk, sorts, told)
+    for worker_id in sorts.workers:
+        desk.workers.reached(worker_id)
+    return [sorts.answers[place] for place in range(len(told))]
+
+
+def _at_work(desk: Desk, each: Told, what: Report) -> bool:
+    """Whether this daemon waits for that very report."""
+    return desk.runner.done(each.job_id, what, fence=each.fence, worker_id=each.worker)
+
+
+async def _noted(desk: Desk, each: Told) -> JqdError | None:
+    try:
+        await desk.runner.wait_noted(each.job_id)
+    except JournalRefused as error:
+        return error
+    return None
+
+
+async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
+    """Ask the store who holds them. A hand-over to a worker that names no lease may be on its way there: once more."""
+    deadline_s = trio.current_time() + HANDED_S
+    while told:
+        coming: dict[int, Told] = {}
+        places = list(told)
+        for at in range(0, len(places), CALL_JOBS_MAX):
+            piece = places[at : at + CALL_JOBS_MAX]
+            try:
+                seen = await desk.store.touch([(told[place].job_id, told[place].fence) for place in piece])
+                for place, hold in zip(piece, seen, strict=True):
+                    if not await _judge(desk, place, told[place], hold, sorts):
+                        coming[place] = told[place]
+            except (StoreAway, StoreRefused) as error:
+                sorts.answers |= {place: error for place in piece if not _is_judged(place, sorts)}
+        told = coming if trio.current_time() < deadline_s else {}
+        for place, each in coming.items() if not told else ():
+            sorts.answers[place] = _stale(each, "it is in another hand")
+        if told:
+            await trio.sleep(HANDED_POLL_S)
+
+
+def _is_judged(place: int, sorts: Sorted) -> bool:
+    return place in sorts.answers or place in sorts.counting or place in sorts.returned or place in sorts.awaited
+
+
+async def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
+    """Decide about one report. False: not yet."""
+    fence = seen.held.fence if seen.held and not each.fence else each.fence
+    before = _before(desk, each, fence, sorts)
+    if _judge_again(place, each, before, sorts):
+        return True
+    if before is not None:
+        await _judge_untold(desk, place, each, before.outcome, sorts)
+        return True
+    stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker == each.worker)
+    if each.report is None:
+        if stands:
+            sorts.returned[place] = each.job_id, fence
+        else:
+            sorts.answers[place] = _stale(each, "it is not in that lease any more")
+        return True
+    if seen.held is not None and stands:
+        # A verdict of work that a daemon waits for is the same wherever it comes in.
+        sorts.workers.add(seen.worker)
+        sorts.count(place, desk.runner.end(seen.held, each.report, seen.worker or each.worker))
+        return True
+    return await _judge_late(desk, place, each, sorts)
+
+
+def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) -> bool:
+    """Decide by a verdict that this daemon has and the store need not know yet. False: it does not decide."""
+    if before is None:
+        return False
+    if each.report is not None and says_again(before.outcome, each.report):
+        sorts.awaited[place] = before
+    elif each.report is not None and Exit.of_status(each.report.status) is Exit.OK:
+        return False
+    else:
+        sorts.answers[place] = _stale(each, f"what stands of it is: {_said(before.outcome)}")
+    return True
+
+
+async def _judge_untold(desk: Desk, place: int, each: Told, untold: Outcome, sorts: Sorted) -> None:
+    """A success of what this daemon has another verdict of."""
+    try:
+        await _judge_late(desk, place, each, sorts, untold)
+    except (StoreAway, StoreRefused) as error:
+        sorts.answers[place] = error
+
+
+async def _judge_late(desk: Desk, place: int, each: Told, sorts: Sorted, untold: Outcome | None = None) -> bool:
+    """It is in no hand that the report speaks of: what was said of the job before decides. False: not yet.
+
+    `untold`: what the store need not know yet.
+    """
+    assert each.report is not None
+    try:
+        view = await find(desk, each.job_id)
+    except NotFound as error:
+        sorts.answers[place] = error
+        return True
+    held = isinstance(view, JobView) and view.state is State.RUNNING and bool(view.daemon)
+    if held and not each.fence and untold is None and _newest(view, each, None) is None:
+        return False
+    attempt = _newest(view, each, untold)
+    if attempt is None:
+        sorts.answers[place] = _stale(each, "it is not in that hand")
+    elif says_again(attempt, each.report):
+        sorts.answers[place] = None
+    elif Exit.of_status(each.report.status) is not Exit.OK:
+        sorts.answers[place] = _stale(each, f"what stands of it is: {_said(attempt)}")
+    elif _has_ended(view, untold):
+        sorts.answers[place] = _stale(each, f"it has ended before this report: {_said(attempt)}")
+    elif (outcome := desk.runner.succeed_late(attempt, each.report)) is None:
+        size = len(each.report.result)
+        sorts.answers[place] = TooLarge(f"the result of {size} bytes is too large to be kept; store it elsewhere")
+    else:
+        sorts.count(place, outcome)
+    return True
+
+
+def _has_ended(view: JobView | Coming, untold: Outcome | None) -> bool:
+    """Whether nothing may change any more how the job ends, though the store may have to be told yet.
+
+    A success beats a cancel, whichever comes first.
+    """
+    if view.state.is_final:
+        return view.state is not State.CANCELLED
+    cancelled = isinstance(view, JobView) and view.cancel_asked
+    return untold is not None and untold.fate in (Fate.FAILED, Fate.DEAD) and not cancelled
+
+
+def _before(desk: Desk, each: Told, fence: int, sorts: Sorted) -> Noted | None:
+    """What this daemon knows of the claim and the store need not know yet."""
+    same = sorts.claims.get((each.job_id, fence))
+    if same is not None:
+        return Noted(same, WITH_THIS)
+    (partition,) = desk.where(each.job_id)
+    applied = desk.journal.read_point(Lane.OUTCOMES, partition)
+    return desk.reported.find(each.job_id, fence, applied) or _ended_here(desk, each, fence)
+
+
+def _ended_here(desk: Desk, each: Told, fence: int) -> Noted | None:
+    """How the attempt ended in this daemon's own hand, if the store does not know it yet."""
+    outcome = desk.runner.ended(each.job_id)
+    if outcome is None or outcome.fate is Fate.ENTRUSTED or (fence and outcome.fence != fence):
+        return None
+    return Noted(outcome, None) if fence or outcome.worker == each.worker else None
+
+
+def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outcome | None:
+    """The last word on the attempt of that lease, or on the newest by that worker, at the job as it is now.
+
+    An attempt that was given up may have succeeded since: then it stands in the history, and is how the job ended.
+    """
+    known = [untold] if untold else []
+    if isinstance(view, JobView):
+        ends = [*view.history, *([view.outcome] if view.outcome else [])]
+        known += (one for one in ends if one.meant_for >= view.generation)
+    mine = [one for one in known if (one.fence == each.fence if each.fence else one.worker == each.worker)]
+    return max(reversed(mine), key=lambda one: one.fence, default=None)
+
+
+async def _write(desk: Desk, sorts: Sorted) -> None:
+    """Journal what counts, and wait until all that was said before is on disk, too."""
+    outcomes = [*sorts.counting.values()]
+    position = 0
+    try:
+        if outcomes:
+            position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
+            desk.reported.note(outcomes, position)
+            await desk.journal.wsync(position, shielded=True)
+        sorts.answers |= dict.fromkeys(sorts.counting)
+    except JournalRefused as error:
+        desk.reported.forget(outcomes)
+        sorts.answers |= dict.fromkeys(sorts.counting, error)
+    for place, before in sorts.awaited.items():
+        try:
+            if before.position is None:
+                await desk.runner.wait_noted(before.outcome.job_id)
+            else:
+                await desk.journal.wsync(position if before.position == WITH_THIS else before.position, shielded=True)
+        except JournalRefused as error:
+            sorts.answers[place] = error
+        else:
+            sorts.answers[place] = None
+
+
+async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:
+    if not sorts.returned:
+        return
+    try:
+        given = frozenset(await desk.store.release_entrusted([*sorts.returned.values()]))
+    except (StoreAway, StoreRefused) as error:
+        sorts.answers |= dict.fromkeys(sorts.returned, error)
+        return
+    for place, (job_id, _) in sorts.returned.items():
+        taken = job_id in given
+        sorts.answers[place] = None if taken else _stale(told[place], "it is not in that lease any more")
+
+
+def _stale(each: Told, why: str) -> JqdError:
+    """LightJQ names no lease and knows no stale one: there is no such job in that worker's hand."""
+    if each.worker:
+        return NotFound(f"job {each.job_id} is not in the hand of worker {each.worker[:64]!r}: {why}")
+    return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")
+
+
+def _said(attempt: Outcome) -> str:
+    fate = attempt.fate.name.lower()
+    return f"{fate}, {attempt.message[:200]}" if attempt.message else fate

@@ -1,0 +1,185 @@
+"""Workers that ask for jobs: each poll waits here until a batch is in its worker's own hand, or its time is over.
+
+    open ──claim──▶ promised ──jobs came──▶ on their way ──the store knows──▶ settled, with the jobs of one claim
+      ▲                │ none came
+      └────────────────┘
+
+Polls are offered like free slots of workers that batches are posted to, so one choice serves both. A poll that a claim
+is under way for is offered to no other: of a thousand idle ones each batch wakes one.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import NamedTuple
+
+import trio
+
+from jqd.runner.wishes import Wishes
+from jqd.runner.worker import Jobtypes, Worker
+from jqd.words.job import Held
+
+Kind = tuple[Jobtypes | None, int, int]
+"""What a worker takes: jobtypes, and from which priority to which."""
+
+
+class Pull:
+    """One poll."""
+
+    __slots__ = (
+        "_closes",
+        "_coming",
+        "_settled",
+        "given",
+        "heartbeat_s",
+        "is_over",
+        "is_promised",
+        "jobs_max",
+        "number",
+        "silence_s",
+        "worker",
+    )
+
+    def __init__(self, worker: Worker, jobs_max: int, heartbeat_s: float | None, number: int) -> None:
+        """`jobs_max`: what it takes at most. `heartbeat_s`: how often its worker is heard. `number`: of arrival."""
+        self.worker = worker
+        self.jobs_max = jobs_max
+        self.heartbeat_s = heartbeat_s
+        self.number = number
+        self.is_promised = False
+        """Whether jobs are being claimed for it, or are on their way to it, or came."""
+        self.is_over = False
+        """Whether nobody waits any more."""
+        self.given: list[Held] = []
+        """Jobs of one claim that are in its worker's hand, as the store knows."""
+        self.silence_s = 0
+        """For how long the worker may be silent that has them."""
+        self._coming: dict[str, Held] = {}
+        self._closes = False
+        self._settled = trio.Event()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether jobs may be claimed for it."""
+        return not (self.is_promised or self._closes)
+
+    def close(self) -> None:
+        """No jobs are claimed for it any more; a claim that is under way is waited for."""
+        self._closes = True
+        if not self.is_promised:
+            self._settled.set()
+
+    @contextmanager
+    def promised(self) -> Iterator[None]:
+        """While a claim is under way for it."""
+        self.is_promised = True
+        try:
+            yield
+        finally:
+            self.is_promised = bool(self._coming) or self._settled.is_set()
+            if self._closes and not self.is_promised:
+                self._settled.set()
+
+    def bring(self, held: Sequence[Held]) -> None:
+        """These are on their way; `arrived` or `failed` tells of each."""
+        self._coming = {each.job.id: each for each in held}
+
+    def arrived(self, job_id: str) -> bool:
+        """The store knows that this one is in the worker's hand. False: nobody waits for it any more."""
+        held = self._coming.pop(job_id)
+        if not self.is_over:
+            self.given.append(held)
+            self._after()
+        return not self.is_over
+
+    def failed(self, job_id: str) -> None:
+        """This one does not come."""
+        del self._coming[job_id]
+        self._after()
+
+    async def wait(self) -> None:
+        """Until all that was on its way has come or failed, or it was closed and nothing was."""
+        await self._settled.wait()
+
+    def _after(self) -> None:
+        if not self._coming:
+            self._settled.set()
+
+
+class Offer(NamedTuple):
+    """How much the best free worker takes now; which priorities, it says itself."""
+
+    worker: Worker
+    jobs_max: int
+    bytes_max: int
+    """Of arguments."""
+    pull: Pull | None = None
+    """The poll of that worker that waits for them; None: they are posted."""
+
+    def promised(self) -> AbstractContextManager[None]:
+        """While a claim is under way for it."""
+        return self.pull.promised() if self.pull else nullcontext()
+
+
+class Pulls:
+    """All polls that wait at this daemon."""
+
+    def __init__(self, came: Callable[[], None] = lambda: None) -> None:
+        """`came`: told of each poll that begins to wait."""
+        self._came = came
+        self._kinds: dict[Kind, dict[Pull, None]] = {}
+        self._number = 0
+        self.is_closed = False
+        """The daemon shuts down: no poll waits here any more."""
+
+    def __len__(self) -> int:
+        return sum(map(len, self._kinds.values()))
+
+    @contextmanager
+    def waiting(self, worker: Worker, jobs_max: int, heartbeat_s: float | None = None) -> Iterator[Pull]:
+        """A poll, for as long as somebody waits for it."""
+        self._number += 1
+        pull = Pull(worker, min(jobs_max, worker.max_jobs), heartbeat_s, self._number)
+        if self.is_closed:
+            pull.close()
+        kind = worker.jobs, worker.priority_min, worker.priority_max
+        self._kinds.setdefault(kind, {})[pull] = None
+        self._came()
+        try:
+            yield pull
+        finally:
+            pull.is_over = True
+            pulls = self._kinds[kind]
+            del pulls[pull]
+            if not pulls:
+                del self._kinds[kind]
+
+    def close(self) -> None:
+        """Let nobody wait any more."""
+        self.is_closed = True
+        for pulls in self._kinds.values():
+            for pull in pulls:
+                pull.close()
+
+    def wish(self, wishes: Wishes) -> None:
+        """Add what all of them take. As many steps as there are kinds of workers, however many polls wait."""
+        for (jobs, low, high), pulls in self._kinds.items():
+            if _first(pulls) is None:
+                continue
+            if jobs is None:
+                wishes.any_type((low, high), frozenset())
+            for jobtype in jobs or ():
+                wishes.named(jobtype, (low, high))
+
+    def best(self, jobtype: str, priority: int) -> Pull | None:
+        """Which has waited longest of those that take such a job."""
+        firsts = (
+            _first(pulls)
+            for (jobs, low, high), pulls in self._kinds.items()
+            if low <= priority <= high and (jobs is None or jobtype in jobs)
+        )
+        return min(filter(None, firsts), key=lambda pull: pull.number, default=None)
+
+
+def _first(pulls: Iterable[Pull]) -> Pull | None:
+    """Few are promised at once: one for each partition, and those that are about to be answered."""
+    return next((pull for pull in pulls if pull.is_open), None)
