@@ -340,12 +340,13 @@ class Crew:
             with trio.move_on_at(self._next_s):
                 await self._sooner.wait()
 
-    async def begin(self) -> None:
-        """Start the first generation. Raises ConfigError when the app cannot be loaded."""
+    async def begin(self) -> NotStarted | None:
+        """Start the first generation; or say why the app cannot be loaded."""
         try:
             self._take_over(await self._start_all())
         except NotStarted as error:
-            raise ConfigError(str(error)) from error
+            return error
+        return None
 
     async def leave(self) -> None:
         """Let all processes end, and kill those that do not."""
@@ -362,16 +363,20 @@ class Crew:
 @asynccontextmanager
 async def open_crew(begin: Begin, processes: int, where: Where) -> AsyncIterator[Crew]:
     """A crew that is ready. Raises ConfigError when the app cannot be loaded."""
+    why: NotStarted | None = None
     async with trio.open_nursery() as nursery:
         crew = Crew(begin, processes, where, nursery)
-        await crew.begin()
-        nursery.start_soon(crew.keep_time)
-        try:
-            yield crew
-        finally:
-            with trio.CancelScope(shield=True):
-                await crew.leave()
+        why = await crew.begin()
+        if why is None:
+            nursery.start_soon(crew.keep_time)
+            try:
+                yield crew
+            finally:
+                with trio.CancelScope(shield=True):
+                    await crew.leave()
         nursery.cancel_scope.cancel()
+    if why is not None:  # raised out here, it is itself and no group
+        raise ConfigError(str(why)) from why
 
 
 def _kill(processes: Sequence[Process]) -> None:

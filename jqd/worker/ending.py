@@ -46,7 +46,7 @@ class Signalled:
 
 
 @contextmanager
-def forced(*, enabled: bool) -> Iterator[Callable[[], None]]:
+def forced() -> Iterator[Callable[[], None]]:
     """A call that ends the process in HARD_EXIT_S, unless the block is left before.
 
     A job that shields itself from being cancelled, or blocks the loop, would hold a stopping worker for ever.
@@ -54,7 +54,7 @@ def forced(*, enabled: bool) -> Iterator[Callable[[], None]]:
     timer = threading.Timer(HARD_EXIT_S, _exit)
     timer.daemon = True
     try:
-        yield timer.start if enabled else _never
+        yield timer.start
     finally:
         timer.cancel()
 
@@ -62,7 +62,3 @@ def forced(*, enabled: bool) -> Iterator[Callable[[], None]]:
 def _exit() -> None:
     get_logger("worker").warning("worker.left", why="a job in hand does not let itself be stopped")
     os._exit(0)
-
-
-def _never() -> None:
-    """Nothing to force: the caller owns the process."""

@@ -12,7 +12,7 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 import httpx2
@@ -43,6 +43,17 @@ CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, o
 DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
+
+
+class _Opened(NamedTuple):
+    listener: socket.socket
+    force: Callable[[], None]
+    """Ends the process soon, whatever holds it up."""
+    jobs: Mapping[str, Declared]
+    crew: Crew | None
+    http: httpx2.AsyncClient
+    beside: trio.Nursery
+    """For what goes on as long as the worker does."""
 
 
 async def serve(
@@ -84,10 +95,9 @@ async def serve(
     places: list[Registration] = []
 
     begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level)
-    async with (
-        _opened(at, token, signalled, signals=signals) as (force, listener, http, beside),
-        _hands(app, begin, processes, lambda: (_answering(places).daemon, token)) as (jobs, crew),
-    ):
+    async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, crew, http, beside):
+        if signals:
+            await beside.start(signalled.listen)
         limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=2 * batch)
         service = Service(jobs, limits, clock=clock, guard=_guard(at, advertise), hands=crew)
         async with trio.open_nursery() as nursery:
@@ -101,7 +111,8 @@ async def serve(
             beside.start_soon(_reload, crew, signalled, slots.changed)
             await _stay_registered(places, until=signalled.first.wait)
             await _drain(service, signalled.now.wait, drain_s)
-            force()
+            if signals:
+                force()
             signalled.close.set()
         beside.cancel_scope.cancel()
     get_logger("worker").info("worker.stopped", url=url)
@@ -109,14 +120,13 @@ async def serve(
 
 @asynccontextmanager
 async def _opened(
-    at: Address, token: str | None, signalled: Signalled, *, signals: bool
-) -> AsyncIterator[tuple[Callable[[], None], socket.socket, httpx2.AsyncClient, trio.Nursery]]:
-    """What ends the process by force, where daemons reach it, how it reaches them, and a nursery for what goes on."""
-    with forced(enabled=signals) as force, listen(*at) as listener:
-        async with _client(token) as http, trio.open_nursery() as beside:
-            if signals:
-                await beside.start(signalled.listen)
-            yield force, listener, http, beside
+    at: Address, app: App | str, begin: Begin, processes: int, places: Sequence[Registration], token: str | None
+) -> AsyncIterator[_Opened]:
+    """What a worker opens first and closes last. What cannot be opened is raised as it is, in no group."""
+    hands = _hands(app, begin, processes, lambda: (_answering(places).daemon, token))
+    with forced() as force, listen(*at) as listener:
+        async with hands as (jobs, crew), _client(token) as http, trio.open_nursery() as beside:
+            yield _Opened(listener, force, jobs, crew, http, beside)
 
 
 @asynccontextmanager

@@ -1,0 +1,248 @@
+"""Processes of a worker, without a daemon: batches are posted to a real worker, and real processes run them."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgspec
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+from jqd.words.backoff import Backoff
+from jqd.words.errors import ConfigError
+from jqd.worker import App, serve
+from jqd.worker import crew as crews
+from jqd.worker.crew import Crew, open_crew
+from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
+from jqd.worker.service import Service, ServiceConfig
+from tests.worker.exchange import Exchange, packed
+
+PATIENCE_S = 30.0  # for a process to start on a busy machine
+
+MODULE = """
+import os, time
+from pathlib import Path
+import asyncio
+import trio
+from jqd.worker import App, Cancelled, Context
+
+app = App()
+
+@app.job(timeout=9)
+def plain(argument):
+    return {"got": argument}
+
+@app.job()
+def watch(argument, context: Context):
+    Path(argument).touch()
+    while not context.cancelled:
+        time.sleep(0.005)
+    raise Cancelled("half way")
+
+@app.job()
+async def task(argument):
+    Path(argument).touch()
+    await trio.sleep_forever()
+
+@app.job(loop="asyncio")
+async def doze(argument):
+    await asyncio.sleep(0)
+    return [argument]
+
+@app.job()
+async def block(argument):
+    while not Path(argument).exists():  # until its neighbour is at work, too
+        await trio.sleep(0.005)
+    time.sleep(60)
+
+@app.job()
+def leave(argument):
+    os._exit(argument)
+
+@app.job()
+def stop_itself(argument):
+    os.kill(os.getpid(), 9)
+"""
+
+
+def write(source: str) -> None:
+    """The module of the app, where `here` stands."""
+    Path("crewed.py").write_text(source)
+
+
+@asynccontextmanager
+async def served(processes: int = 1, source: str = MODULE) -> AsyncIterator[tuple[Service, Crew]]:
+    """A service whose jobs run in processes; the module lies in the working directory."""
+    write(source)
+    async with open_crew(Begin("crewed", 8, "info"), processes, lambda: ("http://127.0.0.1:9", None)) as crew:
+        yield Service(crew.jobs, ServiceConfig(concurrency=8), hands=crew), crew
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def job(name: str, argument: Any = None, **more: Any) -> dict[str, Any]:
+    return {"job_id": more.pop("job_id", name), "name": name, "argument": argument, **more}
+
+
+async def wait_until(holds: Callable[[], Any]) -> None:
+    with trio.fail_after(PATIENCE_S):
+        while not holds():
+            await trio.sleep(0.005)  # watches processes of their own
+
+
+def outcomes(exchange: Exchange) -> dict[str, dict[str, Any]]:
+    return {each["job_id"]: each for each in exchange.body if each["type"] != "started"}
+
+
+async def test_jobs_of_every_kind_end_in_processes_as_they_do_in_threads() -> None:
+    async with served() as (service, crew):
+        assert {name: (job.loop, dict(job.options)) for name, job in crew.jobs.items()}["plain"] == (
+            None,
+            {"timeout": 9},
+        )
+        exchange = await Exchange(service, packed(job("plain", [1]), job("doze", "a"), job("nobody"))).run()
+        told = outcomes(exchange)
+        assert (told["plain"]["result"], told["doze"]["result"]) == ({"got": [1]}, ["a"])
+        assert told["nobody"]["error"] == "unknown job name"
+        body = msgspec.json.encode({"jobs": [job("plain", {"a": None}), {"job_id": "x", "name": "plain"}]})
+        as_json = outcomes(await Exchange(service, body, {"content-type": "application/json"}).run())
+        assert [as_json[name]["result"] for name in ("plain", "x")] == [{"got": {"a": None}}, {"got": None}]
+
+        exchange = Exchange(service, packed(job("watch", "watching"), job("task", "waiting")))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(exchange.run)
+            await wait_until(lambda: Path("watching").exists() and Path("waiting").exists())
+            answer = await Exchange(service, b"", method="DELETE", query="job_id=watch&job_id=task").run()
+            assert answer.status == 204
+        told = outcomes(exchange)
+        assert [(told[name]["status"], told[name]["message"]) for name in ("watch", "task")] == [
+            (499, "cancelled: half way"),
+            (499, "cancelled"),
+        ]
+
+
+async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
+    async with served() as (service, _):
+        with capture_logs() as lines:
+            dying = [job("leave", 7), job("stop_itself"), job("plain", 1)]
+            told = outcomes(await Exchange(service, packed(*dying)).run())
+        assert (told["leave"]["error"], told["leave"]["should_retry"]) == ("process died", True)
+        assert told["leave"]["message"] == "job leave (leave) took its process down: it exited with 7"
+        # The second death in a row is waited for; what waits behind it comes to nobody's harm.
+        assert (
+            told["stop_itself"].get("message", "").endswith("killed by SIGKILL")
+            or told["stop_itself"]["type"] == "refused"
+        )
+        assert told["plain"]["type"] in ("success", "refused")
+        assert next(line["how"] for line in lines if line["event"] == "worker.process_died") == "it exited with 7"
+        blocked = [job("block", "beside", timeout=0.5), job("task", "beside", timeout=PATIENCE_S)]
+        told = outcomes(await Exchange(service, packed(*blocked)).run())
+        assert told["block"]["reason"] == "timeout"
+        assert (told["task"]["type"], "another job" in told["task"]["message"]) == ("refused", True)
+
+
+async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=PATIENCE_S, cap_s=PATIENCE_S))
+    source = "import os\nfrom jqd.worker import App\napp = App()\n@app.job()\ndef leave(argument):\n    os._exit(5)\n"
+    async with served(source=source) as (service, crew):
+        for number in range(2):
+            assert service.refusing() is None
+            told = outcomes(await Exchange(service, packed(job("leave", job_id=str(number)))).run())
+            assert told[str(number)]["error"] == "process died"
+        await wait_until(lambda: crew.is_helpless)
+        refused = await Exchange(service, packed(job("leave"))).run()
+        assert refused.status == 503
+        assert "plain functions: it exited with 5" in refused.body["detail"]
+        assert service.trouble() == refused.body["detail"]
+
+
+async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_nothing() -> None:
+    async with served() as (service, crew):
+        exchange = Exchange(service, packed(job("watch", "watching", timeout=9), *[job("plain", 1)] * 1))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(exchange.run)
+            await wait_until(lambda: Path("watching").exists())
+            write("raise ValueError('not ready')\n")
+            with capture_logs() as lines:
+                assert not await crew.reload()
+            assert "stands above" in lines[0]["why"]
+            assert "plain" in crew.jobs
+            write(
+                "from jqd.worker import App\napp = App()\n@app.job(timeout=3)\ndef other(argument):\n    return 'new'\n"
+            )
+            assert await crew.reload()
+            assert {name: dict(each.options) for name, each in crew.jobs.items()} == {"other": {"timeout": 3}}
+            new = outcomes(await Exchange(service, packed(job("other"))).run())
+            assert new["other"]["result"] == "new", "while an old process still has a job"
+            await Exchange(service, b"", method="DELETE", query="job_id=watch").run()
+        told = outcomes(exchange)
+        assert told["watch"]["message"] == "cancelled: half way", "it ended where it had begun"
+        assert told["plain"]["type"] == "refused"
+        assert told["plain"]["message"].startswith("not begun"), "there is no such job any more, or it waited for long"
+        await wait_until(lambda: len(crew._all) == 1)
+
+
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        ("import nowhere\n", "cannot be imported"),
+        ("", "has no 'app'"),
+        ("import os\nos._exit(1)\n", "ended before it had loaded the app: it exited with 1"),
+    ],
+)
+async def test_an_app_that_cannot_be_loaded_is_a_mistake_of_the_command(source: str, says: str) -> None:
+    write(source)
+    with pytest.raises(ConfigError, match=says), trio.fail_after(PATIENCE_S):
+        await serve("crewed", processes=1, signals=False, daemons=["http://127.0.0.1:9"])
+
+
+async def test_processes_load_the_app_themselves_and_need_its_name() -> None:
+    with pytest.raises(ConfigError, match="the app is then told as MODULE:APP"):
+        await serve(App(), processes=2, signals=False)
+
+
+def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
+    sent: list[ToProcess | ToFront] = [
+        Run(1, False, "id", "name", b"\xc0" * 300, 1, 5, 30.0, True),
+        Stop(1, True),
+        Begin("a:b", 3, "info"),
+    ]
+    data = b"".join(map(frame, sent))
+    for at in range(len(data) + 1):
+        frames = Frames(ToProcess)
+        assert [*frames.feed(data[:at]), *frames.feed(data[at:])] == sent
+    back: list[ToProcess | ToFront] = [Ready([]), Broken("why"), Ended(7, b"outcome")]
+    assert list(Frames(ToFront).feed(b"".join(map(frame, back)))) == back
+    with pytest.raises(msgspec.ValidationError):
+        list(Frames(ToFront).feed(data))
+
+
+async def test_a_worker_of_processes_serves_and_stops() -> None:
+    write(MODULE)
+    stop = trio.Event()
+    async with trio.open_nursery() as nursery:
+        start = partial(serve, "crewed", processes=2, signals=False, stop=stop, daemons=["http://127.0.0.1:9"])
+        url = await nursery.start(start)
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+            answer = await http.post(url, json={"jobs": [job("plain", 1)]})
+            health = (await http.get(url)).json()
+        assert answer.json()[0]["result"] == {"got": 1}
+        assert (health["status"], health["jobs"][0]) == ("ok", "plain")
+        stop.set()
+
+
+async def test_an_address_in_use_is_an_os_error_with_processes_too() -> None:
+    write(MODULE)
+    with trio.socket.socket() as taken:
+        await taken.bind(("127.0.0.1", 0))
+        taken.listen(1)
+        bind = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(OSError, match="in use"):
+            await serve("crewed", processes=1, bind=bind, daemons=["http://127.0.0.1:9"], signals=False)
