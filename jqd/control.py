@@ -104,6 +104,16 @@ class Control:
                     worst[peer.sysid] = peer
         return list(worst.values())
 
+    def sharers(self) -> list[str]:
+        """The living daemons that share the slots of workers, this one first: those that some partition shows."""
+        living = {peer.sysid for partition in self._partitions for peer in partition.renew.peers() if peer.living}
+        return [self.sysid, *sorted(living - {self.sysid})]
+
+    def place(self) -> tuple[int, int]:
+        """Which of these this one is, in the order of their names, and how many they are."""
+        sharers = self.sharers()
+        return sorted(sharers).index(self.sysid), len(sharers)
+
     async def in_hand(self, sysid: str) -> int | None:
         """How many jobs the store believes that daemon holds; None when it cannot be asked now. Raises StoreRefused."""
         total = 0

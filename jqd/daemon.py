@@ -103,6 +103,7 @@ class Daemon:
         self.retention = self._retention(source)
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
+        self.workers.place = self.control.place
         desk = self._desk(stores)
         self.upkeep = self._upkeep(desk, source)
         self.parts = Parts(config.api, desk, config.http.guard)

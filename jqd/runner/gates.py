@@ -51,22 +51,26 @@ class Gates:
         if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
             self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
-        return [(worker, self.gate(worker)) for worker in workers if worker.url is not None]
+        share = self._workers.share
+        return [(worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs)]
 
     def gate(self, worker: Worker) -> Gate:
-        """The gate of one worker, as wide as it registered."""
-        batch = style_of(worker).batch(worker)
+        """The gate of one worker, as wide as our share of what it registered."""
+        share = self._workers.share
+        max_jobs, batch = max(1, share(worker.max_jobs)), style_of(worker).batch(worker)
+        if batch is not None and batch > worker.max_jobs:
+            batch = max(1, share(batch))  # the daemons' requests together are not more than it likes in one
         gate = self._gates.get(worker.id)
         if gate is None:
             gate = self._gates[worker.id] = Gate(
-                max_jobs=worker.max_jobs,
+                max_jobs=max_jobs,
                 batch=batch,
                 backoff=Backoff(first_s=self._config.backoff_first_s, cap_s=self._config.backoff_cap_s),
                 retry_after_max_s=self._config.retry_after_max_s,
                 source=self._source,
             )
         else:
-            gate.resize(worker.max_jobs, batch)
+            gate.resize(max_jobs, batch)
         return gate
 
     def lend(self, gate: Gate, held: Held) -> None:

@@ -26,6 +26,7 @@ NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for wor
 SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
 SPREAD_S = 2.0  # so long a sign may take from another daemon to us
+PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 
 _encoder = msgspec.msgpack.Encoder()
@@ -53,6 +54,9 @@ class Workers:
         self._signs: list[set[str]] = []
         self.leaving: dict[str, str] = {}
         """Workers that this daemon took out by itself, and why, until that is said to all."""
+        self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
+        """Which of how many living daemons this one is, counted from 0."""
+        self._placed, self._placed_until_s = (0, 1), float("-inf")
         self.rules.watch(KIND, self._ruled)
 
     # ------------------------------------------------------------ registering
@@ -115,6 +119,14 @@ class Workers:
         """All workers, oldest registration first."""
         self._expire()
         return [*self._workers.values()]
+
+    def share(self, of: int) -> int:
+        """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
+        now_s = self._clock.mono_s()
+        if now_s >= self._placed_until_s:
+            self._placed, self._placed_until_s = self.place(), now_s + PLACE_S
+        number, daemons = self._placed
+        return of // daemons + (number < of % daemons)
 
     def watch(self, watcher: Callable[[], None]) -> None:
         """Call `watcher` after each registration; it must not wait."""

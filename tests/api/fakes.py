@@ -305,6 +305,9 @@ class FakeControl:
     def daemons(self) -> Sequence[Peer]:
         return self.peers
 
+    def sharers(self) -> list[str]:
+        return ["fake"]
+
     async def in_hand(self, sysid: str) -> int | None:
         await trio.lowlevel.checkpoint()
         return self.held.get(sysid, 0)

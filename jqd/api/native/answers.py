@@ -191,6 +191,8 @@ class Registered(Struct, frozen=True):
     """A worker that is known now."""
 
     worker_id: str
+    daemons: list[str]
+    """Those that share its slots, the one that answers first."""
 
 
 class Worker(Struct, frozen=True):

@@ -29,7 +29,7 @@ async def register(parts: Parts, request: Request) -> Response:
     told = structs.asdict(read_body(request, Registration))
     card = Card(**{**told, "jobs": None if told["jobs"] == ANY else told["jobs"]})
     worker = await workers.register(parts.desk, card, peer=request.peer)
-    return answer(201, Registered(worker.id), request.answer_language())
+    return answer(201, Registered(worker.id, parts.desk.control.sharers()), request.answer_language())
 
 
 async def list_workers(parts: Parts, request: Request) -> Response:

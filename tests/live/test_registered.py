@@ -1,0 +1,146 @@
+"""A worker registers at one of three daemons: all know it and share its slots; no restart and no wipe forgets it."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx2
+import msgspec
+import redis
+
+from jqd.client import Client
+from tests.live.harness import Daemon, short_directory
+from tests.live.test_servers import QUICK, wait_for
+from tests.valkey import Valkey, valkey
+
+KNOWN_S = 2.0
+
+
+class Holding(ThreadingHTTPServer):
+    """Takes batches, and answers when it is told to: every job succeeded."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        self.held, self.most, self.lock, self.answer = 0, 0, threading.Lock(), threading.Event()
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/run"
+
+    @contextmanager
+    def serving(self) -> Iterator["Holding"]:
+        thread = threading.Thread(target=self.serve_forever)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self.answer.set()
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Holding
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        jobs = len(msgspec.msgpack.decode(body)["jobs"])
+        with self.server.lock:
+            self.server.held += jobs
+            self.server.most = max(self.server.most, self.server.held)
+        self.server.answer.wait(60)
+        with self.server.lock:
+            self.server.held -= jobs
+        self.send_response(200)
+        self.send_header("content-length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def say(daemon: Daemon, **card: Any) -> dict[str, Any]:
+    told = httpx2.post(f"{daemon.url}/v1/workers", json={"max_jobs": 10, "jobs": ["hold"], **card}, timeout=10)
+    assert told.status_code == 201, told.text
+    answer: dict[str, Any] = told.json()
+    return answer
+
+
+def forget(server: Valkey) -> None:
+    with redis.Redis.from_url(server.url) as client:
+        client.flushall()
+
+
+def known(daemon: Daemon) -> list[str]:
+    return [row["worker_id"] for row in daemon.get("/v1/workers").json()["workers"]]
+
+
+def wait_known(daemons: list[Daemon], ids: list[str], within_s: float = KNOWN_S) -> None:
+    """All daemons have the same list, in time."""
+    deadline_s = time.monotonic() + within_s
+    while (found := [known(daemon) for daemon in daemons]) != [ids] * len(daemons):
+        assert time.monotonic() < deadline_s, f"{found} after {within_s} s, not {ids}"
+        time.sleep(0.02)  # watches processes of their own
+
+
+def test_one_registration_holds_at_all_daemons() -> None:
+    with valkey() as server, short_directory() as base, Holding().serving() as holder:
+        flags = ("--store", server.url)
+        with (
+            Daemon(base / "one", *flags, env=QUICK) as one,
+            Daemon(base / "two", *flags, env=QUICK) as two,
+            Daemon(base / "three", *flags, env=QUICK) as three,
+            Client(two.url) as client,
+        ):
+            all_of_them = [one, two, three]
+            wait_for(lambda: len(two.get("/v1/daemons").json()["daemons"]) == 3, "they do not know each other")
+            told = say(one, name="holder", url=holder.url)
+            wait_known(all_of_them, [told["worker_id"]])
+            assert say(three, name="holder", url=holder.url)["worker_id"] == told["worker_id"], (
+                "one server is one worker"
+            )
+            wait_for(lambda: len(say(one, name="holder", url=holder.url)["daemons"]) == 3, "its slots are not shared")
+            time.sleep(1)  # for all daemons to hear of each other
+
+            ids = client.push_many([{"name": "hold"}] * 60)
+            wait_for(lambda: holder.held == 10, "its slots are not filled")
+            time.sleep(1)  # in which somebody might post too many
+            assert holder.most == 10
+            holder.answer.set()
+            wait_for(lambda: all(client.get(job_id).state == "succeeded" for job_id in ids), "not run")
+            assert holder.most == 10
+
+            forget(server)
+            one.kill()
+            with Daemon(base / "one", *flags, env=QUICK) as again:
+                wait_known([again, two, three], [told["worker_id"]], 10)
+                three.kill()
+                with Daemon(base / "three", *flags, env=QUICK) as third:
+                    wait_known([again, two, third], [told["worker_id"]], 10)
+                    assert httpx2.delete(f"{two.url}/v1/workers/{told['worker_id']}").status_code == 204
+                    wait_known([again, two, third], [])
+                    forget(server)
+                    time.sleep(1)  # in which the journals are told again
+                    wait_known([again, two, third], [])
+
+
+def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with Daemon(base / "one", *flags, env=QUICK) as one, Daemon(base / "two", *flags, env=QUICK) as two:
+            card = {"name": "puller", "worker_id": "0123456789abcdef", "ttl": 1.5}
+            say(one, **card)
+            wait_known([one, two], ["0123456789abcdef"])
+            written = one.get("/v1/stats").json()["journal"]["written"]
+            for turn in range(12):
+                time.sleep(0.5)
+                say(two if turn % 2 else one, **card)
+                assert known(one) == known(two) == ["0123456789abcdef"], turn
+            assert one.get("/v1/stats").json()["journal"]["written"] == written, "nothing was new"
+            time.sleep(1.5)
+            wait_known([one, two], [], 2 * KNOWN_S)
+            say(two, **card)
+            wait_known([one, two], ["0123456789abcdef"])
