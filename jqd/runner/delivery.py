@@ -61,7 +61,7 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
             return None
         batch_id = shared.next_batch_id(mark)
         sending = Sending(parcel.worker, parcel.jobtype, parcel.pack(), batch_id, shared.daemon, shared.clock.wall_ms())
-        parcel.sent = sending
+        parcel.sent, parcel.set_out_at_s = sending, shared.clock.mono_s()
         ending = await carrier.carry(sending, parcel)
     if ending is None:
         # Cancelled from outside: by time, by lost trust, or all was said and the answer did not end.
@@ -110,6 +110,8 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
+            for gate in shared.gates.at(parcel.worker.endpoint):
+                gate.back_off(parcel.set_out_at_s, now_s)
             parcel.give_back()
             shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
@@ -174,7 +176,7 @@ def _misplaced(parcel: Parcel, ending: Ending, now_s: float) -> str:
 
 def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
     """Send its worker nothing for a while."""
-    sent_at_s = now_s if parcel.sent_at_s is None else parcel.sent_at_s
+    sent_at_s = parcel.set_out_at_s if parcel.sent_at_s is None else parcel.sent_at_s
     if parcel.gate.back_off(sent_at_s, now_s, retry_after_s):
         shared.counters.back_offs += 1
         log.warning(

@@ -71,7 +71,12 @@ class Gates:
             )
         else:
             gate.resize(max_jobs, batch)
+        gate.endpoint = worker.endpoint
         return gate
+
+    def at(self, endpoint: str) -> list[Gate]:
+        """Of all workers at that host and port: when one cannot be reached there, none can."""
+        return [gate for gate in self._gates.values() if gate.endpoint == endpoint]
 
     def lend(self, gate: Gate, held: Held) -> None:
         """Its worker keeps this job for itself; its slot is taken until somebody has heard of its end."""

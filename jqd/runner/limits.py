@@ -84,6 +84,8 @@ class Gate:
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
         self._complained_at_s = float("-inf")
+        self.endpoint = ""
+        """Host and port of the worker."""
         self.solitude = Solitude()
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s

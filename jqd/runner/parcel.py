@@ -99,6 +99,8 @@ class Parcel:
         self.scope = trio.CancelScope()
         self.sent: Sending | None = None
         """What goes out with it, or went out."""
+        self.set_out_at_s = 0.0
+        """When a connection was asked for."""
         self.sent_at_s: float | None = None
         self.has_status = False
         self.unclear = ""

@@ -147,7 +147,7 @@ class Network:
 
     async def _connect(self, origin: Origin) -> Line:
         host, port = origin.host, origin.port
-        found = [host] if ip_of(host) is not None else await look_up(host, port)
+        found = [host] if ip_of(host) is not None else await _find(host, port)
         refused = {address: self._reach.why_not(address, origin.standing) for address in found}
         allowed = [address for address, why in refused.items() if why is None]
         if not allowed:
@@ -163,6 +163,15 @@ class Network:
             transport.socket.close()
             raise
         return Secured(raw, stream)
+
+
+async def _find(host: str, port: int) -> list[str]:
+    """See `look_up`. Raises what keeps this process from opening sockets, too: a look-up does not say that."""
+    try:
+        return await look_up(host, port)
+    except OSError:
+        socket.socket().close()
+        raise
 
 
 async def dial(address: str, port: int) -> socket.socket:

@@ -17,7 +17,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Reach
 from jqd.words.errors import JqdError
 
-KEPT = 8  # an eighth of all: one endpoint that hangs leaves so many to the others
+KEPT = 8  # an eighth of all: an endpoint with more than its share leaves so many to the others
 PAUSE_S = 0.5  # nothing is claimed for so long after no connection could be had: time for some to end
 # What the kernel says when this process or machine has no more sockets: no worker is to blame.
 OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
@@ -35,6 +35,7 @@ class Connections:
         self.most = most
         self.taken = 0
         self._taken_by: Counter[str] = Counter()  # host and port of a worker
+        self._unheard: Counter[str] = Counter()  # requests begun there since something last answered
         self._mono_s, self._freed = mono_s, freed
         self._pause_until_s = float("-inf")
 
@@ -44,15 +45,24 @@ class Connections:
         return 0 if self._mono_s() < self._pause_until_s else max(0, self.most - self.taken)
 
     def free_for(self, endpoint: str, workers: int) -> int:
-        """How many more requests may begin now to this host and port, where one of so many workers is."""
-        share = max(1, self.most // workers) - self._taken_by[endpoint]
-        return max(0, min(self.free, max(share, self.free - self.most // KEPT)))
+        """How many more requests may begin now to this host and port, where one of so many workers is.
+
+        More than its share only where something answers: what hangs keeps no more than that from the others.
+        """
+        share = max(1, self.most // workers)
+        beyond = min(self.free - self.most // KEPT, share - self._unheard[endpoint])
+        return max(0, min(self.free, max(share - self._taken_by[endpoint], beyond)))
+
+    def heard(self, endpoint: str) -> None:
+        """A request there was answered."""
+        self._unheard.pop(endpoint, None)
 
     @contextmanager
     def one(self, endpoint: str) -> Iterator[None]:
         """A request is under way, or waits for its connection, as the parts of a batch that was cut may have to."""
         self.taken += 1
         self._taken_by[endpoint] += 1
+        self._unheard[endpoint] += 1
         try:
             yield
         finally:
@@ -60,6 +70,7 @@ class Connections:
             self._taken_by[endpoint] -= 1
             if not self._taken_by[endpoint]:
                 del self._taken_by[endpoint]
+                self._unheard.pop(endpoint, None)
             if self.taken >= self.most - self.most // KEPT - 1:
                 self._freed()
 

@@ -48,6 +48,7 @@ class Post:
                 if not listener.sending():
                     return Ending(End.REFUSED)
                 await wire.ask(request)
+                self._connections.heard(worker.endpoint)
                 return await _hear(wire, style, sending, listener, self._config)
             except AnswerGarbled as error:
                 return Ending(End.GARBLED, message=str(error))
