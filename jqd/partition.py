@@ -19,6 +19,7 @@ from jqd.loops.barrier import Barrier
 from jqd.loops.claims import Claims
 from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.lent import Lent
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.progress import Progress
@@ -83,14 +84,7 @@ class Partition:
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
         self.runner = self._build_runner(sysid)
         self.claims = self._build_claims()
-        self.settle = Settle(
-            journal=shared.journal,
-            store=store,
-            runner=self.runner,
-            scheduler=shared.scheduler,
-            membership=self.membership,
-            source=source,
-        )
+        self.settle = self._build_settle()
         self.reap = Reap(store=store, membership=self.membership, clock=clock, source=source)
         self.renew = Renew(
             store=store,
@@ -113,6 +107,7 @@ class Partition:
         self.barrier = self._build_barrier()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
+        self.lent = Lent(store=store, gates=shared.gates, mine=self._is_mine, source=source)
         self.silence = Silence(
             journal=shared.journal,
             store=store,
@@ -130,6 +125,7 @@ class Partition:
             self.renew.run_doubt,
             self.reap.run,
             self.silence.run,
+            self.lent.run,
             self.settle.run,
             self.settle.run_returns,
             self.purge.run,
@@ -199,6 +195,17 @@ class Partition:
             pool=shared.pool,
         )
 
+    def _build_settle(self) -> Settle:
+        shared = self._shared
+        return Settle(
+            journal=shared.journal,
+            store=self.store,
+            runner=self.runner,
+            scheduler=shared.scheduler,
+            membership=self.membership,
+            source=shared.source,
+        )
+
     def _build_claims(self) -> Claims:
         shared = self._shared
         return Claims(
@@ -229,13 +236,12 @@ class Partition:
         known = self._known_hold_up
         return Progress(journal=shared.journal, lanes=lanes, clock=shared.clock, excused=lambda: known() is not None)
 
+    def _is_mine(self, job_id: str) -> bool:
+        return partition_of(job_id, self._shared.partitions) == self.number
+
     def _build_lanes(self) -> dict[Lane, Ingest[Any]]:
-        shared, store, partitions = self._shared, self.store, self._shared.partitions
-
-        def mine(job_id: str) -> bool:
-            return partition_of(job_id, partitions) == self.number
-
-        some = partitions > 1
+        shared, store, mine = self._shared, self.store, self._is_mine
+        some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
             self.watch.guard(store.apply_jobs),
             lambda job: len(job.argument) + RECORD_BYTES,

@@ -10,11 +10,11 @@ WAIT_S = 20.0  # no answer comes near
 class Puller:
     """Registered at one daemon; asks whichever it is told to."""
 
-    def __init__(self, url: str, *jobs: str, max_jobs: int = 10, **fields: Any) -> None:
-        self.url = url
+    def __init__(self, home: str, /, *jobs: str, max_jobs: int = 10, **fields: Any) -> None:
+        self.url = home
         self.http = httpx2.Client(timeout=WAIT_S + 10)
         self.card = {"name": "puller", "jobs": list(jobs), "max_jobs": max_jobs, **fields}
-        self.worker_id = self.register(url)
+        self.worker_id = self.register(home)
 
     def __enter__(self) -> Self:
         return self

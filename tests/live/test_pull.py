@@ -1,10 +1,20 @@
 """Workers that ask for their jobs and report them later, to whatever daemon, whatever becomes of it."""
 
+import queue
 import shutil
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import msgpack
 
 from jqd.client import Client
 from tests.live.harness import Daemon, short_directory
@@ -105,6 +115,83 @@ def test_the_most_urgent_goes_first_and_only_what_the_worker_takes(shared_daemon
         assert worker.lease(wait=0.3)["jobs"] == []
 
 
+class Later(ThreadingHTTPServer):
+    """A worker that takes all it is given, to report it later."""
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Taking)
+        self.taken: queue.Queue[tuple[str, str, dict[str, Any]]] = queue.Queue()
+        """Path, lease and body of each request."""
+
+    @contextmanager
+    def serving(self) -> Iterator[str]:
+        thread = threading.Thread(target=self.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{self.server_port}"
+        finally:
+            self.shutdown()
+            thread.join()
+            self.server_close()
+
+
+class Taking(BaseHTTPRequestHandler):
+    """Says 202 to everything."""
+
+    server: Later
+
+    def do_POST(self) -> None:
+        body = msgpack.unpackb(self.rfile.read(int(self.headers["content-length"])))
+        self.send_response(202)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+        self.server.taken.put((self.path, self.headers["jqd-lease-id"], body))
+
+    def log_message(self, *_: object) -> None:
+        """Nothing: the test says what it needs."""
+
+
+def test_what_is_taken_with_a_202_is_reported_at_any_daemon() -> None:
+    """Of one slot: the next job comes when the one before was reported, wherever that was."""
+    later = Later()
+    with two_daemons() as (_, one, two), later.serving() as url, Client(one.url) as client:
+        with Puller(one.url, "later", url=url + "/run", max_jobs=1, batch=1) as worker:
+            pushed = [client.push("later", n, keep_result=True, timeout=600) for n in range(3)]
+            for number, home in enumerate((two, one, two)):
+                path, lease_id, body = later.taken.get(timeout=WAIT_S)
+                (job,) = body["jobs"]
+                assert (path, job["job_id"]) == ("/run", pushed[number])
+                outcome = {"job_id": job["job_id"], "type": "success", "result": number}
+                assert worker.report(lease_id, outcome, url=home.url) == [200]
+                assert client.result(job["job_id"], wait=WAIT_S) == number
+            told = worker.call("DELETE", f"/v1/workers/{worker.worker_id}")
+            assert told.status_code == 204
+        light = {"name": "light", "url": url, "max_jobs": 1, "jobs": ["light"]}
+        with httpx2.Client(timeout=WAIT_S) as http:
+            worker_id = http.post(two.url + "/worker", json=light).json()["worker_id"]
+            job_id = client.push("light", {"n": 1}, keep_result=True, max_retry=0)
+            path, _, body = later.taken.get(timeout=WAIT_S)
+            assert (path, body["id"], body["job_id"], body["timeout"]) == ("/worker-job", job_id, job_id, 30)
+            done = {"job_id": job_id, "type": "success", "result": [1]}
+            answers = [
+                http.post(daemon.url + "/done", json=told, headers={"worker-id": who}).status_code
+                for daemon, told, who in (
+                    (one, done, "somebody"),
+                    (one, done, worker_id),
+                    (two, done, worker_id),
+                    (
+                        two,
+                        {**done, "type": "failure", "reason": "other", "should_retry": True, "message": ""},
+                        worker_id,
+                    ),
+                )
+            ]
+            assert answers == [404, 204, 204, 404]
+        assert client.result(job_id, wait=WAIT_S) == [1]
+
+
 def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> None:
     with valkey() as server, short_directory() as base:
         daemons = [Daemon(base / name, "--store", server.url, env=QUICK) for name in ("one", "two")]
@@ -115,16 +202,13 @@ def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> Non
                 lease = worker.lease()
                 assert [job["job_id"] for job in lease["jobs"]] == [job_id]
                 for number in range(5):
-                    for place, name in enumerate(("one", "two")):
-                        before = daemons[place]
-                        (before.kill if number % 2 else before.stop)()
-                        before.__exit__()
-                        daemons[place] = Daemon(base / name, "--store", server.url, bind=before.bind, env=QUICK)
+                    again = partial(_restarted, base, server, killed=bool(number % 2))
+                    with ThreadPoolExecutor() as both:
+                        daemons = list(both.map(again, ("one", "two"), daemons))
                     for daemon in daemons:
                         told = worker.beat(job_id, lease["lease_id"], url=daemon.url, progress=number / 5)
                         assert told.json()["cancelled"] is False, told.text
                         assert worker.job(job_id, url=daemon.url)["attempts"] == 1
-                    worker.register(daemons[0].url)
                     assert worker.lease(wait=0)["jobs"] == [], "it is in a hand"
                 outcome = {"job_id": job_id, "type": "success", "result": "at last"}
                 assert worker.report(lease["lease_id"], outcome, url=daemons[1].url) == [200]
@@ -133,6 +217,12 @@ def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> Non
         finally:
             for daemon in daemons:
                 daemon.__exit__()
+
+
+def _restarted(base: Path, server: Valkey, name: str, before: Daemon, *, killed: bool) -> Daemon:
+    (before.kill if killed else before.stop)()
+    before.__exit__()
+    return Daemon(base / name, "--store", server.url, bind=before.bind, env=QUICK)
 
 
 def test_a_silent_worker_gives_its_jobs_back_and_a_store_that_forgot_is_told() -> None:
