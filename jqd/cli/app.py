@@ -29,7 +29,12 @@ app.command(
     "Every setting can also stand in the TOML file, or in the environment as JQD_SECTION__KEY.",
 )
 app.command("jqd.cli.server:dev", help="Run a whole queue here: a daemon, its own store and an example worker.")
-app.command("jqd.cli.server:worker", help="Serve the jobs of a Python module over HTTP.")
+app.command(
+    "jqd.cli.server:worker",
+    help="Serve the jobs of a Python module over HTTP.\n\n"
+    "SIGTERM or Ctrl-C: take no more, wait for the jobs in hand, leave. The second: hand them back untried, now. "
+    "SIGHUP, with --processes: load the code anew. All of it: docs/PYTHON.md.",
+)
 app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
 app.command(jobs.push)
 app.command(jobs.get)

@@ -26,6 +26,12 @@ class Signalled:
         self._reloads = reloads
         self._reload = trio.Event()
 
+    def end(self, force: Callable[[], None] | None) -> None:
+        """Nothing is in hand. `force`: what sees to it that the process ends; None: it is the caller's."""
+        if force is not None:
+            force()
+        self.close.set()
+
     async def wait_reload(self) -> None:
         """Return at the next SIGHUP; several that come meanwhile are one."""
         await self._reload.wait()

@@ -24,7 +24,7 @@ from jqd.client.trust import trusted
 from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.words import address
 from jqd.words.address import Address
-from jqd.words.clock import Clock
+from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 from jqd.worker.app import App
@@ -33,6 +33,7 @@ from jqd.worker.ending import Signalled, forced
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
 from jqd.worker.load import load_app
+from jqd.worker.pulse import Pulse
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.said import Said, slots_of
 from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, ServiceConfig
@@ -108,12 +109,11 @@ async def serve(
             get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
             task_status.started(url)
             beside.start_soon(said.watch, slots.changed)
+            beside.start_soon(Pulse(service.tasks, SystemClock()).beat)
             beside.start_soon(_reload, crew, signalled, slots.changed)
             await _stay_registered(places, until=signalled.first.wait)
             await _drain(service, signalled.now.wait, drain_s)
-            if signals:
-                force()
-            signalled.close.set()
+            signalled.end(force if signals else None)
         beside.cancel_scope.cancel()
     get_logger("worker").info("worker.stopped", url=url)
 

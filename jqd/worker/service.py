@@ -182,6 +182,12 @@ class Service:
         """What keeps jobs from being run here; None when nothing does."""
         return self._hands.trouble()
 
+    def tasks(self) -> str:
+        """The async jobs that have begun, by id and name. From any thread."""
+        items = [item for batch in list(self._in_hand) for item in list(batch.items)]
+        tasks = [item for item in items if item.function.loop is not None and not item.ended]
+        return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks if item not in item.batch.waiting)
+
     def stuck(self) -> list[tuple[Item, float]]:
         """Jobs that run on although they were given up, and for how many seconds."""
         return self._hands.stuck()
