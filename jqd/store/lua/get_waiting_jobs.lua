@@ -7,7 +7,7 @@
 --          hand), company (by any), none
 -- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
--- Cost     O(members + limit · log waiting), and the bytes
+-- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
 --@include fail keys now order heads pages members life move deaths
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
@@ -24,7 +24,9 @@ own(sysid, epoch)
 if not is_life(identity) or not all_through(identity) or runs_alone(sysid, now_ms) then
   return {'0'}
 end
-local ids, where, heads = first_of(jobtype, limit, priority_min, priority_max)
+local PASSED = 500  -- suspects that are passed over, or a claim of one job would find nothing behind a single one
+local passed = has_deaths and math.min(PASSED, redis.call('HLEN', K.deaths)) or 0
+local ids, where, heads = first_of(jobtype, limit + passed, priority_min, priority_max)
 if #ids == 0 then
   mend_type(jobtype)
   return {'0'}
@@ -37,7 +39,7 @@ if alone then
 elseif has_deaths then
   local innocent = {}
   for _, id in ipairs(ids) do
-    if not is_suspect(id) then
+    if #innocent < limit and not is_suspect(id) then
       table.insert(innocent, id)
     end
   end
