@@ -14,7 +14,8 @@ from jqd.api.message import Request, Response, problem_answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.read import read_query
-from jqd.api.routes import ROUTES, NoQuery, Route
+from jqd.api.route import NoQuery, Route
+from jqd.api.routes import ROUTES
 from jqd.desk import polls
 from jqd.doors import Answer, Asked, Heading, say_fault
 from jqd.words.errors import Foreign, JqdError

@@ -73,7 +73,7 @@ class Polling(msgspec.Struct, frozen=True):
     timeout: Seconds = POLLING_S
 
 
-class Taken(msgspec.Struct, frozen=True):
+class LightTaken(msgspec.Struct, frozen=True):
     """The answer of `POST /job`."""
 
     job_id: str
@@ -90,7 +90,7 @@ class Status(msgspec.Struct, frozen=True):
     retry_count: int = 0
 
 
-class Registered(msgspec.Struct, frozen=True):
+class LightRegistered(msgspec.Struct, frozen=True):
     """The answer of `POST /worker`."""
 
     worker_id: str
@@ -125,7 +125,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
     job = read_body(request, LightJob)
     # Our own limits of a job hold here too; only the defaults are LightJQ's.
     pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
-    return answer(201, Taken(str(pushed.job_ids[0])), _language(request))
+    return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
@@ -167,7 +167,7 @@ async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
     card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     worker = await workers.register(parts.desk, card, peer=request.peer)
-    return answer(201, Registered(worker.id), _language(request))
+    return answer(201, LightRegistered(worker.id), _language(request))
 
 
 async def unregister(parts: Parts, request: Request) -> Response:

@@ -4,44 +4,23 @@ An answer with an error is `problems.Details` on every route; which status an er
 table of the surface.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
-
-from msgspec import Struct
+from typing import Any
 
 from jqd.api import lightjq
-from jqd.api.message import Response
 from jqd.api.native import acts, bulk, jobs, leases, listing, push, status, workers
 from jqd.api.native import answers as told
+from jqd.api.pages import HTML, YAML, Pages
+from jqd.api.route import Document, Route
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
-
-Handler = Callable[..., Awaitable[Response]]
-
-
-class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
-    """Of a call that has none."""
-
-
-class Route(NamedTuple):
-    """One call."""
-
-    method: str
-    path: str
-    handler: Handler
-    answers: Mapping[int, Any]
-    """Status → the type of its body, or several of which it has one; None: it has none."""
-    body: Any = None
-    """The type of what it takes, or several; None: nothing."""
-    query: type[Struct] = NoQuery
-    polls: bool = False
-    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
-
+from jqd.words import media
 
 PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
 HALF = {200: told.Half, 503: told.Half}
 DONE = (lightjq.Success, lightjq.Failure)
+WORKER = {"worker-id": "the id that the worker was given when it registered"}
+PAGES = Pages()
 
 ROUTES = [
     Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.Pushing),
@@ -68,12 +47,16 @@ ROUTES = [
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),
     Route("GET", "/readyz/push", status.readyz_push, HALF),
     Route("GET", "/readyz/run", status.readyz_run, HALF),
+    Route("GET", "/openapi.json", PAGES.as_json, {200: Document(media.JSON)}),
+    Route("GET", "/openapi.yaml", PAGES.as_yaml, {200: Document(YAML)}),
+    Route("GET", "/docs", PAGES.as_html, {200: Document(HTML)}),
     # LightJQ's own interface has no answer for a query that is wrong: what it does not know is passed over.
-    Route("POST", "/job", lightjq.push_job, {201: lightjq.Taken}, lightjq.LightJob, lightjq.AnyQuery),
+    Route("POST", "/job", lightjq.push_job, {201: lightjq.LightTaken}, lightjq.LightJob, lightjq.AnyQuery),
     Route("GET", "/job/<job_id>", lightjq.get_job, {200: lightjq.Status}, None, lightjq.AnyQuery),
     Route("DELETE", "/job/<job_id>", lightjq.delete_job, {204: None}, None, lightjq.AnyQuery),
     Route("GET", "/job/<job_id>/polling", lightjq.poll_job, {200: lightjq.Status}, None, lightjq.Polling, polls=True),
-    Route("POST", "/worker", lightjq.register, {201: lightjq.Registered}, lightjq.LightWorker, lightjq.AnyQuery),
-    Route("DELETE", "/worker", lightjq.unregister, {204: None}, None, lightjq.AnyQuery),
-    Route("POST", "/done", lightjq.done, {204: None}, DONE, lightjq.AnyQuery),
+    Route("POST", "/worker", lightjq.register, {201: lightjq.LightRegistered}, lightjq.LightWorker, lightjq.AnyQuery),
+    Route("DELETE", "/worker", lightjq.unregister, {204: None}, None, lightjq.AnyQuery, WORKER),
+    Route("POST", "/done", lightjq.done, {204: None}, DONE, lightjq.AnyQuery, WORKER),
 ]
+PAGES.routes = ROUTES

@@ -29,7 +29,7 @@ def nothing() -> Raw:
 
 
 class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """A job as its pusher wrote it (`interfaces.md` 2). Its bytes go to the journal as they came."""
+    """A job as its pusher writes it."""
 
     name: Name
     argument: Value = msgspec.field(default_factory=nothing)

@@ -17,6 +17,7 @@ import trio
 from jqd.api import Api, ApiConfig, Parts
 from jqd.api.app import TABLE
 from jqd.api.problems import Details
+from jqd.api.route import Document
 from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
@@ -486,6 +487,9 @@ def expect_typed(method: str, raw_path: str, answer: Answer) -> None:
         kinds = route.answers[answer.status]
     if method == "HEAD" or kinds is None or not answer.raw:
         assert method in ("HEAD", "OPTIONS") or not (kinds or answer.raw)
+        return
+    if isinstance(kinds, Document):
+        assert answer.headers["content-type"] == kinds.kind
         return
     several = kinds if isinstance(kinds, tuple) else (kinds,)
     body = decode(answer.raw, type=dict[str, msgspec.Raw])

@@ -8,7 +8,7 @@ from jqd.api.lightjq import AnyQuery
 from jqd.api.message import Request, answer
 from jqd.api.problems import Problem
 from jqd.api.read import YES, Flag, Seconds, read_query
-from jqd.api.routes import NoQuery
+from jqd.api.route import NoQuery
 from jqd.words.errors import Invalid
 
 

@@ -37,9 +37,10 @@ class Answer:
 
     def value(self) -> Any:
         """What it says."""
-        if b"json" in self.headers.get(b"content-type", b""):
+        kind = self.headers.get(b"content-type", b"")
+        if b"json" in kind:
             return json.loads(self.body)
-        return msgspec.msgpack.decode(self.body)
+        return msgspec.msgpack.decode(self.body) if b"msgpack" in kind else self.body
 
     def problem(self) -> str | None:
         """Why it is no good answer."""

@@ -21,7 +21,8 @@ import trio
 import trio.testing
 
 from jqd.api.app import ANY_SIZE
-from jqd.api.routes import ROUTES, Route
+from jqd.api.route import Route
+from jqd.api.routes import ROUTES
 from jqd.words.media import JSON, MSGPACK
 from tests.wire.attack import Answer
 
@@ -313,6 +314,8 @@ async def _many(surface: Surface) -> None:
 
 
 async def _health(surface: Surface) -> None:
+    for path in ("/openapi.json", "/openapi.yaml", "/docs"):
+        await surface.ask(f"GET {path}", 200)
     for path in ("/v1/stats", "/v1/daemons", "/v1/workers", "/livez", "/readyz", "/readyz/push", "/readyz/run"):
         for accept in (JSON, MSGPACK):
             await surface.ask(f"GET {path}", 200, accept=accept, numbers=path not in ("/v1/stats", "/v1/daemons"))

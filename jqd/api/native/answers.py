@@ -164,10 +164,10 @@ class Lease(Struct, frozen=True):
     ) = UNSET
 
 
-class Reported(Struct, frozen=True):
+class Reported(Struct, frozen=True, kw_only=True):
     """What became of one outcome."""
 
-    job_id: str | UnsetType
+    job_id: str | UnsetType = UNSET
     status: Annotated[int, Meta(description="200: it counts, and is on disk; else as that of an error")]
     detail: str | UnsetType = UNSET
 

@@ -180,6 +180,6 @@ def _told(each: Outcome) -> Told:
 def _row(told: Told | None, error: JqdError | None) -> Reported:
     job_id: Any = told.job_id if told is not None else UNSET
     if error is None:
-        return Reported(job_id, 200)
+        return Reported(job_id=job_id, status=200)
     problem = as_problem(error)
-    return Reported(job_id, problem.status, problem.detail)
+    return Reported(job_id=job_id, status=problem.status, detail=problem.detail)

@@ -1,0 +1,148 @@
+"""The route table as an OpenAPI 3.1 document. Pure.
+
+Everything in it is drawn: paths and statuses from the table, schemas from the types that are read and rendered, words
+from the docstrings of handlers, and from the descriptions of fields.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, get_origin
+
+import msgspec
+from msgspec import Struct
+
+from jqd import __version__
+from jqd.api.problems import RETRY_AFTER_S, Details
+from jqd.api.route import Document, Route
+from jqd.words import media
+
+SCHEMAS = "#/components/schemas/"
+LINES = "application/x-ndjson"
+ABOUT = (
+    "A durable job queue. MessagePack and JSON say the same; what only MessagePack can say, JSON has as a map with one "
+    'key that begins with $: {"$bytes": "…"}. A request that is refused is answered with problem details (RFC 9457).'
+)
+TAGS = {
+    "jobs": "Push jobs, and look at, change and cancel them",
+    "workers": "Who runs jobs here",
+    "daemon": "How this daemon is, and this interface itself",
+    "lightjq": "The interface of LightJQ; MessagePack unless JSON is asked for",
+}
+PROBLEMS = {
+    "4XX": ("Refused", "The request is refused; `detail` and `errors` say why. Nothing was done unless they say so."),
+    "5XX": ("Unable", "The daemon cannot do it now, or made a mistake; `detail` says which."),
+}
+
+_NAME = re.compile(r"<(\w+)>")
+_ASKED = re.compile(r"^`[A-Z]+ /[^`]*`(?:: | → |, )?")  # what the document says already
+_RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
+
+
+def draw(routes: Sequence[Route]) -> dict[str, Any]:
+    """The document of these routes."""
+    kinds = [Details, *(kind for route in routes for kind in (*_kinds(route), route.query))]
+    drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
+    schema = dict(zip(kinds, drawn, strict=True))
+    # A query stands in its call, parameter by parameter.
+    queries = {kind: schemas.pop(schema[kind]["$ref"].removeprefix(SCHEMAS)) for kind in {one.query for one in routes}}
+    paths: dict[str, dict[str, Any]] = {}
+    for route in routes:
+        calls = paths.setdefault(_NAME.sub(r"{\1}", route.path), {})
+        calls[route.method.lower()] = _call(route, schema, queries[route.query])
+    responses = {name: _problem(words) for name, words in PROBLEMS.values()}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "jqd", "version": __version__, "description": ABOUT},
+        "servers": [{"url": "/"}],
+        "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
+        "paths": paths,
+        "components": {"schemas": schemas, "responses": responses},
+    }
+
+
+def tag_of(path: str) -> str:
+    """Under which of TAGS a path stands."""
+    if path.startswith(("/v1/jobs", "/v1/types")):
+        return "jobs"
+    if path.startswith(("/v1/workers", "/v1/leases", "/v1/outcomes")):
+        return "workers"
+    return "lightjq" if path.startswith(("/job", "/worker", "/done")) else "daemon"
+
+
+def _kinds(route: Route) -> Iterator[Any]:
+    """The types of its bodies."""
+    for kinds in (route.body, *route.answers.values()):
+        for kind in kinds if type(kinds) is tuple else (kinds,):
+            if kind is not None and not isinstance(kind, Document):
+                yield kind
+
+
+def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[str, Any]:
+    said = _RAISES.sub("", route.handler.__doc__ or "").strip()
+    summary, _, description = _ASKED.sub("", said).partition("\n\n")
+    surface = route.handler.__module__.rpartition(".")[2]
+    call: dict[str, Any] = {
+        "operationId": f"{surface}_{route.handler.__name__}",
+        "tags": [tag_of(route.path)],
+        "summary": " ".join(summary.split()),
+        "responses": {str(status): _answer(kinds, schema) for status, kinds in route.answers.items()},
+    }
+    if description:
+        call["description"] = " ".join(description.split())
+    for status, (name, _) in PROBLEMS.items():
+        call["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+    if parameters := [*_parameters(route, query)]:
+        call["parameters"] = parameters
+    if route.body is not None:
+        call["requestBody"] = {"required": True, "content": _body(route.body, schema)}
+    return call
+
+
+def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for name in _NAME.findall(route.path):
+        yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+    for name, words in route.headers.items():
+        yield {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
+    for name, kind in query.get("properties", {}).items():
+        # A call that passes over what it does not know takes a wrong value for none.
+        schema = kind if route.query.__struct_config__.forbid_unknown_fields else {"default": kind.get("default")}
+        yield {"name": name, "in": "query", "required": name in query.get("required", ()), "schema": schema}
+
+
+def _body(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
+    content = _content(kinds, schema, media.JSON)
+    if type(kinds) is tuple and any(map(_is_array, kinds)):
+        content[LINES] = {"schema": {"type": "string", "description": "the items of the array, one JSON value a line"}}
+    return content
+
+
+def _answer(kinds: Any, schema: dict[Any, Any]) -> dict[str, Any]:
+    match kinds:
+        case None:
+            return {"description": "Done; there is nothing to say."}
+        case Document(kind):
+            return {"description": "The document.", "content": {kind: {"schema": {}}}}
+    several = kinds if type(kinds) is tuple else (kinds,)
+    words = [_RAISES.sub("", kind.__doc__ or "") for kind in several if _is_struct(kind)]
+    return {"description": " ".join(" ".join(words).split()) or "What it says.", "content": _content(kinds, schema)}
+
+
+def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict[str, Any]:
+    several = [schema[kind] for kind in (kinds if type(kinds) is tuple else (kinds,))]
+    one = {"schema": several[0] if len(several) == 1 else {"anyOf": several}}
+    return {json: one, media.MSGPACK: one}
+
+
+def _problem(words: str) -> dict[str, Any]:
+    after = {"schema": {"type": "string"}, "description": f"seconds; {RETRY_AFTER_S} where it is worth to try again"}
+    content = _content(Details, {Details: {"$ref": f"{SCHEMAS}{Details.__name__}"}}, media.PROBLEM)
+    return {"description": words, "headers": {"retry-after": after}, "content": content}
+
+
+def _is_struct(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, Struct)
+
+
+def _is_array(kind: Any) -> bool:
+    origin: Any = get_origin(kind)
+    return origin is list

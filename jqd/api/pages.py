@@ -1,0 +1,146 @@
+"""The interface shown by itself: as OpenAPI in JSON and YAML, and as one page that needs nothing from elsewhere."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from html import escape
+from typing import Any
+
+import msgspec
+
+from jqd.api.message import Request, Response
+from jqd.api.openapi import SCHEMAS, draw
+from jqd.api.parts import Parts
+from jqd.api.route import Route
+from jqd.words import media
+
+YAML = "application/yaml"
+HTML = "text/html; charset=utf-8"
+# No script, and nothing from anywhere: the page cannot be made to do more than to be read.
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
+code, .call { font-family: ui-monospace, monospace; }
+.call { font-size: 1.05rem; margin: 2rem 0 .3rem; }
+table { border-collapse: collapse; margin: .4rem 0 .8rem; }
+td { border-top: 1px solid #8884; padding: .2rem 1rem .2rem 0; vertical-align: top; }
+td:first-child { white-space: nowrap; }
+"""
+
+
+class Pages:
+    """Documents about the routes, each made when it is first asked for."""
+
+    def __init__(self) -> None:
+        self.routes: Sequence[Route] = ()
+        """These ones too; put in when there is the whole table."""
+
+    async def as_json(self, parts: Parts, request: Request) -> Response:
+        """This interface as OpenAPI 3.1, in JSON."""
+        return Response(200, self._json, media.JSON)
+
+    async def as_yaml(self, parts: Parts, request: Request) -> Response:
+        """This interface as OpenAPI 3.1, in YAML."""
+        return Response(200, self._yaml, YAML)
+
+    async def as_html(self, parts: Parts, request: Request) -> Response:
+        """This interface as a page to read."""
+        return Response(200, self._html, HTML, {"content-security-policy": POLICY})
+
+    @cached_property
+    def _json(self) -> bytes:
+        return msgspec.json.encode(draw(self.routes))
+
+    @cached_property
+    def _yaml(self) -> bytes:
+        return msgspec.yaml.encode(msgspec.json.decode(self._json))  # decoded, no part of it stands twice by reference
+
+    @cached_property
+    def _html(self) -> bytes:
+        return page(msgspec.json.decode(self._json)).encode()
+
+
+def page(drawn: dict[str, Any]) -> str:
+    """An OpenAPI document as HTML."""
+    info = drawn["info"]
+    parts = [
+        "<!doctype html>",
+        f'<html lang="en"><meta charset="utf-8"><title>{escape(info["title"])} {escape(info["version"])}</title>',
+        f"<style>{STYLE}</style>",
+        f"<h1>{escape(info['title'])} {escape(info['version'])}</h1><p>{escape(info['description'])}</p>",
+        '<p>For programs: <a href="/openapi.json">/openapi.json</a>, <a href="/openapi.yaml">/openapi.yaml</a></p>',
+    ]
+    for tag in drawn["tags"]:
+        parts.append(f"<h2>{escape(tag['name'])}</h2><p>{escape(tag['description'])}</p>")
+        parts += [
+            _call(method, path, call)
+            for path, calls in drawn["paths"].items()
+            for method, call in calls.items()
+            if tag["name"] in call["tags"]
+        ]
+    parts.append("<h2>Types</h2>")
+    parts += [_type(name, schema) for name, schema in sorted(drawn["components"]["schemas"].items())]
+    return "\n".join(parts)
+
+
+def _call(method: str, path: str, call: dict[str, Any]) -> str:
+    about = f"<p>{escape(call['summary'])} {escape(call.get('description', ''))}</p>"
+    given = [
+        (
+            f"<code>{escape(one['name'])}</code>",
+            f"{one['in']}, {_words(one['schema'])} {escape(one.get('description', ''))}",
+        )
+        for one in call.get("parameters", ())
+    ]
+    if body := call.get("requestBody"):
+        given.append(("body", _content(body["content"])))
+    told = [
+        (escape(status), _content(answer["content"]) if "content" in answer else _told(answer))
+        for status, answer in call["responses"].items()
+    ]
+    return f'<p class="call">{method.upper()} {escape(path)}</p>{about}{_table(given)}{_table(told)}'
+
+
+def _told(answer: dict[str, Any]) -> str:
+    return "<a href='#Details'>Details</a>" if "$ref" in answer else escape(answer["description"])
+
+
+def _content(content: dict[str, Any]) -> str:
+    kinds: dict[str, list[str]] = {}
+    for kind, one in content.items():
+        kinds.setdefault(_words(one["schema"]), []).append(kind)
+    return "<br>".join(f"{words} <small>{escape(', '.join(names))}</small>" for words, names in kinds.items())
+
+
+def _type(name: str, schema: dict[str, Any]) -> str:
+    required = schema.get("required", ())
+    rows = [
+        (f"<code>{escape(field)}</code>{' *' if field in required else ''}", _words(one))
+        for field, one in schema.get("properties", {}).items()
+    ]
+    known = _table(rows) if rows else f"<p>{_words(schema)}</p>"
+    return (
+        f'<p class="call" id="{escape(name)}">{escape(name)}</p><p>{escape(schema.get("description", ""))}</p>{known}'
+    )
+
+
+def _words(schema: dict[str, Any]) -> str:
+    """What a value may be, in a few words."""
+    if "$ref" in schema:
+        name = escape(schema["$ref"].removeprefix(SCHEMAS))
+        words = f'<a href="#{name}">{name}</a>'
+    elif "description" in schema and "properties" not in schema:
+        words = escape(schema["description"])
+    elif "enum" in schema:
+        words = " · ".join(escape(str(one)) for one in schema["enum"])
+    elif "anyOf" in schema:
+        words = " or ".join(map(_words, schema["anyOf"]))
+    elif schema.get("type") == "array":
+        words = f"array of {_words(schema.get('items', {}))}"
+    else:
+        words = escape(str(schema.get("type", "any value")))
+    default = schema.get("default")
+    return words if default in (None, [], "") else f"{words} <small>(default {escape(str(default))})</small>"
+
+
+def _table(rows: Sequence[tuple[str, str]]) -> str:
+    return f"<table>{''.join(f'<tr><td>{one}<td>{other}' for one, other in rows)}</table>" if rows else ""

@@ -1,0 +1,40 @@
+"""What one call is: who answers, and the types of what he takes and gives."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+from msgspec import Struct
+
+from jqd.api.message import Response
+
+Handler = Callable[..., Awaitable[Response]]
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+
+
+class NoQuery(Struct, frozen=True, forbid_unknown_fields=True):
+    """Of a call that has none."""
+
+
+class Document(NamedTuple):
+    """What an answer is that is no value: a page, say."""
+
+    kind: str
+    """Its media type."""
+
+
+class Route(NamedTuple):
+    """One call."""
+
+    method: str
+    path: str
+    handler: Handler
+    answers: Mapping[int, Any]
+    """Status → the type of its body, or several of which it has one; a Document; None: it has none."""
+    body: Any = None
+    """The type of what it takes, or several; None: nothing."""
+    query: type[Struct] = NoQuery
+    headers: Mapping[str, str] = NO_HEADERS
+    """Those that it needs, and what stands in them."""
+    polls: bool = False
+    """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""

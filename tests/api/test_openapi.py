@@ -1,0 +1,74 @@
+"""The interface as it shows itself: all of it, in three forms that agree, and nothing from elsewhere."""
+
+import re
+from html import unescape
+from typing import Any
+
+import msgspec
+
+from jqd.api.openapi import TAGS
+from jqd.api.route import Document
+from jqd.api.routes import ROUTES
+from tests.api.fakes import Edge
+
+REFERENCE = re.compile(r'"\$ref":"#/components/(\w+)/([^"]+)"')
+
+
+async def drawn() -> dict[str, Any]:
+    told = await Edge().call("GET", "/openapi.json", accept="application/json")
+    assert told.status == 200
+    document: dict[str, Any] = msgspec.json.decode(told.raw)
+    return document
+
+
+async def test_every_route_of_the_table_is_in_it_with_all_it_takes_and_gives() -> None:
+    document = await drawn()
+    calls = {(method.upper(), path): call for path, its in document["paths"].items() for method, call in its.items()}
+    assert calls.keys() == {(route.method, re.sub("<(.*?)>", r"{\1}", route.path)) for route in ROUTES}
+    for route in ROUTES:
+        call = calls[route.method, re.sub("<(.*?)>", r"{\1}", route.path)]
+        named = {(one["in"], one["name"]) for one in call.get("parameters", ())}
+        assert named == {
+            *(("path", name) for name in re.findall("<(.*?)>", route.path)),
+            *(("query", name) for name in route.query.__struct_encode_fields__),
+            *(("header", name) for name in route.headers),
+        }
+        assert set(call.get("requestBody", {}).get("content", ())) >= (
+            {"application/json", "application/msgpack"} if route.body else set()
+        )
+        assert call["responses"].keys() == {*map(str, route.answers), "4XX", "5XX"}
+        for status, kinds in route.answers.items():
+            content = call["responses"][str(status)].get("content", {})
+            if isinstance(kinds, Document):
+                assert [*content] == [kinds.kind]
+            else:
+                assert [*content] == (["application/json", "application/msgpack"] if kinds else [])
+        assert call["summary"]
+        assert call["tags"][0] in TAGS
+    assert len({call["operationId"] for call in calls.values()}) == len(ROUTES)
+    assert "application/x-ndjson" in calls["POST", "/v1/jobs"]["requestBody"]["content"]
+
+
+async def test_each_type_has_one_short_name_and_is_there() -> None:
+    document = await drawn()
+    components = document["components"]
+    for room, name in REFERENCE.findall(msgspec.json.encode(document).decode()):
+        assert name in components[room], name
+        assert name.isidentifier(), f"two types are called so: {name}"
+    assert components["schemas"]["NewJob"]["properties"]["priority"]["maximum"] == 2**31 - 1
+
+
+async def test_yaml_and_the_page_say_the_same_and_need_nothing_from_elsewhere() -> None:
+    document, edge = await drawn(), Edge()
+    assert msgspec.yaml.decode((await edge.call("GET", "/openapi.yaml")).raw) == document
+    told = await edge.call("GET", "/docs")
+    page = told.raw.decode()
+    assert "default-src 'none'" in told.headers["content-security-policy"]
+    assert not re.search(r"<script|<link|<img|@import|url\(|(?:src|href)=.?(?:https?:)?//", page)
+    shown = unescape(re.sub(r"<[^>]+>", " ", page))
+    for path, calls in document["paths"].items():
+        for method, call in calls.items():
+            assert f"{method.upper()} {path}" in shown
+            assert call["summary"] in shown
+    anchors = set(re.findall(r"""href=["']#(\w+)["']""", page))
+    assert anchors <= set(re.findall(r'id="(\w+)"', page)), "a link leads nowhere"
