@@ -22,7 +22,7 @@ from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words import log
 from jqd.words.errors import ConfigError
-from jqd.worker import import_app
+from jqd.worker import import_app, log_by_job
 from jqd.worker import serve as serve_worker
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
@@ -153,6 +153,8 @@ async def worker(
     """
     _log(log_level, "auto")
     drain_s = duration(drain, "--drain")
+    if not processes:
+        log_by_job(log_level)
     app = target if processes else import_app(target)
     with _bindable(bind), worded():
         await serve_worker(

@@ -2,6 +2,7 @@
 
 from jqd.worker.app import App
 from jqd.worker.context import Cancelled, Context, Failed, Retry
+from jqd.worker.current import log_by_job
 from jqd.worker.job import Job
 from jqd.worker.load import AppNotFound, import_app, load_app
 from jqd.worker.serve import serve
@@ -19,5 +20,6 @@ __all__ = [
     "ServiceConfig",
     "import_app",
     "load_app",
+    "log_by_job",
     "serve",
 ]

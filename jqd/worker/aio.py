@@ -19,6 +19,7 @@ import trio
 from jqd.words.clock import Clock
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
+from jqd.worker.current import current
 from jqd.worker.pool import NOTE_S, Outbox
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
@@ -117,6 +118,7 @@ class AsyncioLoop:
     async def _attempt(self, item: Item) -> bytes:
         """Run the function in this task, cancelled when its time is over."""
         job: Any = item.function
+        current.set(item)
         limit = asyncio.timeout(item.timeout_s)
         try:
             async with limit:

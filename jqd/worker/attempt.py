@@ -10,6 +10,7 @@ from jqd.words.dates import date_of
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry
+from jqd.worker.current import current
 from jqd.worker.wire import (
     CANCELLED_STATUS,
     ERROR_BYTES_MAX,
@@ -38,6 +39,7 @@ class Attempts:
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
         function: Any = item.function
+        current.set(item)
         try:
             if function.parameters == 1:
                 result = function.function(self._argument(item))
@@ -45,12 +47,15 @@ class Attempts:
                 result = function.function(*self.values(item))
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
+        finally:
+            current.set(None)
         return self.returned(item, result)
 
     async def run_async(self, item: Item) -> bytes:
         """Run an async function in this task, cancelled when its time is over."""
         job: Any = item.function
         function = job.function
+        current.set(item)
         try:
             with trio.move_on_after(item.timeout_s) as scope:
                 item.stop = scope.cancel
@@ -66,6 +71,7 @@ class Attempts:
             return self.raised(item, error)
         finally:
             item.stop = None
+            current.set(None)
         if scope.cancelled_caught:
             return self.cancelled(item) if item.cancelled else self.timed_out(item)
         return self.returned(item, result)

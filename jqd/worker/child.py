@@ -22,6 +22,7 @@ from jqd.words.errors import ConfigError
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
+from jqd.worker.current import log_by_job
 from jqd.worker.frames import (
     Begin,
     Broken,
@@ -113,6 +114,7 @@ class Child:
 
     def _load(self, begin: Begin) -> App:
         log.configure(level=begin.log_level)
+        log_by_job(begin.log_level)
         try:
             app = import_app(begin.target)
         except ConfigError as error:

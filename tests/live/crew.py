@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import subprocess
 import time
@@ -37,6 +38,7 @@ CODE = code()
 def work(argument: float, context: Context) -> Any:
     """Takes so many seconds."""
     note("start", context)
+    logging.getLogger("shop").info("works for %s s", argument)
     time.sleep(argument)
     note("end", context)
     return [CODE, os.getpid()]

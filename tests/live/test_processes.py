@@ -95,6 +95,8 @@ def test_a_crash_and_a_hang_cost_their_own_job_alone_and_their_places_are_filled
         assert [client.get(job).state for job in slow] == ["succeeded", "succeeded"]
         log = worker.said("worker.process_died", 2)
         assert hanging in log, "who was killed is said by its id"
+        (said,) = [line for line in log.splitlines() if "works for 2.0 s" in line]
+        assert slow[0] in said, "what a job's code logs says whose it is"
         alive = {client.result(client.push("work", 0.0, keep_result=True), wait=WAIT_S)[1] for _ in range(9)}
         assert alive
         assert worker.stop() == 0

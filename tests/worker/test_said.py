@@ -1,14 +1,16 @@
 """What a worker says while something is wrong with it: in its registration, in its log, from beside a blocked loop."""
 
+import logging
 import time
 from typing import Any, cast
 
+import pytest
 import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
 from jqd.words.clock import SystemClock
-from jqd.worker import App, Service, ServiceConfig
+from jqd.worker import App, Service, ServiceConfig, log_by_job
 from jqd.worker.batch import Batch, Item
 from jqd.worker.pulse import Pulse
 from jqd.worker.said import STUCK_EVERY_S, Said, slots_of
@@ -80,8 +82,50 @@ async def test_a_blocked_loop_is_said_with_the_jobs_at_work_and_the_place() -> N
             await Exchange(service, packed({"job_id": "a", "name": "block", "argument": 1.0})).run()
             nursery.cancel_scope.cancel()
     said = [line for line in lines if line["event"] == "worker.loop_blocked"]
-    assert said
-    assert (said[0]["jobs"], "time.sleep(argument)" in said[0]["exception"]) == ("a (block)", True)
+    during = [line for line in said if line["jobs"]]  # a busy machine may be slow before, too
+    assert (during[0]["jobs"], "time.sleep(argument)" in during[0]["exception"]) == ("a (block)", True)
+
+
+class Saying:
+    """Jobs that log as users' code does, each kind in its own way of running."""
+
+    def __init__(self) -> None:
+        self.app = App()
+        self.log = logging.getLogger("shop")
+        self.app.job("plain")(self.plain)
+        self.app.job("task")(self.task)
+        self.app.job("foreign", loop="asyncio")(self.task)
+
+    def plain(self, argument: Any) -> None:
+        self.log.warning("said %s", argument)
+
+    async def task(self, argument: Any) -> None:
+        try:
+            raise ValueError(argument)
+        except ValueError:
+            self.log.exception("said %s", argument)
+
+
+async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    saying, names = Saying(), ("plain", "task", "foreign")
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    log_by_job("info")
+    log_by_job("info")
+    with capture_logs() as lines:
+        service = Service(saying.app.jobs)
+        await Exchange(
+            service, packed(*[{"job_id": f"id-{name}", "name": name, "argument": name} for name in names])
+        ).run()
+        service.close()
+        saying.log.info("outside")
+    told = {line.get("job_id"): line for line in lines}
+    assert len(lines) == len(told) == 4, "once each, also where it is set up twice"
+    assert [(told[f"id-{name}"]["event"], told[f"id-{name}"]["name"]) for name in names] == [
+        (f"said {name}", name) for name in names
+    ]
+    assert "ValueError: task" in told["id-task"]["exception"]
+    assert (told[None]["event"], told[None]["logger"], told[None]["log_level"]) == ("outside", "shop", "info")
 
 
 def test_slots_are_those_of_what_the_app_has() -> None:
