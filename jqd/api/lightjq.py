@@ -6,7 +6,7 @@ MessagePack unless the client says JSON. Its statuses are fewer than ours: whate
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Raw
+from msgspec import UNSET, Raw, UnsetType
 
 from jqd.api.large import answer_with
 from jqd.api.message import Request, Response, answer, problem_answer
@@ -17,7 +17,7 @@ from jqd.desk import Coming, Desk, reports, take, workers
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
 from jqd.desk.find import find
-from jqd.desk.job import Retries, Timeout, Value, nothing
+from jqd.desk.job import Value, nothing
 from jqd.desk.polls import wait_final
 from jqd.desk.reports import Told
 from jqd.runner import Card, Report
@@ -26,7 +26,9 @@ from jqd.store import JobView
 from jqd.words import errors as ours
 from jqd.words.errors import Conflict, Invalid, JqdError, StoreAway
 from jqd.words.job import NIL, Name, Priority, State
+from jqd.words.options import Retries, Timeout
 
+MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
@@ -48,10 +50,10 @@ class LightJob(msgspec.Struct, forbid_unknown_fields=True):
 
     name: Name
     argument: Value
-    priority: Priority = 0
-    max_retry: Retries = 10
-    keep_result: bool = False
-    timeout: Timeout = 30.0
+    priority: Priority | UnsetType = UNSET
+    max_retry: Retries | UnsetType = UNSET
+    keep_result: bool | UnsetType = UNSET
+    timeout: Timeout | UnsetType = UNSET
 
 
 class LightWorker(msgspec.Struct, forbid_unknown_fields=True):
@@ -123,7 +125,9 @@ async def push_job(parts: Parts, request: Request) -> Response:
     """`POST /job` → 201 {job_id}."""
     take.expect_open(parts.desk)
     job = read_body(request, LightJob)
-    # Our own limits of a job hold here too; only the defaults are LightJQ's.
+    # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
+    if job.max_retry is UNSET and not parts.desk.options.says(job.name, "max_retry"):
+        job.max_retry = MAX_RETRY
     pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
     return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
 

@@ -9,6 +9,7 @@ import trio
 
 from jqd.desk.config import DeskConfig
 from jqd.desk.job import NewJob
+from jqd.desk.options import Options
 from jqd.desk.reported import Reported
 from jqd.desk.taken import Taken
 from jqd.journal import Journal
@@ -54,6 +55,12 @@ class Desk:
     pulls: Pulls = field(default_factory=Pulls)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
+    options: Options = field(init=False)
+    """What was registered of jobtypes."""
+
+    def __post_init__(self) -> None:
+        """Learn of what is registered."""
+        object.__setattr__(self, "options", Options(self.workers.rules))
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

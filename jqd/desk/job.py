@@ -5,7 +5,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw
 
-from jqd.words.job import MAX_RETRY_MAX, NIL, TAGS_MAX, TIMEOUT_S_MAX, Name, Priority
+from jqd.words.job import NIL, TAGS_MAX, Name, Priority
+from jqd.words.options import Retries, Timeout
 
 NOTHING = Raw(NIL)
 DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
@@ -14,10 +15,6 @@ NOT_YET = {
 }
 
 Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
-Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
-Timeout = Annotated[
-    float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
-]
 Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
 Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]

@@ -179,7 +179,10 @@ def _write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -
         if (job.delay is not None or job.run_at is not None)
         and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms))
     }
-    head = Head(ids.first, now_ms, eligible, changes, ids.homes)
+    options = desk.options.left_out(array, jobs)
+    if len(options) == 1 and len(options[0][1]) == len(jobs):
+        options = [(options[0][0], [])]
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, options=options)
     lane = Lane.CHANGES if changes else Lane.JOBS
     position = desk.journal.write(lane, len(jobs), encode_jobs(head, array))
     if changes:

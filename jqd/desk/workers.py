@@ -1,21 +1,27 @@
 """Who runs jobs: registering and leaving, at this daemon for all."""
 
+from collections.abc import Mapping
+
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say
 from jqd.runner import Card, Worker
 from jqd.runner.workers import KIND, body_of, no_more
 from jqd.words.errors import NotFound
+from jqd.words.options import JobOptions
 
 
-async def register(desk: Desk, card: Card, *, peer: str | None) -> Worker:
+async def register(
+    desk: Desk, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None
+) -> Worker:
     """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 
-    `peer`: the address it came from. Raises Invalid, NotYet, JournalRefused.
+    `options`: of jobtypes; those of a new or changed registration hold from now on, whoever pushes. `peer`: the address
+    it came from. Raises Invalid, NotYet, JournalRefused.
     """
     await desk.workers.judge(card.url, peer)
-    worker = desk.workers.check(card, peer=peer)
+    worker = desk.workers.check(card, options=options, peer=peer)
     if not desk.workers.knows(worker):
-        await say(desk, {(KIND, worker.id): body_of(worker)})
+        await say(desk, {(KIND, worker.id): body_of(worker), **desk.options.bodies(worker.options, worker.id)})
     desk.workers.repeated(worker.id)
     return worker
 

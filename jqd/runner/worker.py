@@ -16,6 +16,7 @@ from jqd.runner.sign import SECRETS_MAX, why_no_secrets
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Name, Priority
+from jqd.words.options import JobOptions
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -96,7 +97,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Check what a type cannot say. Raises Invalid."""
         for field, texts in (("name", (self.name,)), ("worker_id", (self.id,)), ("jobs", self.jobs or ())):
             for text in texts:
-                if text is not None and not text.isprintable():
+                if isinstance(text, str) and not text.isprintable():
                     raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
         if self.priority_max < self.priority_min:
             allowed = f"a whole number from {self.priority_min} to {PRIORITY_MAX}"
@@ -125,6 +126,12 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise refused("batch", f"style {style} has one job in a request, not {self.batch}; leave batch out")
 
 
+class Declared(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A jobtype that a worker takes, and what counts for its jobs where their pushers leave it out."""
+
+    name: Name
+
+
 class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One registration. Fields in its file that this version does not know are passed over."""
 
@@ -132,6 +139,8 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl_s")
     style: StyleName = msgspec.field(default="native", name="protocol")
     registered_at_ms: int
+    options: dict[str, JobOptions] = {}
+    """Of the jobtypes that it named with options; without any: those count that no option was given."""
     standing: Standing = Standing.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
 

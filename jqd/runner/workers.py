@@ -7,7 +7,7 @@ Who heard of a worker tells the others, so each judges the silence by its own cl
 
 import hashlib
 import secrets
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -17,6 +17,7 @@ from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
+from jqd.words.options import JobOptions
 from jqd.words.rules import NIL, Rule, Rules
 
 KIND = "worker"
@@ -61,7 +62,7 @@ class Workers:
 
     # ------------------------------------------------------------ registering
 
-    def check(self, card: Card, *, peer: str | None = None) -> Worker:
+    def check(self, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None = None) -> Worker:
         """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
 
         A worker that starts again and registers the same name and URL without its id gets the id it had, at whatever
@@ -77,7 +78,8 @@ class Workers:
         said["id"] = known.id if known else card.id or _new_id(card)
         said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
         registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
-        return Worker(**said, registered_at_ms=registered_at_ms, standing=standing)
+        said |= {"registered_at_ms": registered_at_ms, "standing": standing, "options": dict(options or {})}
+        return Worker(**said)
 
     def knows(self, worker: Worker) -> bool:
         """Whether this very registration holds already: then it is not said again."""

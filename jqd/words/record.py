@@ -22,6 +22,7 @@ from msgspec import Raw, structs
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
+from jqd.words.options import JobOptions
 from jqd.words.rules import Rule
 
 T = TypeVar("T")
@@ -79,6 +80,9 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
     life: str = ""
     """Of the store, in which the job was there that this frame changes; empty for pushes. A frame has one such job."""
+    options: list[tuple[JobOptions, list[int]]] = []
+    """What was registered for jobtypes when the batch was taken, and which jobs of it left just that out; none: all.
+    It stands here, for the content of a job is what its pusher said, whatever was registered then."""
     copied: tuple[int, int] | None = None
     """These jobs were copied here: the positions of the first of them where it stood first, and where it was copied
     from. The others follow it by one, in both."""
@@ -99,6 +103,7 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: list[JobRecord]
 
 
+_JOB_FIELDS = {"timeout": "timeout_s", "max_retry": "max_retry", "keep_result": "keep_result", "priority": "priority"}
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
@@ -122,7 +127,7 @@ def decode_jobs(body: bytes) -> list[Job]:
     head = read.head
     ids = _ids(head, len(read.jobs))
     eligible, changes, copied = head.eligible, head.changes, head.copied
-    return [
+    jobs = [
         Job(
             job_id,
             job.name,
@@ -140,6 +145,13 @@ def decode_jobs(body: bytes) -> list[Job]:
         )
         for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
     ]
+    for options, places in head.options:
+        fields = {_JOB_FIELDS[name]: value for name, value in options.said()}
+        for index in places or range(len(jobs)):
+            if not 0 <= index < len(jobs):
+                raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
+            jobs[index] = structs.replace(jobs[index], **fields)
+    return jobs
 
 
 def job_ids(body: bytes) -> list[str]:
@@ -160,6 +172,7 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
     first_at = head.copied[0] if head.copied else position
     ids = _ids(head, len(read.jobs))
     given = IdRange(head.first, len(read.jobs), head.homes).ids()
+    given_to = [(options, frozenset(places)) for options, places in head.options]
     kept = (index for index, job_id in enumerate(ids) if job_id in keep)
     # Neighbours have the same distance between their place in the frame and their place among the kept.
     runs = itertools.groupby(enumerate(kept), key=lambda pair: (pair[1] - pair[0], pair[1] in head.changes))
@@ -172,7 +185,9 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
         homes = head.homes[first : indexes[-1] + 1]
         lane = Lane.CHANGES if changed else Lane.JOBS
         copied = first_at + first, position + first
-        carried = Head(given[first], head.at, eligible, changes, homes, head.life, copied)
+        theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
+        options = [(each, places) for each, places in theirs if places]
+        carried = Head(given[first], head.at, eligible, changes, homes, head.life, options, copied)
         yield lane, len(indexes), encode_jobs(carried, jobs)
 
 

@@ -104,6 +104,8 @@ async def test_types_that_have_work(edge):
         "oldest_s": 1.5,
         "rate": 0.25,
         "handler": None,
+        "options": None,
+        "options_by": None,
     }
     assert (pdf["oldest_at"], pdf["oldest_s"]) == (None, None)
     assert ahead["oldest_s"] == 0, "by the clock of a daemon that is ahead"

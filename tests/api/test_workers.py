@@ -30,6 +30,8 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "method": "POST",
         "headers": [],
         "signed": False,
+        "options": {},
+        "overruled": [],
         "registered_at": "2027-01-15T08:00:00.000Z",
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204

@@ -12,7 +12,7 @@ from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StoreAway
 from jqd.words.job import Fate, Held
-from jqd.words.record import Lane, decode_cancels, decode_jobs
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_rules
 from tests.api.fakes import JOURNAL, Edge, outcome
 
 JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
@@ -74,6 +74,8 @@ class Whole(Edge):
                 await self.whole.apply_jobs(JOURNAL_ID, start, end, decode_jobs(body))
             elif lane is Lane.CHANGES:
                 await self.whole.apply_changes(JOURNAL_ID, start, end, decode_jobs(body))
+            elif lane is Lane.RULES:
+                await self.whole.apply_rules(JOURNAL_ID, start, end, decode_rules(body))
             else:
                 await self.whole.apply_cancels(JOURNAL_ID, start, end, decode_cancels(body))
         for lane in Lane:

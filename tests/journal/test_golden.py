@@ -19,6 +19,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import trio
+from msgspec import Raw
 
 from jqd.journal import JournalConfig, open_journal
 from jqd.journal.frame import HEAD_BYTES, TORN_KIND
@@ -33,10 +34,13 @@ from jqd.words.record import (
     decode_cancels,
     decode_jobs,
     decode_outcomes,
+    decode_rules,
     encode_cancels,
     encode_jobs,
     encode_outcomes,
+    encode_rules,
 )
+from jqd.words.rules import Rule
 from tests.journal.conftest import DIRECTORY, read_lane, segments
 
 GOLDEN = sorted((Path(__file__).parent / "golden").iterdir(), key=lambda path: int(path.name))
@@ -48,6 +52,8 @@ JOBS = encode_jobs(Head(FIRST, AT_MS, {1: AT_MS + 5}), PUSHED)
 ENDED = Outcome(FIRST, 7, Fate.SUCCEEDED, "a", 0, 1, message="done", result=b"\x02", keep_result=True, generation=5)
 OUTCOMES = encode_outcomes([ENDED])
 CANCELS = encode_cancels([SECOND])
+SAID = Rule("worker", "w", 1_800_000_000_000 << 10, AT_MS, Raw(b"\x05"))
+RULES = encode_rules([SAID])
 CHANGES = encode_jobs(Head(FIRST, AT_MS, {}, {0: (SECOND, 9, 0, ChangeKind.EDIT)}), b"\x91\x81\xa4name\xa1b")
 
 
@@ -72,6 +78,7 @@ async def build() -> dict[Path, bytes]:
             clock.advance(1)
             journal.write(Lane.OUTCOMES, 1, OUTCOMES)
             journal.write(Lane.CHANGES, 1, CHANGES)
+            journal.write(Lane.RULES, 1, RULES)
             journal.write(Lane.JOBS, 1, last)
             await journal.wsync(journal.write(Lane.CANCELS, 1, CANCELS))
         content = files.files[segments(files)[-1]].content
@@ -100,10 +107,11 @@ async def test_the_writer_still_makes_these_very_bytes() -> None:
 async def test_what_was_written_once_is_read_back_exactly(directory: Path) -> None:
     files = MemoryFiles.holding(golden(directory))
     async with open_journal(JournalConfig(directory=DIRECTORY), clock=ManualClock(), files=files) as journal:
-        jobs, outcomes, cancels, changes = [await read_lane(journal, lane) for lane in Lane]
+        jobs, outcomes, cancels, changes, rules = [await read_lane(journal, lane) for lane in Lane]
         assert journal.stats().damaged == []
         assert journal.journal_id == b"second id of it.".hex()
     assert (jobs, cancels) == ([JOBS] * 2, [CANCELS])
+    assert [decode_rules(body) for body in rules] == ([[SAID]] * 2 if directory.name > "3" else [])
     assert changes == ([] if directory.name in ("1", "2") else [CHANGES] * 2)
     changed = Job(SECOND, "b", created_at_ms=AT_MS, change=Change(9, 0, ChangeKind.EDIT))
     assert [decode_jobs(body) for body in changes] == [[changed]] * len(changes)

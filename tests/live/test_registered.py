@@ -12,7 +12,7 @@ import msgspec
 import redis
 
 from jqd.client import Client
-from tests.live.harness import Daemon, short_directory
+from tests.live.harness import Daemon, ingested, short_directory
 from tests.live.test_servers import QUICK, wait_for
 from tests.valkey import Valkey, valkey
 
@@ -131,9 +131,13 @@ def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:
     with valkey() as server, short_directory() as base:
         flags = ("--store", server.url)
         with Daemon(base / "one", *flags, env=QUICK) as one, Daemon(base / "two", *flags, env=QUICK) as two:
-            card = {"name": "puller", "worker_id": "0123456789abcdef", "ttl": 1.5}
+            jobs = [{"name": "hold", "max_retry": 2}]
+            card = {"name": "puller", "worker_id": "0123456789abcdef", "ttl": 1.5, "jobs": jobs}
             say(one, **card)
             wait_known([one, two], ["0123456789abcdef"])
+            with Client(two.url) as client:
+                job_id = client.push("hold")
+                assert ingested(client, job_id).max_retry == 2, "its options came, too"
             written = one.get("/v1/stats").json()["journal"]["written"]
             for turn in range(12):
                 time.sleep(0.5)

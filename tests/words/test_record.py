@@ -12,6 +12,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import IdSource
+from jqd.words.options import JobOptions
 from jqd.words.record import Head, Lane, carry_jobs, decode_jobs, digest_of, encode_jobs, job_ids
 
 SIZE = 12
@@ -20,7 +21,8 @@ SIZE = 12
 def frame(size: int = SIZE) -> tuple[list[str], bytes]:
     ids = IdSource(journal=3, salt=1, clock=ManualClock()).take(size)
     jobs = [{"name": f"t{n}", "argument": bytes([n]) * n, "priority": n} for n in range(size)]
-    head = Head(ids.first, 5_000, {n: 6_000 + n for n in range(0, size, 3)})
+    some = [(JobOptions(timeout=9.0), [*range(0, size, 5)]), (JobOptions(max_retry=2), list[int]())]
+    head = Head(ids.first, 5_000, {n: 6_000 + n for n in range(0, size, 3)}, options=some)
     return ids.ids(), encode_jobs(head, msgspec.msgpack.encode(jobs))
 
 
@@ -30,6 +32,7 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     whole = decode_jobs(body)
     made = list(carry_jobs(body, {ids[n] for n in kept}, 700))
     carried = [job for _, _, part in made for job in decode_jobs(part)]
+    assert [(job.timeout_s, job.max_retry) for job in whole] == [(30.0 if n % 5 else 9.0, 2) for n in range(SIZE)]
     assert carried == [structs.replace(whole[n], copied=(700 + n, 700 + n)) for n in sorted(kept)]
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)

@@ -14,6 +14,7 @@ from jqd.desk.take import Level
 from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
 from jqd.words.job import State
+from jqd.words.options import JobOptions
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
@@ -127,6 +128,10 @@ class Jobtype(Struct, frozen=True):
     oldest_s: float | None
     rate: float
     handler: None = None
+    options: JobOptions | None = None
+    """What was registered for its jobs, where their pushers leave it out."""
+    options_by: str | None = None
+    """Who said so last."""
 
 
 class Jobtypes(Struct, frozen=True):
@@ -214,6 +219,10 @@ class Worker(Struct, frozen=True):
     """Their names: a value may be a secret."""
     signed: bool
     """Whether requests to it are, with secrets that nobody is shown."""
+    options: dict[str, JobOptions]
+    """What it said of its jobs, by jobtype."""
+    overruled: list[str]
+    """Those jobtypes for which something else holds, which another said later."""
     registered_at: Instant | None
 
 

@@ -51,6 +51,8 @@ async def list_types(parts: Parts, request: Request) -> Response:
             oldest_at=iso(row.oldest_ms),
             oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
             rate=parts.desk.control.rate(row.jobtype),
+            options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
+            options_by=known.by if known else None,
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
     ]

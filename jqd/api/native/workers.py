@@ -1,7 +1,8 @@
 """Who runs jobs here: POST, GET and DELETE of /v1/workers."""
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
+import msgspec
 from msgspec import Meta, structs
 
 from jqd.api.message import Request, Response, answer
@@ -12,8 +13,20 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_body
 from jqd.desk import workers
 from jqd.runner import Card, Worker
-from jqd.runner.worker import Jobtypes
+from jqd.runner.worker import JOBTYPES_MAX, Declared
+from jqd.words import fields
+from jqd.words.errors import Fault, Invalid
+from jqd.words.job import Name
+from jqd.words.options import JobOptions
 
+Declarations = Annotated[
+    tuple[Name | dict[str, Any], ...],
+    Meta(
+        min_length=1,
+        max_length=JOBTYPES_MAX,
+        description=f"a list of 1 to {JOBTYPES_MAX} names, or of maps with options",
+    ),
+]
 ANY: Final = "*"  # for `jobs`: every jobtype there is and will be
 JOBS = f'a list of the jobtypes that this worker can run, like ["mail"], or "{ANY}" for every one'
 
@@ -21,20 +34,33 @@ JOBS = f'a list of the jobtypes that this worker can run, like ["mail"], or "{AN
 class Registration(Card, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of `POST /v1/workers`. `jobs` is required: a worker that takes everything takes others' jobs, too."""
 
-    jobs: Annotated[Jobtypes | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
+    jobs: Annotated[Declarations | Literal["*"], Meta(description=JOBS)]  # type: ignore[assignment]
 
 
 async def register(parts: Parts, request: Request) -> Response:
     """201 {worker_id}: registered, or its registration repeated in time."""
-    told = structs.asdict(read_body(request, Registration))
-    card = Card(**{**told, "jobs": None if told["jobs"] == ANY else told["jobs"]})
-    worker = await workers.register(parts.desk, card, peer=request.peer)
+    told = read_body(request, Registration)
+    entries = () if told.jobs == ANY else told.jobs
+    declared = {n: _declared(n, entry) for n, entry in enumerate(entries) if isinstance(entry, dict)}
+    names = [declared[n].name if n in declared else entry for n, entry in enumerate(entries)]
+    card = Card(**{**structs.asdict(told), "jobs": tuple(names) or None})
+    options = {one.name: JobOptions(**dict(one.said())) for one in declared.values()}
+    worker = await workers.register(parts.desk, card, options=options, peer=request.peer)
     return answer(201, Registered(worker.id, parts.desk.control.sharers()), request.answer_language())
+
+
+def _declared(place: int, entry: dict[str, Any]) -> Declared:
+    """An entry of `jobs` with options. Raises Invalid, naming the entry and its field."""
+    try:
+        return fields.read(msgspec.msgpack.encode(entry), Declared)
+    except Invalid as error:
+        faults = [Fault(f"/jobs/{place}{fault.pointer}", f"jobs/{place}: {fault.detail}") for fault in error.faults]
+        raise Invalid(faults[0].detail, faults) from error
 
 
 async def list_workers(parts: Parts, request: Request) -> Response:
     """All workers registered at this daemon."""
-    rows = [_row(worker) for worker in parts.desk.workers.list()]
+    rows = [_row(parts, worker) for worker in parts.desk.workers.list()]
     return answer(200, Workers(rows), request.answer_language())
 
 
@@ -44,7 +70,7 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
     return Response(204)
 
 
-def _row(worker: Worker) -> answers.Worker:
+def _row(parts: Parts, worker: Worker) -> answers.Worker:
     return answers.Worker(
         worker_id=worker.id,
         name=worker.name,
@@ -60,5 +86,7 @@ def _row(worker: Worker) -> answers.Worker:
         method=worker.method,
         headers=[*worker.headers],
         signed=bool(worker.secrets),
+        options=worker.options,
+        overruled=parts.desk.options.others(worker.options),
         registered_at=iso(worker.registered_at_ms),
     )

@@ -1,0 +1,89 @@
+"""Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import UNSET
+
+from jqd.desk.job import NewJob
+from jqd.words.errors import Invalid
+from jqd.words.log import get_logger
+from jqd.words.options import NOTHING, JobOptions
+from jqd.words.rules import NIL, Rule, Rules
+
+KIND = "options"
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """The body of such a rule."""
+
+    options: JobOptions
+    by: str
+    """The worker's id, or the handler's name and version."""
+
+
+class _Said(JobOptions, frozen=True, kw_only=True, gc=False):
+    """Of a pushed job: what its pusher says of these fields."""
+
+    name: str
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Registered)
+_said_decoder = msgspec.msgpack.Decoder(list[_Said])
+
+
+class Options:
+    """Jobtype → what was registered last."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.known: dict[str, Registered] = {}
+        self._rules = rules
+        self._log = get_logger("options")
+        rules.watch(KIND, self._ruled)
+        for rule in rules.all(KIND):
+            self._ruled(rule)
+
+    def others(self, said: Mapping[str, JobOptions]) -> list[str]:
+        """The jobtypes for which something else holds than these say."""
+        known = self.known
+        return [
+            name for name, options in said.items() if options != (known[name].options if name in known else NOTHING)
+        ]
+
+    def bodies(self, said: Mapping[str, JobOptions], by: str) -> dict[tuple[str, str], bytes]:
+        """What is to be said when these are registered: of those that change."""
+        return {
+            (KIND, name): NIL if said[name] == NOTHING else _encoder.encode(Registered(said[name], by))
+            for name in self.others(said)
+        }
+
+    def says(self, jobtype: str, field: str) -> bool:
+        """Whether that option of a jobtype is registered."""
+        registered = self.known.get(jobtype)
+        return registered is not None and getattr(registered.options, field) is not UNSET
+
+    def left_out(self, array: bytes, jobs: Sequence[NewJob]) -> list[tuple[JobOptions, list[int]]]:
+        """What counts for jobs whose pusher left it out: options, and the places of the jobs that they are for.
+
+        `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
+        """
+        known = self.known
+        if not known or not any(job.name in known for job in jobs):
+            return []
+        found: dict[JobOptions, list[int]] = {}
+        for index, said in enumerate(_said_decoder.decode(array)):
+            registered = known.get(said.name)
+            if registered is not None and (options := registered.options.without(said)) != NOTHING:
+                found.setdefault(options, []).append(index)
+        return list(found.items())
+
+    def _ruled(self, rule: Rule) -> None:
+        self.known.pop(rule.name, None)
+        if rule.is_deleted:
+            return
+        try:
+            self.known[rule.name] = _decoder.decode(rule.body)
+        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
+            # A newer jqd may know more of them: it applies them, and this one its defaults.
+            self._log.error("options.unreadable", name=rule.name, error=str(error))

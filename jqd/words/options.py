@@ -1,0 +1,41 @@
+"""Options of a job that somebody else than its pusher may say: who wrote the function that runs it.
+
+What the pusher says wins. A field that he leaves out is taken from here, and from the defaults where nobody said it.
+"""
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from jqd.words.job import MAX_RETRY_MAX, TIMEOUT_S_MAX, Priority
+
+Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
+Timeout = Annotated[
+    float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
+]
+
+
+class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
+    """Those that were said."""
+
+    timeout: Timeout | UnsetType = UNSET
+    max_retry: Retries | UnsetType = UNSET
+    keep_result: bool | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+
+    def said(self) -> Iterator[tuple[str, Any]]:
+        """Their names and values."""
+        for field in FIELDS:
+            value = getattr(self, field)
+            if value is not UNSET:
+                yield field, value
+
+    def without(self, given: object) -> "JobOptions":
+        """Those of them that `given`, which has fields of the same names, leaves out."""
+        return JobOptions(**{field: value for field, value in self.said() if getattr(given, field) is UNSET})
+
+
+FIELDS = JobOptions.__struct_fields__
+NOTHING = JobOptions()

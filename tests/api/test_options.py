@@ -1,0 +1,101 @@
+"""Options of jobs that a worker registered: they count where a pusher says nothing, and change no content."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.api.fakes import JSON
+from tests.api.whole import Whole
+
+CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs"}
+SAID = {"name": "mail", "timeout": 20.0, "max_retry": 3, "keep_result": True, "priority": -5}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def register(edge: Whole, *jobs: object, **more: object) -> str:
+    told = await edge.call("POST", "/v1/workers", {**CARD, "jobs": list(jobs), **more})
+    assert told.status == 201, told.body
+    worker_id: str = told.body["worker_id"]
+    return worker_id
+
+
+async def pushed(edge: Whole, *jobs: dict[str, Any], path: str = "/v1/jobs") -> list[tuple[Any, ...]]:
+    """What counts for each of them, in the order in which they are taken."""
+    frames = len(edge.journal.frames)
+    body = list(jobs) if path == "/v1/jobs" else jobs[0]
+    assert (await edge.call("POST", path, body)).status in (200, 201)
+    new = edge.journal.jobs()[-len(jobs) :] if len(edge.journal.frames) > frames else []
+    return [(job.timeout_s, job.max_retry, job.keep_result, job.priority) for job in new]
+
+
+async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says_wins(edge):
+    assert await pushed(edge, {"name": "mail"}) == [(30.0, 5, False, 0)]
+    await register(edge, SAID, "other")
+    said = {"name": "mail", "timeout": 7, "max_retry": 5, "keep_result": False, "priority": 0}
+    assert await pushed(edge, {"name": "mail"}, {"name": "other"}, said, {"name": "mail", "max_retry": 9}) == [
+        (20.0, 3, True, -5),
+        (30.0, 5, False, 0),
+        (7.0, 5, False, 0),
+        (20.0, 9, True, -5),
+    ]
+    assert await pushed(edge, {"name": "mail"}, {"name": "mail"}) == [(20.0, 3, True, -5)] * 2
+    light = {"name": "mail", "argument": None}
+    assert await pushed(edge, light, path="/job") == [(20.0, 3, True, -5)]
+    assert await pushed(edge, {**light, "name": "other"}, path="/job") == [(30.0, 10, False, 0)], (
+        "LightJQ's own default"
+    )
+
+
+async def test_the_latest_registration_that_says_something_new_holds(edge):
+    first = await register(edge, SAID, name="a", url="http://127.0.0.1:1/")
+    second = await register(edge, {"name": "mail", "timeout": 9}, name="b", url="http://127.0.0.1:2/")
+    await register(edge, SAID, name="a", url="http://127.0.0.1:1/")  # a repetition says nothing new
+    await register(edge, "mail", name="c", url="http://127.0.0.1:3/")  # and a plain name nothing at all
+    assert await pushed(edge, {"name": "mail"}) == [(9.0, 5, False, 0)]
+    listed = (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"]
+    rows = {row["worker_id"]: row for row in listed}
+    assert [rows[worker_id]["overruled"] for worker_id in (first, second)] == [["mail"], []]
+    assert rows[first]["options"] == {"mail": {key: value for key, value in SAID.items() if key != "name"}}
+    await edge.apply()
+    (told,) = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
+    assert (told["options"], told["options_by"]) == ({"timeout": 9.0}, second)
+    assert (await edge.call("DELETE", f"/v1/workers/{second}")).status == 204
+    assert await pushed(edge, {"name": "mail"}) == [(9.0, 5, False, 0)], "they outlive the worker: a deploy is short"
+    await register(edge, {"name": "mail"}, name="d", url="http://127.0.0.1:4/")
+    assert await pushed(edge, {"name": "mail"}) == [(30.0, 5, False, 0)], "a map without any takes them back"
+
+
+async def test_the_same_content_is_the_same_whatever_was_registered_in_between(edge):
+    job = {"name": "mail", "job_id": "mine"}
+    assert await pushed(edge, job) == [(30.0, 5, False, 0)]
+    await edge.apply()
+    await register(edge, SAID)
+    assert (await edge.call("POST", "/v1/jobs", job)).body["duplicate"] is True
+    assert await pushed(edge, {**job, "job_id": "yours"}) == [(20.0, 3, True, -5)]
+    await edge.apply()
+    (held,) = [held for held in await edge.claim() if held.job.name == "yours"]
+    assert (held.job.timeout_s, held.job.priority) == (20.0, -5), "the store has it so, too"
+    await register(edge, {"name": "mail"}, name="other", url="http://127.0.0.1:2/")
+    assert (await edge.call("POST", "/v1/jobs", {**job, "job_id": "yours"})).body["duplicate"] is True
+
+
+@pytest.mark.parametrize(
+    ("entry", "why"),
+    [
+        ({"name": "mail", "timeout": 0}, "timeout"),
+        ({"name": "mail", "max_retry": -1}, "max_retry"),
+        ({"name": "mail", "retries": 1}, "retries"),
+        ({"timeout": 5}, "name"),
+        ({"name": "a\n"}, "printable"),
+    ],
+)
+async def test_an_option_that_is_wrong_is_named(edge, entry, why):
+    told = await edge.call("POST", "/v1/workers", {**CARD, "jobs": ["other", entry]}, accept=JSON)
+    assert told.status == 422
+    assert why in msgspec.json.encode(told.body).decode()
+    assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
