@@ -32,6 +32,8 @@ METADATA = frozenset(
 THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
 # What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
 CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
+# Of these the place of the IPv4 address is up to whoever runs the translator: it is never farther than inside.
+LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 
 
 class Standing(enum.IntEnum):
@@ -58,7 +60,7 @@ def place_of(address: IP) -> Standing:
     """Where an address leads: NEVER, or how near somebody has to be to name it."""
     inner = _inner(address)
     if inner is not None:
-        return place_of(inner)
+        return max(place_of(inner), Standing.INSIDE if address in LOCAL_CARRIER else Standing.OUTSIDE)
     if address.is_loopback:
         return Standing.LOOPBACK
     if (

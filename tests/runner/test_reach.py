@@ -22,7 +22,9 @@ NEVER = [
     "::ffff:169.254.169.254", "64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::169.254.169.254", "[fe80::1]",
 ]  # fmt: skip
 LOOPBACK = ["127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "64:ff9b::7f00:1"]
-PRIVATE = ["10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "2002:a00:1::"]
+PRIVATE = ["10.1.2.3", "172.16.0.1", "192.168.0.1", "100.64.0.1", "fd12::1", "::ffff:10.0.0.1", "2002:a00:1::",
+    "64:ff9b:1:a00:0:100:808:808",
+]  # fmt: skip
 PUBLIC = ["93.184.216.34", "2606:2800:220:1::1", "::ffff:8.8.8.8"]
 PEERS = {None: 2, "127.0.0.1": 2, "::1": 2, "10.9.9.9": 1, "fd12::9": 1, "fe80::9%eth0": 1, "8.8.8.8": 0, "nonsense": 0}
 
@@ -158,3 +160,21 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(
     assert [address for address, _ in tried] == ["10.0.0.1", "10.0.0.3", "10.0.0.4"]
     assert tried[1][1] == pytest.approx(NEXT_ADDRESS_S)
     line.close()
+
+
+@pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0x7f000001", "0", "00000000"])
+async def test_no_spelling_of_an_address_hides_where_it_leads(host: str) -> None:
+    """The system's own resolver reads these, and so do we: what it says is judged, and connected to."""
+    assert ip_of(host) is None
+    assert await Reach().judge_name(host, Standing.OUTSIDE) is not None
+    with pytest.raises(network.UnreachedError, match="not connected to"):
+        await network.Network(Reach()).connect(Origin("http", host, 9, Standing.OUTSIDE), 5.0)
+
+
+async def test_no_proxy_of_the_environment_is_asked(open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        await house.run_to_end(hold(1))
+        assert worker.requests[0].target == "/run"
