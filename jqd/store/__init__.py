@@ -4,7 +4,7 @@ from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
 from jqd.store.embedded import open_embedded, server_binary
-from jqd.store.interface import EdgeStore, Store
+from jqd.store.interface import EdgeStore
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
@@ -36,6 +36,7 @@ from jqd.store.shapes import (
     WaitingType,
 )
 from jqd.store.spread import Spread
+from jqd.store.store import Store
 
 __all__ = [
     "CALL_JOBS_MAX",

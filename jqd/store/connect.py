@@ -23,15 +23,11 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.discover import Finder, finder_of
 from jqd.store.durable import CALL_S, Durability, Mark
-from jqd.store.jobs import JobMethods
 from jqd.store.keys import Keys
 from jqd.store.link import Link, Words
-from jqd.store.looks import LookMethods
-from jqd.store.rules import RuleMethods
 from jqd.store.scripts import OtherServer, script_words, translate
-from jqd.store.seats import SeatMethods
 from jqd.store.shapes import Look, Owner, Renewed
-from jqd.store.sysid import SysidMethods
+from jqd.store.store import Store
 from jqd.words.clock import SystemClock
 from jqd.words.errors import ConfigError, StoreAway, StoreChanged, StoreMisplaced
 from jqd.words.log import get_logger
@@ -194,7 +190,7 @@ class Connection:
             link.close()
 
 
-class RedisStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods):
+class RedisStore(Store):
     """The store in Redis or Valkey. Open it with `open_store`."""
 
     def __init__(self, config: StoreConfig, *, now_ms: Callable[[], int] | None = None) -> None:
@@ -208,11 +204,7 @@ class RedisStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods
         self._waiting = Connection(patient, keys, 1, now_ms, finder)
         self._durability = Durability(self._waiting, SystemClock())
         self._config, self._keys, self._now_ms = config, keys, now_ms
-        JobMethods.__init__(self, config, keys, self._bulk)
-        LookMethods.__init__(self, config, keys, self._bulk, self.journals)
-        RuleMethods.__init__(self, keys, self._bulk)
-        SeatMethods.__init__(self, keys, self._bulk)
-        SysidMethods.__init__(self, config, keys, self._bulk, self._beat)
+        super().__init__(config, keys, self._bulk, self._beat)
 
     async def look(self, *, fresh: bool) -> Look:
         """See Store."""

@@ -56,7 +56,7 @@ class Caller(Protocol):
 
 
 class JobMethods:
-    """What moves jobs: a third of `RedisStore`."""
+    """What moves jobs: a part of `Store`."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller) -> None:
         self._config = config
@@ -66,9 +66,18 @@ class JobMethods:
         self._log = get_logger("store")
 
     # ------------------------------------------------------------ journal → store
+    #
+    # Calls of one lane may be made before those made earlier are answered. They are done in the order in which they
+    # were made; what follows a call that fails is refused (PositionMismatch) or not sent (StoreAway).
 
     async def apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """See Store."""
+        """Add jobs and move this lane's position from `start` to `end`, in one step.
+
+        At most CALL_JOBS_MAX jobs, best below 1 MiB. A job the store has seen before is left as it is, unless
+        `job.change` has a later revision: then its content is exchanged, as `ChangeKind` says. A copy (`job.copied`) is
+        only ever new where its original was gone before the store came to it (`skip`). Nothing happens
+        when the position is `end` already (an answer was lost). Raises PositionMismatch for any other.
+        """
         bound(jobs)
         # The id of a change may be of another journal: it says nothing of how far this one came.
         number = journal_number(journal_id)
@@ -98,7 +107,7 @@ class JobMethods:
         await self._caller.call_behind("apply_jobs", *place, *last, *numbers, *flat)
 
     async def apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
-        """See Store."""
+        """As `apply_jobs`, of the lane of changes. It says nothing of how far the ids of that journal came."""
         bound(jobs)
         flat: list[object] = [*self._lane(journal_id, Lane.CHANGES, start, end), self._config.history_max]
         for job in sorted(jobs, key=_id):
@@ -107,7 +116,7 @@ class JobMethods:
         await self._caller.call_behind("apply_changes", *flat)
 
     async def reserve_names(self, wanted: Sequence[NameWanted]) -> list[NameGiven]:
-        """See Store."""
+        """See EdgeStore."""
         bound(wanted)
         flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
         answer = await self._caller.call(
@@ -124,7 +133,7 @@ class JobMethods:
         ]
 
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
-        """See Store."""
+        """See EdgeStore."""
         bound(journaled)
         flat = (value for one in journaled for value in (*one[:4], int(one.replaces)))
         ttl_ms = milliseconds(self._config.name_reserve_s)
@@ -132,11 +141,11 @@ class JobMethods:
         return [Standing(codec.whole(self._keys, "names", one)) for one in codec.list_of(self._keys, "names", answer)]
 
     async def reserve_change(self, job_id: str) -> int:
-        """See Store. All jobs of a partition are numbered alike."""
+        """See EdgeStore. All jobs of a partition are numbered alike."""
         return codec.whole(self._keys, "fence", await self._caller.call("reserve_change", self._caller.identity))
 
     async def reserve_edit(self, job_id: str, revision: int) -> EditGiven | None:
-        """See Store."""
+        """See EdgeStore."""
         ttl_ms = milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_edit", self._caller.identity, ttl_ms, job_id, revision)
         given, life = codec.list_of(self._keys, "fence", answer)
@@ -144,7 +153,13 @@ class JobMethods:
         return edit if edit.revision else None
 
     async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
-        """See Store."""
+        """Settle attempts, or hand jobs over to workers; positions as in `apply_jobs`.
+
+        Returns ids whose outcome came too late to change anything.
+
+        It counts when the job is held under that fence; a success of an older fence counts while the job has not
+        ended. Of a job not seen yet it is remembered and meets the job when that comes.
+        """
         bound(outcomes)
         flat: list[object] = []
         for one in outcomes:
@@ -156,13 +171,19 @@ class JobMethods:
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
-        """See Store."""
+        """Cancel jobs, positions as in `apply_jobs`: at once when not held, noted when held, remembered when unseen.
+
+        `record.cancel_of` makes such an id: it says up to which generation of the job the cancel is meant.
+        """
         bound(job_ids)
         lane = self._lane(journal_id, Lane.CANCELS, start, end)
         await self._caller.call_behind("apply_cancels", *lane, *job_ids)
 
     async def applied(self, journal_id: str) -> dict[Lane, int]:
-        """See Store."""
+        """The position up to which each lane was applied; 0 for a lane that never was. Makes the journal known.
+
+        Raises StoreChanged in another life than the one we looked at.
+        """
         self._note_journal(journal_id)
         fields = [lane_field(journal_id, lane) for lane in Lane]
         answer = await self._caller.call(
@@ -175,13 +196,19 @@ class JobMethods:
         }
 
     async def skip(self, journal_id: str, lane: Lane, start: int, end: int, *, gone: bool = False) -> None:
-        """See Store."""
+        """Move a lane's position over a range that holds none of its records. Raises PositionMismatch.
+
+        `gone`: it held some, which its journal has no more. Jobs copied from there count as new.
+        """
         await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
     # ------------------------------------------------------------ store → runner
 
     async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
-        """See Store."""
+        """Jobtypes with jobs ready that are wanted, each once with the best of those; best first, at most `limit`.
+
+        What is not wanted hides nothing that is, and costs nothing, however much of it waits.
+        """
         found: list[WaitingType] = []
         for part in _pages(wanted, TYPES_PER_CALL) if limit > 0 else ():
             wishes: list[object] = []
@@ -215,7 +242,14 @@ class JobMethods:
         bytes_max: int,
         suspects: Suspects = Suspects.ALONE,
     ) -> list[Held]:
-        """See Store."""
+        """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
+
+        Nothing is given while a living member is not through the recovery barrier of this life of the store.
+        All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
+        least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
+
+        `suspects`: how a job is given that was in hand at two deaths; it is always given by itself.
+        """
         limit = min(limit, CALL_JOBS_MAX)
         if limit < 1:
             return []
@@ -240,7 +274,7 @@ class JobMethods:
         return await self._readable(owner, rows)
 
     async def get_held(self, owner: Owner) -> dict[str, int]:
-        """See Store."""
+        """Id → fence of all jobs the store believes this owner holds. Raises StaleOwner."""
         held: dict[str, int] = {}
         first = 0  # what leaves the hand while we read moves others up: one may be missed, and is found the next time
         while True:
@@ -252,7 +286,11 @@ class JobMethods:
             first += CALL_JOBS_MAX
 
     async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
-        """See Store."""
+        """After the store forgot: say what we hold (id → fence). Returns the ids that are out of our hand. StaleOwner.
+
+        Ours again: what is ready, dated, or ours already. Out: what has ended, or lies in another hand. A job that has
+        not come yet is noted as held, and comes into our hand.
+        """
         lost: list[str] = []
         for part in _pages(list(holds.items()), PAGE_JOBS):
             flat = (value for pair in part for value in pair)
@@ -276,13 +314,16 @@ class JobMethods:
     async def release_jobs(
         self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
     ) -> None:
-        """See Store."""
+        """Dispose of jobs (id → fence) without an outcome; no attempt is counted. Raises StaleOwner.
+
+        One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
+        """
         for part in _pages(list(held.items()), PAGE_JOBS):
             flat = (value for pair in part for value in pair)
             await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)
 
     async def promote(self, limit: int) -> Promoted:
-        """See Store."""
+        """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
         match codec.list_of(self._keys, "later", answer):
             case [moved]:  # an array of a script ends at its first nil

@@ -50,7 +50,7 @@ class _Source:
 
 
 class LookMethods:
-    """What looks and cleans: a part of `RedisStore`."""
+    """What looks and cleans: a part of `Store`."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, journals: set[int]) -> None:
         """`journals`: numbers of those we apply ourselves; they are known, whatever the store remembers."""
@@ -62,19 +62,19 @@ class LookMethods:
     # ------------------------------------------------------------ jobs
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
-        """See Store."""
+        """See EdgeStore."""
         (view,) = await self._views([job_id], brief=False)
         return view
 
     async def resolve(self, name: str) -> str | None:
-        """See Store."""
+        """See EdgeStore."""
         answer = await self._caller.call("resolve", self._caller.identity, name)
         return None if answer is None else codec.text(self._keys, "names", answer)
 
     async def list_jobs(
         self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
     ) -> Page:
-        """See Store."""
+        """See EdgeStore."""
         walked = _decode_cursor(cursor)
         found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
         left = LIST_SCAN
@@ -191,7 +191,7 @@ class LookMethods:
         return msgspec.structs.replace(view, daemon="", worker=who, progress=far)
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
-        """See Store."""
+        """See EdgeStore."""
         bound(job_ids)
         if not job_ids:
             return []
@@ -199,7 +199,7 @@ class LookMethods:
         return [codec.text(self._keys, "jobs", job_id) for job_id in codec.list_of(self._keys, "jobs", answer)]
 
     async def get_ends(self, job_ids: Sequence[str]) -> Ends:
-        """See Store."""
+        """How those of some jobs ended that did, and whose cancel waits for a hand. StoreChanged in another life."""
         found = Ends([], {}, [])
         for at in range(0, len(job_ids), VIEWS):
             answer = await self._caller.call("get_ends", self._caller.identity, *job_ids[at : at + VIEWS])
@@ -224,7 +224,7 @@ class LookMethods:
     # ------------------------------------------------------------ numbers
 
     async def list_types(self, limit: int) -> list[TypeView]:
-        """See Store."""
+        """See EdgeStore."""
         flat = codec.list_of(self._keys, "types", await self._caller.call("list_types", limit, HAND_JOBS, BYTES_MAX))
         views = []
         for jobtype, waiting, running, head in zip(*(flat[at::4] for at in range(4)), strict=True):
@@ -240,7 +240,7 @@ class LookMethods:
         return sorted(views)
 
     async def stats(self) -> StoreStats:
-        """See Store."""
+        """See EdgeStore."""
         answer = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
         total, later, running, ended, dead, types = (codec.whole(self._keys, "jobs", number) for number in answer)
         memory = (await self._caller.info("memory")).get("used_memory", "")
@@ -257,17 +257,17 @@ class LookMethods:
     # ------------------------------------------------------------ cleaning
 
     async def drop_result(self, job_id: str) -> None:
-        """See Store."""
+        """See EdgeStore."""
         await self._caller.call("drop_result", job_id)
 
     async def purge(self, limit: int) -> int:
-        """See Store."""
+        """Delete up to `limit` each of old ended jobs, old results and old notes; returns how many rows went."""
         config = self._config
         keep = (milliseconds(config.ended_keep_s), config.ended_keep_jobs, milliseconds(config.tombstone_keep_s))
         return codec.whole(self._keys, "ended", await self._caller.call("purge", min(limit, CALL_JOBS_MAX), *keep))
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
-        """See Store."""
+        """See EdgeStore."""
         bound(job_ids)
         if not job_ids:
             return []
@@ -275,7 +275,7 @@ class LookMethods:
         return [codec.text(self._keys, "dead", job_id) for job_id in answer]
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
-        """See Store."""
+        """See EdgeStore."""
         answer = await self._caller.call("clean_ended", before_ms, min(limit, CALL_JOBS_MAX))
         return codec.whole(self._keys, "ended", answer)
 

@@ -16,7 +16,7 @@ FOLLOWED_MAX = 100  # rules told in one answer: a worker that names a thousand j
 
 
 class RuleMethods:
-    """What all daemons are to know: a part of `RedisStore`."""
+    """What all daemons are to know: a part of `Store`."""
 
     def __init__(self, keys: Keys, caller: Caller) -> None:
         self._keys = keys
@@ -24,13 +24,17 @@ class RuleMethods:
         self._log = get_logger("store")
 
     async def apply_rules(self, journal_id: str, start: int, end: int, rules: Sequence[Rule]) -> None:
-        """See Store."""
+        """Learn of rules, positions as in `apply_jobs`. Of each kind and name the highest revision stays."""
         bound(rules)
         flat = (value for rule in rules for value in (_member(rule), rule.revision, encode_rule(rule)))
         await self._caller.call_behind("apply_rules", lane_field(journal_id, Lane.RULES), start, end, *flat)
 
     async def follow_rules(self, rules_at: int, signs_at: int, alive: Sequence[str] = ()) -> Followed:
-        """See Store."""
+        """What is new since the numbers of an earlier answer, 0 at first: rules, and workers that were heard of.
+
+        `alive`: ids of at most CALL_JOBS_MAX workers that the caller heard of. Numbers of one life are only good in
+        that life: raises StoreChanged in another than the one we looked at.
+        """
         bound(alive)
         answer = await self._caller.call(
             "follow_rules", self._caller.identity, rules_at, signs_at, FOLLOWED_MAX, *alive
@@ -48,7 +52,7 @@ class RuleMethods:
         )
 
     async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> int:
-        """See Store."""
+        """Drop rules that nobody needs any more: those that still hold, and whose workers gave no sign since."""
         bound(rules)
         flat = (value for rule in rules for value in (_member(rule), rule.revision, rule.name))
         answer = await self._caller.call("forget_rules", signs_at, *flat)

@@ -10,7 +10,7 @@ from jqd.words.job import Held
 
 
 class SeatMethods:
-    """What workers do with what they hold, and what becomes of it when they fall silent: a fourth of `RedisStore`."""
+    """What workers do with what they hold, and what becomes of it when they fall silent: a part of `Store`."""
 
     def __init__(self, keys: Keys, caller: Caller) -> None:
         self._keys = keys
@@ -34,7 +34,14 @@ class SeatMethods:
         return [codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer)]
 
     async def find_silent(self, marks: Mapping[int, int], limit: int) -> Silent:
-        """See Store."""
+        """Find leases of which nothing was heard for too long, and set them aside, about `limit` jobs at a time.
+
+        `marks`: of each length of silence where the sequence stood (`Silent.now`) that many seconds ago, on the
+        caller's own clock: what has not given a sign of life since has a lower number. Length 0: of leases set aside
+        before, by somebody who wrote nothing of them.
+
+        The caller writes how their attempts ended. StoreChanged in another life.
+        """
         flat = (value for mark in marks.items() for value in mark)
         answer = await self._caller.call("find_silent", self._caller.identity, min(limit, CALL_JOBS_MAX), *flat)
         now, silences_s, given_back, leases = codec.list_of(self._keys, "leases", answer)

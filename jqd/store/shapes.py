@@ -1,4 +1,4 @@
-"""What the store's methods take and give. `interface.py` says which method promises what."""
+"""What the store's methods take and give."""
 
 import enum
 from typing import NamedTuple

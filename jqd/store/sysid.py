@@ -12,7 +12,7 @@ _SYSID = re.compile(r"[A-Za-z0-9_.-]{1,64}")  # it ends a key and stands in log 
 
 
 class SysidMethods:
-    """What daemons do to each other: a part of `RedisStore`. Heartbeats go over a connection of their own."""
+    """What daemons do to each other: a part of `Store`. Heartbeats go over a connection of their own."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
         self._crash_limit = config.crash_limit
@@ -26,7 +26,21 @@ class SysidMethods:
     async def reserve_sysid(
         self, sysid: str, previous_epoch_dead: bool, *, through: bool, seen: int | None = None
     ) -> Owner:
-        """See Store."""
+        """Take a seat among the daemons under a new epoch; if `through`, what an earlier one held is ready again.
+
+        `through`: we are through the recovery barrier of this life of the store. If not, nobody claims until we are,
+        and the store is not settled any more.
+
+        What an earlier epoch held stays in the hand then, for outcomes to meet it there; whoever is through compares
+        (`get_held`) and releases the rest.
+
+        `previous_epoch_dead`: the caller knows that no other process lives under this sysid. Without it an unburnt
+        member of that name raises SysidTaken. Whoever sat down five times within minutes and was never through, while
+        others wait, raises SeatRefused for a minute, and nobody waits for it.
+
+        `seen`: the fence of our last look. Who sat down under this sysid since keeps the seat: StaleOwner. A call that
+        was given up may come long after the one that was made instead, and would burn our own epoch.
+        """
         if not _SYSID.fullmatch(sysid):
             raise ValueError(f"the sysid {sysid!r} is wrong: use 1 to 64 letters, digits, '_', '.' or '-'")
         answer = await self._caller.call(
@@ -51,7 +65,10 @@ class SysidMethods:
         return owner
 
     async def renew_sysid(self, owner: Owner, *, through: bool, settle: bool = False) -> Renewed:
-        """See Store."""
+        """Raise our heartbeat counter and see everybody's. Raises StaleOwner. Never waits behind other calls.
+
+        `settle`: note that all are through, if they are. Raises StoreChanged when another life has begun.
+        """
         identity, heard, self._heard = self._heart.identity, self._heard, False
         self._renewals = number = self._renewals + 1
         answer = await self._heart.call("renew_sysid", *owner, identity, int(through), int(settle), int(heard))
@@ -66,7 +83,11 @@ class SysidMethods:
         return renewed
 
     async def tell_kept(self, journal_id: str, since: int) -> Kept:
-        """See Store."""
+        """Tell since when this journal keeps jobs, and see what all told: endings before that, nobody needs any more.
+
+        `since`: a `Kept.now` after which all jobs were written that it may apply again; what it told before stays if it
+        is later. Raises StoreChanged.
+        """
         answer = await self._caller.call("tell_kept", self._caller.identity, journal_id, since)
         first, began, *flat = codec.list_of(self._keys, "applied", answer)
         journals = {
@@ -78,12 +99,16 @@ class SysidMethods:
         return Kept(codec.whole(self._keys, "fence", first), codec.whole(self._keys, "life", began), journals)
 
     async def release_sysid(self, owner: Owner) -> None:
-        """See Store."""
+        """Leave: what is held becomes ready, the seat is free. Raises StaleOwner when a newer epoch sits there."""
         while await self._left("release_sysid", *owner, PAGE_JOBS, BYTES_MAX):
             pass
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:
-        """See Store."""
+        """Burn a dead daemon's epoch and make up to `limit` of its jobs ready; returns how many.
+
+        0: none is left and its seat is gone, or its heartbeat is no longer the one in `member`: it lives. It counts as
+        a death of each job: one that was alone in hand at `crash_limit` of them goes to the dead set.
+        """
         return await self._left(
             "reap", sysid, member.counter, member.epoch, min(limit, CALL_JOBS_MAX), BYTES_MAX, self._crash_limit
         )

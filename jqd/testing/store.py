@@ -12,14 +12,9 @@ from typing import Any, Self
 import redis
 import trio
 
-from jqd.store import Look, StoreConfig, codec
-from jqd.store.jobs import JobMethods
+from jqd.store import Look, Store, StoreConfig, codec
 from jqd.store.keys import Keys
-from jqd.store.looks import LookMethods
-from jqd.store.rules import RuleMethods
 from jqd.store.scripts import Script, load_scripts, translate
-from jqd.store.seats import SeatMethods
-from jqd.store.sysid import SysidMethods
 from jqd.testing.keyspace import Keyspace, Value
 from jqd.testing.lua import ScriptError, machine
 from jqd.testing.places import Places
@@ -98,8 +93,8 @@ class Client:
         return {}
 
 
-class FakeStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods):
-    """One client of a store. `jqd.store.Store` says what each method promises."""
+class FakeStore(Store):
+    """One client of a store."""
 
     def __init__(self, clock: Clock, config: StoreConfig | None = None, server: Server | None = None) -> None:
         """Time comes from `clock` alone."""
@@ -110,11 +105,7 @@ class FakeStore(JobMethods, LookMethods, RuleMethods, SeatMethods, SysidMethods)
         self.server = server or Server()
         self.keys = Keys(self.config.prefix, self.config.partition)
         self.client = Client(self.server, self.keys, clock)
-        JobMethods.__init__(self, self.config, self.keys, self.client)
-        LookMethods.__init__(self, self.config, self.keys, self.client, self.journals)
-        RuleMethods.__init__(self, self.keys, self.client)
-        SeatMethods.__init__(self, self.keys, self.client)
-        SysidMethods.__init__(self, self.config, self.keys, self.client, self.client)
+        super().__init__(self.config, self.keys, self.client, self.client)
 
     def another_client(self) -> Self:
         """Of the same server."""

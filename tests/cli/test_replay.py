@@ -107,7 +107,7 @@ def test_changes_come_before_what_they_change(
     calls = list[tuple[str, int, int]]()
 
     async def watch(store: Any) -> Tally:
-        return await replay(Files(), snapshot(Files(), directory), [Watched(store, calls)])
+        return await replay(Files(), snapshot(Files(), directory), watched(store, calls))
 
     into(fresh_valkey.url, watch)
     assert [name for name, _, _ in calls] == ["apply_changes", "apply_jobs"]
@@ -315,7 +315,7 @@ def test_large_outcomes_go_one_by_one(fresh_valkey: Valkey, tmp_path: Path) -> N
         outcome(ids[4], Fate.SUCCEEDED),
     ]
     directory, files, calls = write(tmp_path, outcomes(*fates)), Files(), list[tuple[str, int, int]]()
-    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), [Watched(store, calls)]))
+    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, directory), watched(store, calls)))
     assert [records for _, records, _ in calls] == [1, 1, 1, 2]
 
 
@@ -329,7 +329,7 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     looked = list[int]()
 
     async def watch(store: Any) -> Tally:
-        return await replay(files, snapshot(files, directory), [Watched(store, calls)], told=looked.append)
+        return await replay(files, snapshot(files, directory), watched(store, calls), told=looked.append)
 
     tally = into(fresh_valkey.url, watch)
     assert tally.counts == {Lane.CANCELS: 600, Lane.OUTCOMES: 600, Lane.CHANGES: 0, Lane.JOBS: 1_238, Lane.RULES: 0}
@@ -375,6 +375,11 @@ def into(url: str, work: Callable[[Any], Any]) -> Any:
     return trio.run(run_it)
 
 
+def watched(store: Any, calls: list[tuple[str, int, int]]) -> list[Any]:
+    """The only partition, its calls noted."""
+    return [Watched(store, calls)]
+
+
 class Failing:
     """A store whose calls fail a number of times, after they were done: the answer is lost."""
 
@@ -403,7 +408,7 @@ def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Va
     told, files = Told(tmp_path), Files()
 
     async def work(store: Any) -> None:
-        away = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
+        away: Any = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
         await replay(files, snapshot(files, told.directory), [away])
         assert away.left == 0
 
@@ -428,8 +433,9 @@ def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: 
     told, files = Told(tmp_path), Files()
 
     async def work(store: Any, error: Exception, raised: type[Exception], method: str) -> None:
+        away: Any = Failing(store, error, 1_000, method)
         with pytest.raises(raised):
-            await replay(files, snapshot(files, told.directory), [Failing(store, error, 1_000, method)])
+            await replay(files, snapshot(files, told.directory), [away])
 
     taken = PositionMismatch("somebody was here", stored=5)
     into(fresh_valkey.url, partial(work, error=taken, raised=StoreRefused, method="apply_outcomes"))

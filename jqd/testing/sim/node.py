@@ -172,7 +172,8 @@ class Node:
             self.config.journal, clock=self.clock, files=disk, random_bytes=source.randbytes
         ) as journal:
             life.links = world.links(self, life)
-            daemon = life.daemon = Daemon(self.config, journal, life.links, self.clock, source)
+            stores: Any = life.links  # each before its store, and passes on what it does not know
+            daemon = life.daemon = Daemon(self.config, journal, stores, self.clock, source)
             pool = world.workers.pool(
                 started=lambda job_id, number: world.started(life, job_id, number),
                 dead=lambda: life.dead,
