@@ -349,12 +349,11 @@ class Crew:
         return None
 
     async def leave(self) -> None:
-        """Let all processes end, and kill those that do not."""
+        """Let all processes end, and kill those that do not. What they still run has been handed back."""
         self._generation += 1
         async with trio.open_nursery() as nursery:
             for process in self._all:
-                process.is_retiring = True
-                if process.held:
+                if process.kind == "plain" and process.held:
                     process.kill()
                 else:
                     nursery.start_soon(process.leave)

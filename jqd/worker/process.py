@@ -20,7 +20,7 @@ from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, To
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
-LEAVE_S = 2.0  # for a process without jobs to end by itself, with its exit handlers
+LEAVE_S = 2.0  # for a process to end by itself: its jobs have ended, or were told to stop
 GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled: what takes longer blocks its loop
 
 Kind = Literal["plain", "async"]
@@ -59,6 +59,7 @@ class Process:
         self.ended = trio.Event()
         self._started = trio.Event()
         self._heard_all = trio.Event()
+        self._emptied = trio.Event()
         self._child, self._stream, self._heard = child, stream, heard
         self._out: list[bytes] = []
         self._is_told_all = False
@@ -162,10 +163,13 @@ class Process:
             self._started.set()
 
     async def leave(self) -> None:
-        """It has no jobs: let it end by itself, for a while."""
-        self.is_retiring = self._is_told_all = True
-        self._more.set()
+        """Let it end by itself, for a while: jobs that were stopped clean up, and its exit handlers run."""
+        self.is_retiring = True
         with trio.move_on_after(LEAVE_S):
+            if self.held:
+                await self._emptied.wait()
+            self._is_told_all = True
+            self._more.set()
             await self.ended.wait()
         if not self.ended.is_set():
             self._kill_group()
@@ -195,6 +199,9 @@ class Process:
     def _take(self, message: ToFront) -> None:
         if isinstance(message, Ended):
             held = self.held.pop(message.key, None)
+            if not self.held:
+                self._emptied.set()
+                self._emptied = trio.Event()
             if held is not None:
                 self._heard(self, held, message.outcome)
         else:

@@ -46,7 +46,11 @@ def watch(argument, context: Context):
 @app.job()
 async def task(argument):
     Path(argument).touch()
-    await trio.sleep_forever()
+    try:
+        await trio.sleep_forever()
+    finally:
+        time.sleep(0.2)  # as if there was much to tidy up
+        Path(f"{argument}.left").touch()
 
 @app.job(loop="asyncio")
 async def doze(argument):
@@ -224,18 +228,27 @@ def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
         list(Frames(ToFront).feed(data))
 
 
-async def test_a_worker_of_processes_serves_and_stops() -> None:
+async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up() -> None:
     write(MODULE)
     stop = trio.Event()
     async with trio.open_nursery() as nursery:
-        start = partial(serve, "crewed", processes=2, signals=False, stop=stop, daemons=["http://127.0.0.1:9"])
-        url = await nursery.start(start)
+        options: dict[str, Any] = {"signals": False, "daemons": ["http://127.0.0.1:9"], "drain_s": 0.01}
+        url = await nursery.start(partial(serve, "crewed", processes=2, stop=stop, **options))
+
+        async def hold() -> None:
+            async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
+                answer = await http.post(url, json={"jobs": [job("task", "at work"), job("watch", "looking")]})
+            assert [each["type"] for each in answer.json()] == ["refused", "refused"]
+
+        nursery.start_soon(hold)
+        await wait_until(lambda: Path("at work").exists() and Path("looking").exists())
         async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
             answer = await http.post(url, json={"jobs": [job("plain", 1)]})
             health = (await http.get(url)).json()
         assert answer.json()[0]["result"] == {"got": 1}
         assert (health["status"], health["jobs"][0]) == ("ok", "plain")
         stop.set()
+    await wait_until(Path("at work.left").exists)
 
 
 async def test_an_address_in_use_is_an_os_error_with_processes_too() -> None:
