@@ -27,15 +27,18 @@ def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemo
         Process(args, tmp_path / "log", cwd=tmp_path) as worker,
         Client(shared_daemon.url) as client,
     ):
+        # Pushed without options: those of the declaration hold, for they came with the registration.
         shared_daemon.wait_worker("price")
-        assert client.result(client.push("price", {"item": "tea", "count": 2}, keep_result=True), wait=WAIT_S) == 7.0
+        told = client.get(client.push("price", {"item": "tea", "count": 2}), wait=WAIT_S)
+        assert (told.result, told.max_retry) == (7.0, 3)
+        assert client.get(client.push("price", {"item": "tea"}, max_retry=1), wait=WAIT_S).max_retry == 1
         failed = client.get(client.push("price", {}), wait=WAIT_S)
         assert (failed.state, failed.attempts, failed.message) == ("failed", 1, "no item is named")
         bill = client.get(client.push("bill", {"item": "cake"}), wait=WAIT_S)
-        assert (bill.state, bill.attempts) == ("succeeded", 2)
+        assert (bill.state, bill.attempts, bill.priority) == ("succeeded", 2, -5)
         assert bill.history[0]["message"] == "the printer is busy"
         for name, given, result in [("fetch", "a", "A"), ("relay", "B", "b"), ("crunch", 10, 45)]:
-            assert client.result(client.push(name, given, keep_result=True), wait=WAIT_S) == result
+            assert client.result(client.push(name, given), wait=WAIT_S) == result
         resized = client.push("resize", ["a", "b"], keep_result=True)
         assert client.result(resized, wait=WAIT_S) == 2
         assert worker.stop() == 0
