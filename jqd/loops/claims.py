@@ -97,7 +97,7 @@ class Claims:
 
     def may_run(self, row: Row) -> bool:
         """Whether a worker has room for the first job of that row."""
-        return self.runner.offer(row.jobtype, row.priority) is not None
+        return self.runner.offer(row.jobtype, row.priority, row.waiting) is not None
 
     def start_look(self, nursery: trio.Nursery) -> None:
         """Look at what waits, beside whoever calls."""
@@ -189,7 +189,7 @@ class Claims:
     async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> int:
         """The number of jobs that came into our hand."""
         async with self.lock:
-            owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority)
+            owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
             if owner is None or not self.may_claim or offer is None or offer.worker.priority_min > no_worse_than:
                 return 0
             with offer.promised():

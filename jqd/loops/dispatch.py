@@ -78,7 +78,7 @@ class Dispatch:
                 each.is_fresh = False
         for each in self._claims:
             if each.since_s is None and each.may_claim:
-                due_s = each.looked_at_s + IDLE_S - now_s
+                due_s = min(each.looked_at_s + IDLE_S - now_s, each.runner.linger_s())
                 if each.is_stale or due_s <= 0:
                     each.start_look(nursery)
                 else:

@@ -96,10 +96,14 @@ class Gate:
         self._speeds: dict[str, Speed] = {}  # by jobtype, the one used last at the end
         self._used: tuple[float, bool] | None = None  # see `_usage`; None: to be counted anew
         self._not_taken: dict[str, float] = {}
+        self._max_jobs = 0  # until it is said
+        self._batch: int | None = None
         self.resize(max_jobs, batch)
 
     def resize(self, max_jobs: int, batch: int | None) -> None:
         """The worker registered these numbers, now or anew."""
+        if (max_jobs, batch) == (self._max_jobs, self._batch):
+            return
         self._max_jobs = max_jobs
         self._batch = batch
         self.post_jobs_max = max_jobs if batch is None else batch

@@ -17,6 +17,7 @@ from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
 from jqd.runner.handing import Handing
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
+from jqd.runner.linger import Linger
 from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.pulls import Offer, Pull
 from jqd.runner.verdict import Report, succeed_late
@@ -85,6 +86,7 @@ class Runner:
         self._teller = Teller(self._shared)
         self._tell: Callable[[Parcel, str], None] | None = None
         self._asked = Asked()
+        self._linger = Linger()
         self._work = trio.Event()
         self._handing = Handing(self._shared)
         self._log = get_logger("runner")
@@ -131,8 +133,11 @@ class Runner:
                     wishes.named(jobtype, span)
         return wishes.wanted()
 
-    def offer(self, jobtype: str, priority: int) -> Offer | None:
-        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free."""
+    def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
+        """The freest worker for such a job, None when there is none now. One that waits for jobs is all free.
+
+        `waiting`: so many jobs of that type wait; where they are too few for a worker it may linger (`linger_s`).
+        """
         if self._is_backlogged():
             return None
         if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
@@ -145,7 +150,8 @@ class Runner:
                 continue
             free = gate.free(jobtype, now_s)
             free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
-            if not free:
+            few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
+            if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             rank = (free / gate.window(jobtype), free)
             if best is None or rank > best[:2]:
@@ -154,6 +160,10 @@ class Runner:
             return None
         _, free, worker = best
         return Offer(worker, free, self._config.batch_bytes_max)
+
+    def linger_s(self) -> float:
+        """Seconds until the first batch that waits for more jobs waits no longer; infinity when none does."""
+        return self._linger.next_s(self._clock.mono_s())
 
     def run_jobs(self, worker_id: str, jobtype: str, held: Sequence[Held], pull: Pull | None = None) -> None:
         """Take claimed jobs of one jobtype in hand and see them through. Never waits.
@@ -165,6 +175,7 @@ class Runner:
             return
         for each in held:
             self._drop_void(each)
+        self._linger.over(jobtype)
         entries = self._ledger.take(worker_id, held)
         if cancelled := self._asked.taken(held):
             self._give_back([entry for entry in entries if entry.held.job.id in cancelled])

@@ -21,6 +21,7 @@ from jqd.words.options import JobOptions
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
 JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
+LINGER_MS_MAX = 10_000  # longer gains nothing: ten times as many jobs in a request cost hardly less each
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 
 Jobtypes = Annotated[
@@ -29,6 +30,7 @@ Jobtypes = Annotated[
 ]
 Slots = Annotated[int, Meta(ge=1, le=JOBS_MAX, description=f"a whole number from 1 to {JOBS_MAX}")]
 Batch = Annotated[int, Meta(ge=1, le=BATCH_MAX, description=f"a whole number from 1 to {BATCH_MAX}")]
+LingerMs = Annotated[int, Meta(ge=0, le=LINGER_MS_MAX, description=f"a whole number from 0 to {LINGER_MS_MAX}")]
 Seconds = Annotated[float, Meta(gt=0, le=TTL_S_MAX, description=f"above 0 and at most {TTL_S_MAX:.0f} seconds")]
 Url = Annotated[str, Meta(description=f"a URL, {FORM}")]
 StyleName = Literal["native", "lightjq", "webhook", "lines"]
@@ -74,6 +76,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Jobs at work at once."""
     batch: Batch | None = None
     """Jobs it likes in one request; None: at most `max_jobs`."""
+    batch_linger_ms: LingerMs = 0
+    """So long a smaller batch waits for more jobs, never longer."""
     priority_min: Priority = PRIORITY_MIN
     priority_max: Priority = PRIORITY_MAX
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl")

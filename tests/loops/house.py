@@ -45,6 +45,7 @@ class HandRunner:
 
     def __init__(self) -> None:
         self.offers: dict[str, Offer] = {}
+        self.lingers_s = float("inf")
         self.given: list[tuple[str, str, list[Held]]] = []
         self.stopped = Stopped([], [])
         self.out_of_hand_ids: list[str] = []
@@ -59,7 +60,10 @@ class HandRunner:
             Wanted(jobtype, one.worker.priority_min, one.worker.priority_max) for jobtype, one in self.offers.items()
         ]
 
-    def offer(self, jobtype: str, priority: int) -> Offer | None:
+    def linger_s(self) -> float:
+        return self.lingers_s
+
+    def offer(self, jobtype: str, priority: int, waiting: int | None = None) -> Offer | None:
         offer = self.offers.get(jobtype)
         return offer if offer and offer.worker.takes(jobtype, priority) else None
 

@@ -13,6 +13,7 @@ from jqd.loops.claims import Claims
 from jqd.loops.dispatch import IDLE_S, MOMENT_S, TROUBLE_S, Dispatch
 from jqd.loops.membership import Membership
 from jqd.loops.standing import Known, Through
+from jqd.runner.linger import Linger
 from jqd.scheduler import Scheduler
 from jqd.store import Renewed, Suspects
 from jqd.testing.store import FakeStore
@@ -250,3 +251,22 @@ def test_a_hand_that_never_empties_takes_the_suspect_in_company() -> None:
     clock.advance(EMPTYING_S)
     assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY
     assert alone.judge(suspect=True, empty=False) is Suspects.COMPANY, "it is not waited for again so soon"
+
+
+async def test_jobs_that_linger_are_claimed_the_moment_that_is_over(autojump_clock: None) -> None:
+    """Between two looks, too: the real rule decides, on the dispatcher's clock. Other jobs go on meanwhile."""
+    async with running() as all_:
+        side, linger, began_s = all_.sides[0], Linger(), trio.current_time()
+        given = side.runner.offer
+
+        def offers(jobtype: str, priority: int, waiting: int | None = None) -> Any:
+            waits = jobtype == "few" and linger.waits(jobtype, waiting, 5, 0.123, all_.clock.mono_s())
+            return None if waits else given(jobtype, priority, waiting)
+
+        side.runner.offer = offers  # type: ignore[method-assign]
+        side.runner.linger_s = lambda: linger.next_s(all_.clock.mono_s())  # type: ignore[method-assign]
+        await side.add(Job("a", "few", priority=1), Job("b", "other", priority=2))
+        await until(lambda: "b" in all_.started)
+        assert all_.started == ["b"]
+        await until(lambda: "a" in all_.started)
+        assert 0.123 <= trio.current_time() - began_s < 0.123 + IDLE_S / 5

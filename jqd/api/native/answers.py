@@ -209,6 +209,7 @@ class Worker(Struct, frozen=True):
     jobs: Sequence[str] | Literal["*"]
     max_jobs: int
     batch: int | None
+    batch_linger_ms: int
     priority_min: int
     priority_max: int
     ttl: float | None

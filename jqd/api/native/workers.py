@@ -78,6 +78,7 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         jobs=ANY if worker.jobs is None else worker.jobs,
         max_jobs=worker.max_jobs,
         batch=worker.batch,
+        batch_linger_ms=worker.batch_linger_ms,
         priority_min=worker.priority_min,
         priority_max=worker.priority_max,
         ttl=worker.ttl_s,
