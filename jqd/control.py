@@ -63,6 +63,7 @@ class Control:
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
             *dict.fromkeys(accepted),
+            *self._shared.gates.complaints(),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
         ]
 

@@ -107,6 +107,10 @@ class Gates:
         """
         await self._free.wait()
 
+    def complaints(self) -> list[str]:
+        """What somebody has to mend at workers."""
+        return [f"worker {each.name} ({each.url}) {gate.complaint}" for each, gate in self.posting() if gate.complaint]
+
     def load(self, now_s: float) -> list[dict[str, object]]:
         """Each worker's load, for people."""
         return [

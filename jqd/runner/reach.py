@@ -9,15 +9,21 @@ nobody may reach anything through the daemon that he could not reach without it:
     any other              all others
     anybody                never: link-local addresses, clouds' metadata, multicast, "this network", reserved ones
 
+A registration is known to daemons on other machines, too. Whoever named addresses of his own machine there is only
+inside here: our loopback addresses are not his.
+
 `runner.worker_networks` takes the place of the first three: only what lies in them, whoever registers. An address is
 judged when it is registered and again when it is connected to, because a name may lead elsewhere by then. For a
 connection a name is looked up once, so the address that was judged is the one connected to.
 """
 
 import enum
+import hashlib
 import socket
 from collections.abc import Sequence
+from functools import cache
 from ipaddress import IPv4Address, IPv6Network, ip_address, ip_network
+from pathlib import Path
 
 import trio
 
@@ -36,6 +42,9 @@ CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
 LOCAL_CARRIER = IPv6Network("64:ff9b:1::/48")
 
 
+MACHINE_IDS = (Path("/etc/machine-id"), Path("/proc/sys/kernel/random/boot_id"))  # the first that says anything
+
+
 class Standing(enum.IntEnum):
     """How near somebody is, or an address. Who is nearer may name addresses that are farther."""
 
@@ -45,6 +54,13 @@ class Standing(enum.IntEnum):
     LOOPBACK = 2
     """On this machine."""
     NEVER = 9
+
+
+@cache
+def machine() -> str:
+    """What tells this machine from others. Not its id itself, which is nobody else's business."""
+    said = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
+    return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
 
 
 def standing_of(peer: str | None) -> Standing:

@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from jqd.runner.endpoint import FORM, why_no_url
 from jqd.runner.headers import HEADERS_MAX, why_no_headers
-from jqd.runner.reach import Standing
+from jqd.runner.reach import Standing, machine
 from jqd.runner.sign import SECRETS_MAX, why_no_secrets
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
@@ -147,11 +147,19 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Of the jobtypes that it named with options; without any: those count that no option was given."""
     standing: Standing = Standing.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
+    machine: str = ""
+    """Where that was judged. Older records lack it: here."""
 
     @property
     def language(self) -> Format | None:
         """What its bodies are written in; None: neither."""
         return self.format or next(iter(FORMATS[self.style]), None)
+
+    @property
+    def standing_here(self) -> Standing:
+        """How near an address may be that this daemon connects to for it."""
+        foreign = self.machine not in ("", machine())
+        return min(self.standing, Standing.INSIDE) if foreign else self.standing
 
     @property
     def endpoint(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from jqd.runner.endpoint import host_of
-from jqd.runner.reach import Reach, standing_of
+from jqd.runner.reach import Reach, machine, standing_of
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
@@ -78,7 +78,12 @@ class Workers:
         said["id"] = known.id if known else card.id or _new_id(card)
         said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
         registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
-        said |= {"registered_at_ms": registered_at_ms, "standing": standing, "options": dict(options or {})}
+        said |= {
+            "registered_at_ms": registered_at_ms,
+            "standing": standing,
+            "machine": machine(),
+            "options": dict(options or {}),
+        }
         return Worker(**said)
 
     def knows(self, worker: Worker) -> bool:

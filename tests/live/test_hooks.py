@@ -135,6 +135,10 @@ def test_a_hook_that_is_not_there_is_said_loudly(shared_daemon: Daemon, hook: Ho
         stats = shared_daemon.get("/v1/stats").json()["runner"]["workers"]
         (complaint,) = (each["complaint"] for each in stats if each["id"] == row["worker_id"])
         assert complaint.startswith("answers 404: nothing is at its URL")
+        ready = shared_daemon.get("/readyz").json()
+        assert (ready["status"], ready["warnings"]) == ("degraded", [f"worker away ({hook.url}) {complaint}"])
+        assert run(client, "away", None).state == "succeeded"
+        assert shared_daemon.get("/readyz").json()["status"] == "ready", "it gave a good answer"
         logged = [json.loads(line) for line in shared_daemon.log.read_text().splitlines() if "misplaced" in line]
         assert [each["level"] for each in logged if each["worker"] == row["worker_id"]] == ["error"]
         assert "card-4929" not in shared_daemon.log.read_text(), "what it answered is its job's business"

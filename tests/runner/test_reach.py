@@ -136,6 +136,21 @@ async def test_a_name_that_leads_elsewhere_later_is_not_followed(names: Names, o
         assert len(worker.requests) == 1, "the address that was judged is the one that is connected to"
 
 
+async def test_the_loopback_of_another_machine_is_not_ours(
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known everywhere, a registration must not lead each daemon to itself."""
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url)
+        await house.run_to_end(hold(1))
+        monkeypatch.setattr("jqd.runner.worker.machine", lambda: "another")
+        held = hold(1)
+        house.run(held)
+        await house.stopped(2)
+        assert house.returned == ids(held)
+        assert len(worker.requests) == 1
+
+
 async def test_of_several_addresses_the_one_that_answers_is_taken(
     names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

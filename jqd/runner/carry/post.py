@@ -40,7 +40,7 @@ class Post:
         request = style.request(sending).dressed(worker, sending.sent_at_ms)
         with self._connections.one(worker.endpoint):
             try:
-                wire = await self._pool.take(_origin(request.url, worker.standing), self._config.connect_timeout_s)
+                wire = await self._pool.take(_origin(request.url, worker.standing_here), self._config.connect_timeout_s)
             except (UnreachedError, CrowdedError) as error:
                 return _unsent(error)
             try:
@@ -65,7 +65,7 @@ class Post:
         status = 0
         with trio.move_on_after(within_s):
             try:
-                wire = await self._pool.take(_origin(request.url, sending.worker.standing), within_s)
+                wire = await self._pool.take(_origin(request.url, sending.worker.standing_here), within_s)
             except (UnreachedError, CrowdedError) as error:
                 return Told(0, kind_of(error))
             try:

@@ -123,7 +123,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        141,
+        34,
         "twins",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
@@ -131,7 +131,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "dates-dropped": mistake(
         "kill,pause,away",
-        27,
+        263,
         "date",
         "a job that leaves a hand is ready, whatever date its content was given meanwhile",
         in_scripts(
