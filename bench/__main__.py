@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, enqueue, journal, memory, scale, single, space, start
+from bench import e2e, enqueue, journal, latency, memory, pull, scale, single, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -21,6 +21,8 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "memory": memory.run,
     "e2e": e2e.run,
     "webhook": e2e.webhook,
+    "pull": pull.run,
+    "latency": latency.run,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -32,6 +34,8 @@ SHORT_JOBS = {
     "memory": 60_000,
     "e2e": 10_000,
     "webhook": 10_000,
+    "pull": 20_000,
+    "latency": 500,
 }
 
 

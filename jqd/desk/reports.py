@@ -23,7 +23,7 @@ from jqd.runner import Report, says_again
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 from jqd.words.errors import Conflict, JournalRefused, JqdError, NotFound, StoreAway, StoreRefused, TooLarge
 from jqd.words.job import Exit, Fate, Outcome, State
-from jqd.words.jobid import parse_id
+from jqd.words.jobid import is_id
 from jqd.words.record import Lane, encode_outcomes
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
@@ -48,8 +48,11 @@ class Sorted:
 
     answers: dict[int, JqdError | None] = field(default_factory=dict)
     """By place; None: taken."""
-    counting: dict[int, Outcome] = field(default_factory=dict)
-    """To be journaled."""
+    fresh: dict[int, Outcome] = field(default_factory=dict)
+    """They count, and are to be journaled."""
+    written: dict[int, Outcome] = field(default_factory=dict)
+    """They are journaled, up to `position`."""
+    position: int = 0
     claims: dict[tuple[str, int], Outcome] = field(default_factory=dict)
     """The same by job and fence."""
     returned: dict[int, tuple[str, int]] = field(default_factory=dict)
@@ -62,7 +65,7 @@ class Sorted:
 
     def count(self, place: int, outcome: Outcome) -> None:
         """This one counts."""
-        self.counting[place] = self.claims[outcome.job_id, outcome.fence] = outcome
+        self.fresh[place] = self.claims[outcome.job_id, outcome.fence] = outcome
 
 
 async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
@@ -75,21 +78,11 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     mine = [place for place, each in enumerate(told) if each.report is not None and _at_work(desk, each, each.report)]
     for place in mine:
         sorts.answers[place] = await _noted(desk, told[place])
-    unknown: dict[int, Told] = {}
-    for place, each in enumerate(told):
-        if place in sorts.answers:
-            continue
-        before = _before(desk, each, each.fence, sorts)
-        if _judge_again(place, each, before, sorts):
-            continue
-        if parse_id(each.job_id) is None:
-            sorts.answers[place] = not_found(each.job_id)
-        elif before is None:
-            unknown[place] = each
-        else:
-            await _judge_untold(desk, place, each, before.outcome, sorts)
+    others = {place: each for place, each in enumerate(told) if place not in sorts.answers}
+    unknown = {place: each for place, each in others.items() if is_id(each.job_id)}
+    sorts.answers |= {place: not_found(each.job_id) for place, each in others.items() if place not in unknown}
     await _sort(desk, unknown, sorts)
-    await _write(desk, sorts)
+    await _sync(desk, sorts)
     await _return(desk, sorts, told)
     for worker_id in sorts.workers:
         desk.workers.reached(worker_id)
@@ -116,47 +109,54 @@ async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
         coming: dict[int, Told] = {}
         places = list(told)
         for at in range(0, len(places), CALL_JOBS_MAX):
-            piece = places[at : at + CALL_JOBS_MAX]
-            try:
-                seen = await desk.store.touch([(told[place].job_id, told[place].fence) for place in piece])
-                for place, hold in zip(piece, seen, strict=True):
-                    if not await _judge(desk, place, told[place], hold, sorts):
-                        coming[place] = told[place]
-            except (StoreAway, StoreRefused) as error:
-                sorts.answers |= {place: error for place in piece if not _is_judged(place, sorts)}
-        told = coming if trio.current_time() < deadline_s else {}
-        for place, each in coming.items() if not told else ():
-            sorts.answers[place] = _stale(each, "it is in another hand")
+            piece = {place: told[place] for place in places[at : at + CALL_JOBS_MAX]}
+            coming |= await _sort_piece(desk, piece, sorts)
+        if trio.current_time() >= deadline_s:
+            sorts.answers |= {place: _stale(each, "it is in another hand") for place, each in coming.items()}
+            return
+        told = coming
         if told:
             await trio.sleep(HANDED_POLL_S)
 
 
-def _is_judged(place: int, sorts: Sorted) -> bool:
-    return place in sorts.answers or place in sorts.counting or place in sorts.returned or place in sorts.awaited
+async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[int, Told]:
+    """Returns those that cannot be decided yet."""
+    try:
+        seen = await desk.store.touch([(each.job_id, each.fence) for each in told.values()])
+    except (StoreAway, StoreRefused) as error:
+        # What this daemon has heard before it knows without the store.
+        sorts.answers |= {p: error for p, each in told.items() if _before(desk, each, each.fence, sorts) is None}
+        late = {place: each.fence for place, each in told.items() if place not in sorts.answers}
+    else:
+        late = {}
+        for (place, each), hold in zip(told.items(), seen, strict=True):
+            fence = each.fence or (hold.held.fence if hold.held else 0)
+            if not _judge(desk, place, each._replace(fence=fence), hold, sorts):
+                late[place] = fence
+    _journal(desk, sorts)  # at once: whoever is judged next sees it
+    coming: dict[int, Told] = {}
+    for place, fence in late.items():
+        try:
+            if not await _judge_late(desk, place, told[place], fence, sorts):
+                coming[place] = told[place]
+        except (StoreAway, StoreRefused) as error:
+            sorts.answers[place] = error
+        _journal(desk, sorts)
+    return coming
 
 
-async def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
-    """Decide about one report. False: not yet."""
-    fence = seen.held.fence if seen.held and not each.fence else each.fence
-    before = _before(desk, each, fence, sorts)
-    if _judge_again(place, each, before, sorts):
-        return True
-    if before is not None:
-        await _judge_untold(desk, place, each, before.outcome, sorts)
-        return True
+def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
+    """Decide about one report by who holds the job. False: it is late, or said again."""
     stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker == each.worker)
+    if seen.held is None or not stands or _before(desk, each, each.fence, sorts) is not None:
+        return False
+    sorts.workers.add(seen.worker)
     if each.report is None:
-        if stands:
-            sorts.returned[place] = each.job_id, fence
-        else:
-            sorts.answers[place] = _stale(each, "it is not in that lease any more")
-        return True
-    if seen.held is not None and stands:
+        sorts.returned[place] = each.job_id, each.fence
+    else:
         # A verdict of work that a daemon waits for is the same wherever it comes in.
-        sorts.workers.add(seen.worker)
         sorts.count(place, desk.runner.end(seen.held, each.report, seen.worker or each.worker))
-        return True
-    return await _judge_late(desk, place, each, sorts)
+    return True
 
 
 def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) -> bool:
@@ -172,20 +172,18 @@ def _judge_again(place: int, each: Told, before: Noted | None, sorts: Sorted) ->
     return True
 
 
-async def _judge_untold(desk: Desk, place: int, each: Told, untold: Outcome, sorts: Sorted) -> None:
-    """A success of what this daemon has another verdict of."""
-    try:
-        await _judge_late(desk, place, each, sorts, untold)
-    except (StoreAway, StoreRefused) as error:
-        sorts.answers[place] = error
-
-
-async def _judge_late(desk: Desk, place: int, each: Told, sorts: Sorted, untold: Outcome | None = None) -> bool:
+async def _judge_late(desk: Desk, place: int, each: Told, fence: int, sorts: Sorted) -> bool:
     """It is in no hand that the report speaks of: what was said of the job before decides. False: not yet.
 
-    `untold`: what the store need not know yet.
+    `fence`: of the lease that it is in now, where the report names none.
     """
-    assert each.report is not None
+    before = _before(desk, each, fence, sorts)
+    if _judge_again(place, each, before, sorts):
+        return True
+    if each.report is None:
+        sorts.answers[place] = _stale(each, "it is not in that lease any more")
+        return True
+    untold = before.outcome if before else None
     try:
         view = await find(desk, each.job_id)
     except NotFound as error:
@@ -253,25 +251,37 @@ def _newest(view: JobView | Coming, each: Told, untold: Outcome | None) -> Outco
     return max(reversed(mine), key=lambda one: one.fence, default=None)
 
 
-async def _write(desk: Desk, sorts: Sorted) -> None:
-    """Journal what counts, and wait until all that was said before is on disk, too."""
-    outcomes = [*sorts.counting.values()]
-    position = 0
+def _journal(desk: Desk, sorts: Sorted) -> None:
+    """Write what counts to the journal, and remember it: from now on it is the first verdict."""
+    if not sorts.fresh:
+        return
+    outcomes = [*sorts.fresh.values()]
     try:
-        if outcomes:
-            position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
-            desk.reported.note(outcomes, position)
-            await desk.journal.wsync(position, shielded=True)
-        sorts.answers |= dict.fromkeys(sorts.counting)
+        position = desk.journal.write(Lane.OUTCOMES, len(outcomes), encode_outcomes(outcomes))
     except JournalRefused as error:
-        desk.reported.forget(outcomes)
-        sorts.answers |= dict.fromkeys(sorts.counting, error)
+        sorts.answers |= dict.fromkeys(sorts.fresh, error)
+    else:
+        desk.reported.note(outcomes, position)
+        sorts.written |= sorts.fresh
+        sorts.position = position
+    sorts.fresh.clear()
+
+
+async def _sync(desk: Desk, sorts: Sorted) -> None:
+    """Wait until what counts is on disk, and what was said before, too."""
+    try:
+        if sorts.written:
+            await desk.journal.wsync(sorts.position, shielded=True)
+        sorts.answers |= dict.fromkeys(sorts.written)
+    except JournalRefused as error:
+        desk.reported.forget(sorts.written.values())
+        sorts.answers |= dict.fromkeys(sorts.written, error)
     for place, before in sorts.awaited.items():
         try:
             if before.position is None:
                 await desk.runner.wait_noted(before.outcome.job_id)
             else:
-                await desk.journal.wsync(position if before.position == WITH_THIS else before.position, shielded=True)
+                await desk.journal.wsync(before.position or sorts.position, shielded=True)
         except JournalRefused as error:
             sorts.answers[place] = error
         else:

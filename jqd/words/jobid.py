@@ -123,6 +123,11 @@ class IdSource:
         return self._head + _PAIRS[sequence >> 10] + _PAIRS[sequence & 1023] + self._tail
 
 
+def is_id(text: str) -> bool:
+    """Whether some journal may have made it."""
+    return _SHAPE.fullmatch(text) is not None
+
+
 def parse_id(text: str) -> IdParts | None:
     """The parts of an id, or None when `text` was not made by any journal."""
     if not _SHAPE.fullmatch(text):

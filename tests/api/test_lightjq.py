@@ -315,9 +315,10 @@ async def test_a_report_of_a_job_not_in_its_hand(edge):
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_report_that_is_not_on_disk_is_not_taken(edge, full, status, again):
     edge.runner.knows = not again
-    edge.runner.untold["J"] = outcome("J", worker="w1", fate=Fate.SUCCEEDED)
+    job_id = edge.add(State.RUNNING)
+    edge.runner.untold[job_id] = outcome(job_id, worker="w1", fate=Fate.SUCCEEDED)
     edge.runner.unnoted = JournalRefused("kept in memory", full=full)
-    told = await edge.call("POST", "/done", {"job_id": "J", "type": "success"}, headers={"worker-id": "w1"})
+    told = await edge.call("POST", "/done", {"job_id": job_id, "type": "success"}, headers={"worker-id": "w1"})
     assert told.status == status
     assert told.body["detail"] == "kept in memory"
 

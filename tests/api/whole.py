@@ -11,8 +11,8 @@ from jqd.api import ApiConfig
 from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from jqd.words.errors import StoreAway
-from jqd.words.job import Fate, Held
-from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_rules
+from jqd.words.job import Fate, Held, entrust
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules
 from tests.api.fakes import JOURNAL, Edge, outcome
 
 JOURNAL_ID = f"{JOURNAL:010x}" + "0" * 22
@@ -76,6 +76,8 @@ class Whole(Edge):
                 await self.whole.apply_changes(JOURNAL_ID, start, end, decode_jobs(body))
             elif lane is Lane.RULES:
                 await self.whole.apply_rules(JOURNAL_ID, start, end, decode_rules(body))
+            elif lane is Lane.OUTCOMES:
+                await self.whole.apply_outcomes(JOURNAL_ID, start, end, decode_outcomes(body))
             else:
                 await self.whole.apply_cancels(JOURNAL_ID, start, end, decode_cancels(body))
         for lane in Lane:
@@ -95,6 +97,12 @@ class Whole(Edge):
             held.job.id, fence=held.fence, fate=fate, attempt=held.attempt, finished_at_ms=self.clock.wall_ms()
         )
         told = msgspec.structs.replace(told, **{"generation": held.generation, **fields})
+        await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
+        self._outcomes += 1
+
+    async def hand(self, held: Held, worker: str = "puller", silence_s: int = 31) -> None:
+        """A job goes from the daemon's hand into a worker's own."""
+        told = entrust(held, worker=worker, silence_s=silence_s, started_at_ms=self.clock.wall_ms())
         await self.whole.apply_outcomes(OTHER_ID, self._outcomes, self._outcomes + 1, [told])
         self._outcomes += 1
 

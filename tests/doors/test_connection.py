@@ -351,6 +351,25 @@ async def test_an_application_hears_that_its_client_has_gone(autojump_clock: Non
     assert talk.log.lines == []
 
 
+@pytest.mark.parametrize("how", ["read", "reset", "stalled"])
+async def test_an_application_is_told_of_an_answer_that_was_lost(autojump_clock: None, how: str) -> None:
+    lost: list[str] = []
+
+    async def give(exchange: Exchange) -> Answer:
+        await trio.sleep(1)
+        return Answer(200, body=b"x" * 100_000, lost=(lambda: lost.append(exchange.heading.path),))
+
+    async with talking(echo) as talk:
+        talk.house.app = give
+        talk.pipe.feed(LAST)
+        await wait_all_tasks_blocked()
+        if how == "reset":
+            talk.pipe.reset()
+        talk.pipe.reads = how != "stalled"
+        await talk.wait_over()
+    assert lost == ["/z"] * (how != "read")
+
+
 async def test_a_request_that_comes_meanwhile_waits(autojump_clock: None) -> None:
     async def both(scope: Any, receive: Any, send: Any) -> None:
         async with trio.open_nursery() as nursery:

@@ -1,0 +1,279 @@
+"""Jobs that are asked for, and what workers report of them: the edge over the scripts of the store itself."""
+
+import itertools
+from typing import Any
+
+import msgspec
+import pytest
+import trio
+
+from jqd.doors import DoorConfig, to_asgi
+from jqd.runner import Card
+from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.job import Fate
+from jqd.words.record import Lane, decode_outcomes
+from tests.api.fakes import JSON, MSGPACK, Answer
+from tests.api.whole import Whole
+
+SOON_S = 0.1  # a poll that does not wait
+_numbers = itertools.count()
+
+
+@pytest.fixture(name="edge")
+async def _edge() -> Whole:
+    edge = await Whole().begin()
+    edge.runner.knows = False  # no daemon waits for any of these
+    edge.workers.register(Card(name="w", id="puller", jobs=("mail",), max_jobs=5), peer=None)
+    return edge
+
+
+async def handed(edge: Whole, **pushed: Any) -> dict[str, Any]:
+    """One job in the worker's own hand: what an outcome of it names."""
+    name = f"type {next(_numbers)}"
+    job_id = await edge.push(name=name, **pushed)
+    (held,) = await edge.claim(name)
+    await edge.hand(held)
+    return {"job_id": job_id, "lease_id": str(held.fence)}
+
+
+async def report(edge: Whole, *outcomes: Any, **named: Any) -> list[tuple[int, str]]:
+    told = await edge.call("POST", "/v1/outcomes", list(outcomes), **named)
+    assert told.status == 200, told.body
+    return [(one["status"], one.get("detail", "")) for one in told.body["outcomes"]]
+
+
+def journaled(edge: Whole) -> list[Any]:
+    return [one for lane, _, body in edge.journal.frames if lane is Lane.OUTCOMES for one in decode_outcomes(body)]
+
+
+# ------------------------------------------------------------ POST /v1/leases
+
+
+async def lease(edge: Whole, gone: trio.Event | None = None, **fields: Any) -> Answer:
+    asked = {"worker_id": "puller", "max_jobs": 5, **fields}
+    return await edge.call("POST", "/v1/leases", asked, kind=fields.pop("kind", JSON), gone=gone)
+
+
+async def dispatch(edge: Whole) -> list[Any]:
+    """As the dispatcher does for a poll that waits, up to where the store knows who has the jobs."""
+    pulls = edge.api._parts.desk.pulls
+    await trio.testing.wait_all_tasks_blocked()
+    poll = pulls.best("mail", 0)
+    assert poll is not None, "nobody waits"
+    with poll.promised():
+        held = await edge.claim(limit=poll.jobs_max)
+        poll.bring(held)
+    poll.silence_s = 31
+    for one in held:
+        await edge.hand(one)
+    return [poll, *held]
+
+
+async def test_a_poll_without_jobs_says_so_when_its_time_is_over(edge: Whole, autojump_clock: None) -> None:
+    for wait, waits_s in ((0, SOON_S), (7, 7), (1e9, 60), (-1, SOON_S)):
+        began_s = trio.current_time()
+        told = await lease(edge, wait=wait)
+        assert (told.status, told.body) == (200, {"lease_id": None, "jobs": []})
+        assert trio.current_time() - began_s == pytest.approx(waits_s)
+
+
+async def test_a_poll_is_answered_as_soon_as_its_worker_has_the_jobs(edge: Whole, autojump_clock: None) -> None:
+    pushed = [await edge.push(argument={"n": n}) for n in range(2)]
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await lease(edge, wait=30))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        poll, *held = await dispatch(edge)
+        poll.arrived(held[0].job.id)
+        await trio.sleep(1)
+        assert not answers, "both are one lease"
+        poll.arrived(held[1].job.id)
+    body = answers[0].body
+    assert (body["lease_id"], body["heartbeat"]) == (str(held[0].fence), 31)
+    assert [(job["job_id"], job["argument"]) for job in body["jobs"]] == [(pushed[n], {"n": n}) for n in range(2)]
+    assert edge.runner.lost == []
+
+
+@pytest.mark.parametrize("promised", [False, True])
+async def test_who_leaves_keeps_no_jobs(edge: Whole, autojump_clock: None, promised: bool) -> None:
+    await edge.push()
+    gone = trio.Event()
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await lease(edge, gone, wait=30))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        poll, *held = await dispatch(edge)
+        if not promised:
+            poll.failed(held[0].job.id)
+        gone.set()
+        await trio.testing.wait_all_tasks_blocked()
+        if promised:
+            assert not answers, "what is on its way is waited for, so that it can be given back"
+            poll.arrived(held[0].job.id)
+    assert answers[0].body == {"lease_id": None, "jobs": []}
+    assert edge.runner.lost == [(one.job.id, one.fence) for one in held] * promised
+
+
+async def test_an_answer_that_does_not_arrive_gives_its_jobs_back(edge: Whole, autojump_clock: None) -> None:
+    await edge.push()
+    body = msgspec.json.encode({"worker_id": "puller", "max_jobs": 1, "wait": 30})
+    headers = [(b"host", b"localhost"), (b"content-type", b"application/json")]
+    scope = {"type": "http", "http_version": "1.1", "method": "POST", "path": "/v1/leases", "query_string": b""}
+    pending = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def receive() -> Any:
+        return pending.pop() if pending else await trio.sleep_forever()
+
+    async def send(message: Any) -> None:
+        raise trio.BrokenResourceError
+
+    async def ask() -> None:
+        with pytest.raises(trio.BrokenResourceError):
+            await to_asgi(edge.api, DoorConfig())({**scope, "headers": headers}, receive, send)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        poll, held = await dispatch(edge)
+        poll.arrived(held.job.id)
+    assert edge.runner.lost == [(held.job.id, held.fence)]
+
+
+async def test_polls_that_cannot_be(edge: Whole, autojump_clock: None) -> None:
+    edge.workers.register(Card(name="w", id="posted", url="http://127.0.0.1:9/", max_jobs=5), peer=None)
+    for fields, status in (
+        ({"worker_id": "nobody"}, 404),
+        ({"worker_id": "posted"}, 409),
+        ({"max_jobs": 0}, 422),
+        ({"wait": "long"}, 422),
+        ({"heartbeat": 0.5}, 422),
+        ({"odd": 1}, 422),
+    ):
+        assert (await lease(edge, **fields)).status == status, fields
+    edge.api._parts.desk.pulls.close()
+    told = await lease(edge, wait=30)
+    assert (told.status, told.headers["retry-after"]) == (503, "1"), "the daemon shuts down"
+
+
+# ------------------------------------------------------------ POST /v1/outcomes
+
+
+async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
+    good, bad, back, odd, more = [await handed(edge, keep_result=True) for _ in range(5)]
+    told = await report(
+        edge,
+        {**good, "type": "success", "result": [1], "finished_at": "2030-01-01T00:00:00Z"},
+        {**bad, "status": 422, "message": "no such address", "error": {"code": 550}},
+        {**back, "type": "refused"},
+        {**odd, "type": "maybe"},
+        {**odd},
+        {**more, "type": "success", "jobs": [{"name": "next"}]},
+        {**good, "type": "failure"},
+        {**good, "type": "success"},
+        {**odd, "type": "success", "lease_id": "٣"},
+        {**odd, "job_id": "nonsense", "type": "success"},
+        3,
+    )
+    assert [status for status, _ in told] == [200, 200, 200, 422, 422, 422, 409, 200, 409, 404, 422]
+    assert "push them, then report" in told[5][1]
+    success, failure = journaled(edge)
+    assert (success.fate, success.result, success.worker) == (Fate.SUCCEEDED, msgspec.msgpack.encode([1]), "puller")
+    assert (failure.fate, failure.status, failure.message) == (Fate.FAILED, 422, "no such address")
+    assert edge.journal.synced >= edge.journal.end, "on disk before it is said to be taken"
+    assert (await edge.call("GET", f"/v1/jobs/{back['job_id']}")).body["state"] == "waiting"
+    assert [s for s, _ in await report(edge, {**back, "status": 500}, {**back, "type": "refused"})] == [409, 409]
+
+
+@pytest.mark.parametrize("kind", [JSON, MSGPACK])
+async def test_failures_are_tried_again_or_not_as_in_an_answer(edge: Whole, kind: str) -> None:
+    failure = {"type": "failure", "message": "no"}
+    for said, fate, status, delay_ms in (
+        ({**failure, "should_retry": False}, Fate.FAILED, 400, 0),
+        ({**failure, "retry_after": 7}, Fate.RETRY, 500, 7_000),
+        ({**failure, "reason": "timeout", "retry_after": 0}, Fate.RETRY, 504, 0),
+        ({"status": 503, "retry_after": 0}, Fate.RETRY, 503, 0),
+        ({"status": 422, "should_retry": True, "retry_after": 1}, Fate.RETRY, 422, 1_000),
+    ):
+        claim = await handed(edge)
+        assert await report(edge, {**claim, **said}, kind=kind) == [(200, "")]
+        last = journaled(edge)[-1]
+        assert (last.fate, last.status, last.delay_ms) == (fate, status, delay_ms)
+
+
+async def test_the_first_verdict_wins_before_the_store_knows_it(edge: Whole) -> None:
+    claim = await handed(edge)
+    failed = {**claim, "type": "failure", "should_retry": False, "message": "no"}
+    edge.journal.hold = trio.Event()
+    first: list[list[tuple[int, str]]] = []
+
+    async def say(outcome: dict[str, Any]) -> None:
+        first.append(await report(edge, outcome))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(say, failed)
+        await trio.testing.wait_all_tasks_blocked()
+        edge.store.touch = _gone  # type: ignore[method-assign]
+        assert [status for status, _ in await report(edge, {**failed, "message": "other"})] == [409]
+        nursery.start_soon(say, failed)
+        await trio.testing.wait_all_tasks_blocked()
+        assert not first, "nor does who repeats it hear before it is on disk"
+        edge.journal.hold.set()
+    assert first == [[(200, "")], [(200, "")]]
+    assert len(journaled(edge)) == 1
+
+
+async def _gone(*_: Any, **__: Any) -> Any:
+    raise StoreAway("gone for a moment")
+
+
+async def test_what_nobody_can_say_is_to_be_sent_again(edge: Whole) -> None:
+    claim = await handed(edge)
+    outcome = {**claim, "type": "success"}
+    edge.store.touch = _gone  # type: ignore[method-assign]
+    told = await edge.call("POST", "/v1/outcomes", [outcome])
+    assert (told.status, told.headers["retry-after"]) == (503, "1")
+    assert [status for status, _ in await report(edge, outcome, {**outcome, "job_id": "x"})] == [503, 404]
+    del edge.store.touch
+    edge.journal.refuse = JournalRefused("no space left", full=True)
+    assert (await edge.call("POST", "/v1/outcomes", [outcome])).status == 507
+    edge.journal.refuse = None
+    assert await report(edge, outcome) == [(200, "")], "it had not been taken"
+
+
+async def test_arrays_that_are_none(edge: Whole) -> None:
+    for body, status in ((b"{}", 400), (b"[]", 400), (b"[", 400), (msgspec.json.encode([1] * 10_001), 413)):
+        assert (await edge.call("POST", "/v1/outcomes", body, kind=JSON)).status == status, body[:10]
+    assert (await edge.call("POST", "/v1/outcomes", b"\x90")).status == 400
+
+
+# ------------------------------------------------------------ POST /v1/jobs/{id}/heartbeat
+
+
+async def test_a_heartbeat_shows_how_far_the_job_is(edge: Whole) -> None:
+    claim = await handed(edge, job_id="mine/1")
+    path, lease_id = "/v1/jobs/mine%2F1", claim["lease_id"]
+    told = await edge.call("POST", path + "/heartbeat", {"lease_id": lease_id, "progress": 0.25, "message": "ü"})
+    assert (told.status, told.body) == (200, {"cancelled": False, "heartbeat": 31})
+    shown = (await edge.call("GET", path)).body
+    assert (shown["worker"], shown["progress"]["done"], shown["progress"]["message"]) == ("puller", 0.25, "ü")
+    told = await edge.call("POST", path + "/heartbeat", {"lease_id": lease_id, "extend": 7_200})
+    assert told.body == {"cancelled": False, "heartbeat": 7_200}
+    assert (await edge.call("GET", path)).body["progress"]["done"] == 0.25
+    assert (await edge.call("DELETE", path)).status == 202
+    told = await edge.call("POST", path + "/heartbeat", {"lease_id": lease_id})
+    assert told.body == {"cancelled": True, "heartbeat": 7_200}
+    for body, status in (
+        ({"lease_id": "17"}, 409),
+        ({"lease_id": "soon"}, 409),
+        ({"lease_id": lease_id, "progress": 1.5}, 422),
+        ({"lease_id": lease_id, "message": "x" * 201}, 422),
+        ({"lease_id": lease_id, "extend": 0}, 422),
+        ({}, 422),
+    ):
+        assert (await edge.call("POST", path + "/heartbeat", body)).status == status, body
+    assert (await edge.call("POST", "/v1/jobs/none/heartbeat", {"lease_id": lease_id})).status == 404

@@ -1,0 +1,117 @@
+"""Polls that wait for jobs: who is offered what, and what becomes of jobs on their way to one that has gone."""
+
+import pytest
+import trio
+
+from jqd.runner import Pull, Report
+from jqd.runner.pulls import Pulls
+from jqd.runner.wishes import Wishes
+from jqd.runner.worker import Worker
+from jqd.words.job import Fate, Wanted
+from tests.runner.conftest import House, OpenHouse, claims, hold, ids
+
+
+def worker(*jobs: str, low: int = -9, high: int = 9, name: str = "w") -> Worker:
+    return Worker(
+        name=name,
+        id=name,
+        jobs=jobs or None,
+        max_jobs=50,
+        priority_min=low,
+        priority_max=high,
+        registered_at_ms=0,
+    )
+
+
+async def test_the_poll_that_waited_longest_is_offered_what_it_takes() -> None:
+    told: list[None] = []
+    pulls = Pulls(lambda: told.append(None))
+    with (
+        pulls.waiting(worker("mail", low=0), 10) as urgent,
+        pulls.waiting(worker("mail", "bill"), 500) as first,
+        pulls.waiting(worker("mail", "bill"), 10) as second,
+        pulls.waiting(worker(high=3), 10) as any_type,
+    ):
+        assert (len(pulls), len(told)) == (4, 4)
+        assert first.jobs_max == 50, "no more than it registered"
+        asked = [("mail", 0), ("mail", -1), ("bill", 5), ("other", 3), ("other", 4)]
+        assert [pulls.best(*each) for each in asked] == [urgent, first, first, any_type, None]
+        wishes = Wishes()
+        pulls.wish(wishes)
+        assert wishes.wanted() == [Wanted(None, -9, 3), Wanted("bill", -9, 9), Wanted("mail", -9, 9)]
+        with first.promised():
+            assert pulls.best("bill", 0) is second, "one job wakes one of them"
+        assert pulls.best("bill", 0) is first, "nothing came of that claim"
+        with first.promised():
+            first.bring(hold(1))
+        assert pulls.best("bill", 0) is second
+    assert len(pulls) == 0
+    wishes = Wishes()
+    pulls.wish(wishes)
+    assert wishes.wanted() == []
+
+
+async def test_who_closes_waits_for_a_claim_under_way_and_for_nothing_else(autojump_clock: None) -> None:
+    pulls = Pulls()
+    with pulls.waiting(worker(), 1) as idle, pulls.waiting(worker(), 1) as busy:
+        with busy.promised():
+            pulls.close()
+            await idle.wait()
+            with trio.move_on_after(1) as waited:
+                await busy.wait()
+            assert waited.cancelled_caught
+        await busy.wait()
+    with pulls.waiting(worker(), 1) as late:
+        await late.wait()
+        assert pulls.best("mail", 0) is None
+
+
+@pytest.fixture(name="kind", params=["answered", "gone before", "gone meanwhile", "not trusted", "cancelled"])
+def _kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def promise(house: House) -> Pull:
+    """What the dispatcher is offered, and claims for."""
+    offer = house.runner.offer("mail", 0)
+    assert offer is not None
+    assert offer.pull is not None
+    return offer.pull
+
+
+async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(open_house: OpenHouse, kind: str) -> None:
+    async with open_house() as house:
+        pulls, runner = house.runner._gates.pulls, house.runner
+        held = hold(2, fence=9)
+        assert runner.wanted() == []
+        if kind == "cancelled":
+            runner.cancel(claims(held)[:1])
+        with pulls.waiting(worker("mail"), 10, 20.0) as poll:
+            assert runner.wanted() == [Wanted("mail", -9, 9)]
+            assert promise(house) is poll
+            if kind != "gone before":
+                runner.run_jobs("w", "mail", held, poll)
+        if kind == "gone before":
+            runner.run_jobs("w", "mail", held, poll)
+            await house.stopped(2)
+            assert (house.returned, poll.given) == (ids(held), []), "untried"
+            return
+        poll.is_over = kind == "gone meanwhile"
+        await house.stopped(2)
+        entrusted = [house.outcomes[job_id] for job_id in ids(held) if job_id not in house.returned]
+        assert {(one.fate, one.worker, one.delay_ms) for one in entrusted} == {(Fate.ENTRUSTED, "w", 20_000)}
+        assert (poll.silence_s, poll.given) == (20, []), "not before the store knows"
+        house.trusted = kind != "not trusted"
+        runner.out_of_hand(claims(held))
+        runner.out_of_hand(claims(held))
+        if kind == "gone meanwhile":
+            assert runner.get_stopped_jobs(9).unheard == claims(held)
+            return
+        await poll.wait()
+        if kind == "not trusted":
+            assert poll.given == []
+            assert runner.get_stopped_jobs(9).unheard == claims(held)
+        else:
+            assert poll.given == held[kind == "cancelled" :]
+        assert not runner.done(held[1].job.id, Report(), fence=9), "it is the worker's own"
+        assert runner.stats()["entrusted"] == len(entrusted)
