@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx2
 import pytest
 
 from jqd.client import Client
@@ -87,6 +88,8 @@ def test_the_batches_with_node(tmp_path: Path, shared_daemon: Daemon) -> None:
     ):
         job_id = follow(CALLS[1], shared_daemon, port)
         assert client.result(job_id, wait=WAIT_S) == 5
+        strange = httpx2.post(f"http://127.0.0.1:{port}/", content=b"{", headers={"content-type": "application/json"})
+        assert strange.status_code == 400, "a stranger does not take it down"
         many = client.push_many(
             [{"name": "count", "argument": {"text": "é" * n}, "keep_result": True} for n in range(200)]
         )
