@@ -29,11 +29,11 @@ ENV = {
 }
 
 
-def run(url: str, *, phases: str, examples: int, seed: int) -> tuple[int, str]:
-    """Exit code and report."""
+def run(url: str, base: Path, *, phases: str, examples: int, seed: int) -> tuple[int, str]:
+    """Exit code and report. `base`: a directory for what it leaves behind."""
     command = [
         str(Path(sys.executable).with_name("st")),
-        "--config-file=tests/wire/schemathesis.toml",
+        f"--config-file={ROOT / 'tests/wire/schemathesis.toml'}",
         "run",
         f"{url}/openapi.json",
         f"--checks={','.join(CHECKS)}",
@@ -44,8 +44,8 @@ def run(url: str, *, phases: str, examples: int, seed: int) -> tuple[int, str]:
         "--warnings=off",
         "--no-color",
     ]
-    env = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.wire.hooks"}
-    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=ROOT, text=True)
+    env = {**os.environ, "SCHEMATHESIS_HOOKS": "tests.wire.hooks", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, env=env, cwd=base, text=True)
     return told.returncode, told.stdout
 
 
@@ -56,7 +56,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
-        code, told = run(daemon.url, phases="coverage,fuzzing", examples=options.examples, seed=options.seed)
+        code, told = run(daemon.url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed)
     sys.stdout.write(told)
     return code
 
