@@ -13,7 +13,7 @@ import trio
 from jqd.doors.answer import TOO_SLOW, Dates, problem_answer, render_whole
 from jqd.doors.config import DoorConfig
 from jqd.doors.crowd import Crowd, address_of
-from jqd.doors.exchange import READ_BYTES, Address, App, Ends, Exchange, Wire
+from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange, Wire
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
@@ -86,7 +86,10 @@ class Connection:
 
     def look(self, now_s: float) -> None:
         """End it if it has not got on in time."""
-        if self._wire.read_due_s < now_s or self._wire.write_due_s < now_s:
+        wire = self._wire
+        if wire.read_due_s == AT_LOOK:
+            wire.read_due_s = now_s + wire.config.idle_s
+        if wire.read_due_s < now_s or wire.write_due_s < now_s:
             self._scope.cancel()
 
     def give_way(self) -> None:
@@ -146,8 +149,7 @@ class Connection:
         if not buffer and not await self._wait_request():
             return None
         self._within = True
-        wire.request_began_s = trio.current_time()
-        wire.read_due_s = wire.request_began_s + config.head_s
+        wire.begin_request()
         while True:
             while buffer.startswith(b"\r\n"):  # older clients send one behind a body
                 del buffer[:2]
@@ -161,6 +163,7 @@ class Connection:
             if len(buffer) >= config.head_bytes_max:
                 raise _too_long(buffer, config.head_bytes_max)
             check_start(buffer)
+            wire.read_due_s = wire.began_s() + config.head_s
             self._within = bool(buffer)
             crowd.rest(self)  # it holds nothing but a few bytes yet: slow heads must not keep others out
             more = await wire.pipe.receive_some(HEAD_READ_BYTES)
@@ -176,7 +179,7 @@ class Connection:
         if wire.closing:
             return False
         self._within = False
-        wire.read_due_s = trio.current_time() + self._house.config.idle_s
+        wire.read_due_s = AT_LOOK
         crowd.rest(self)
         data = await wire.pipe.receive_next(HEAD_READ_BYTES)
         crowd.stir(self)

@@ -15,6 +15,7 @@ from jqd.doors.pipe import Pipe
 
 OWN = frozenset((b"content-length", b"connection", b"transfer-encoding"))  # headers that a connection says itself
 READ_BYTES = 65_536
+AT_LOOK = -1.0  # a time that is none, see Wire
 AHEAD_BYTES = 16_384  # of requests that come while one is under way; then the client has to wait
 
 Address = tuple[str, int]
@@ -32,6 +33,7 @@ class Wire:
     """What one connection reads and writes, and until when it must have got on."""
 
     __slots__ = (
+        "_began_s",
         "buffer",
         "client",
         "closing",
@@ -39,7 +41,6 @@ class Wire:
         "dates",
         "pipe",
         "read_due_s",
-        "request_began_s",
         "scheme",
         "server",
         "write_due_s",
@@ -51,11 +52,22 @@ class Wire:
         self.config = config
         self.dates = dates
         self.buffer = bytearray()
-        self.request_began_s = 0.0
         self.read_due_s = math.inf
+        """AT_LOOK: counted from the next look on, for what takes so long that nobody has to read a clock for it now."""
         self.write_due_s = math.inf
         self.closing = False
         """The door closes: no further request is taken."""
+        self._began_s: float | None = None
+
+    def begin_request(self) -> None:
+        """A new one comes. Most have come whole, and no clock is read for them."""
+        self._began_s = None
+
+    def began_s(self) -> float:
+        """When the request came of which something is missing."""
+        if self._began_s is None:
+            self._began_s = trio.current_time()
+        return self._began_s
 
     async def write(self, data: bytes) -> None:
         """Send it all. Raises trio.BrokenResourceError."""
@@ -151,8 +163,8 @@ class Exchange:
 
     def _due_s(self) -> float:
         """When more of the body must have come: in time for the whole, and for the slowest rate."""
-        config, began_s = self.wire.config, self.wire.request_began_s
-        return began_s + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
+        config = self.wire.config
+        return self.wire.began_s() + min(config.request_s, config.body_grace_s + self._received / config.body_rate)
 
     async def wait_left(self) -> None:
         """See Asked. Requests that come meanwhile are kept for later."""
