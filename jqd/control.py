@@ -20,6 +20,8 @@ from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
 
+SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
+
 
 class Control:
     """Answers from what the parts say of themselves. Holds nothing but whether the daemon shuts down."""
@@ -58,6 +60,7 @@ class Control:
         failing = (self._shared.joblog.failing, unfreed)
         accepted = (finding for partition in self._partitions for finding in partition.watch.accepted)
         held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
+        sick = [worker for worker in self._shared.workers.list() if worker.trouble]
         waiting = [] if len(held_up) == len(self._partitions) else held_up
         return [
             *self._journal.stats().damaged,
@@ -65,6 +68,7 @@ class Control:
             *dict.fromkeys(accepted),
             *self._shared.gates.complaints(),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
+            *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:

@@ -22,6 +22,7 @@ JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
 JOBTYPES_MAX = 1_000  # named by one worker; one that takes more should take any
 LINGER_MS_MAX = 10_000  # longer gains nothing: ten times as many jobs in a request cost hardly less each
+TROUBLE_MAX = 1_000  # characters: it stands in a list of workers
 TTL_S_MAX = 86_400.0  # a day: a longer ttl notices nothing
 
 Jobtypes = Annotated[
@@ -62,6 +63,11 @@ FORMATS: dict[StyleName, tuple[Format, ...]] = {
 """What the bodies of each style may be written in; the first unless another is asked for."""
 
 
+Trouble = Annotated[
+    str, Meta(min_length=1, max_length=TROUBLE_MAX, description=f"1 to {TROUBLE_MAX:,} printable characters")
+]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself."""
 
@@ -92,6 +98,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Added to each request."""
     secrets: Secrets = ()
     """Each request is signed with every one of them."""
+    trouble: Trouble | None = None
+    """What keeps it from running jobs, in its own words; shown, and nothing else follows from it."""
 
     def __repr__(self) -> str:
         """Without headers and secrets, whoever asks."""
@@ -103,6 +111,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             for text in texts:
                 if isinstance(text, str) and not text.isprintable():
                     raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
+        if self.trouble is not None and not self.trouble.isprintable():
+            raise refused("trouble", f"trouble must be {fields.allowed(Trouble)}, not {self.trouble!r}")
         if self.priority_max < self.priority_min:
             allowed = f"a whole number from {self.priority_min} to {PRIORITY_MAX}"
             raise refused("priority_max", f"priority_max must be {allowed}, not {self.priority_max}")

@@ -32,11 +32,24 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "signed": False,
         "options": {},
         "overruled": [],
+        "trouble": None,
         "registered_at": "2027-01-15T08:00:00.000Z",
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 404
     assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+
+
+async def test_what_troubles_a_worker_is_shown_until_it_says_so_no_more(edge):
+    told = await edge.call("POST", "/v1/workers", {**CARD, "trouble": "16 threads are stuck"})
+    (row,) = (await edge.call("GET", "/v1/workers")).body["workers"]
+    assert row["trouble"] == "16 threads are stuck"
+    await edge.call("POST", "/v1/workers", {**CARD, "worker_id": told.body["worker_id"]})
+    (row,) = (await edge.call("GET", "/v1/workers")).body["workers"]
+    assert row["trouble"] is None
+    for wrong in ("x" * 1_001, "a\nb", ""):
+        refused = await edge.call("POST", "/v1/workers", {**CARD, "trouble": wrong})
+        assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/trouble")
 
 
 @pytest.mark.parametrize("path", ["/v1/workers", "/worker"])

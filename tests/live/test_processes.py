@@ -177,3 +177,25 @@ def test_slots_are_promised_once_to_daemons_that_do_not_know_of_each_other(daemo
                 time.sleep(0.05)  # watches processes of their own
             assert worker.stop() == 0
         assert (promised(daemon), promised(other)) == (None, None)
+
+
+def test_a_worker_whose_threads_are_stuck_says_so_and_its_daemon_shows_it_until_it_is_over(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    with Worker(tmp_path / "book", daemon.url, concurrency=1) as worker, Client(daemon.url) as client:
+        job = client.push("patient", 4.0, timeout=0.3, max_retry=0)
+        assert client.get(job, wait=WAIT_S).error == "timeout"
+
+        def wait_status(status: str) -> str:
+            deadline_s = time.monotonic() + WAIT_S
+            while (told := daemon.get("/readyz").json())["status"] != status:
+                assert time.monotonic() < deadline_s, told
+                time.sleep(0.05)  # watches processes of their own
+            return str(told["warnings"])
+
+        assert f"1 threads are stuck in jobs past their timeout: {job} (patient)" in wait_status("degraded")
+        log = worker.log.read_text()
+        assert job in next(line for line in log.splitlines() if '"worker.stuck"' in line)
+        assert "worker.options_refused" not in log
+        wait_status("ready")
+        assert worker.stop() == 0

@@ -224,6 +224,8 @@ class Worker(Struct, frozen=True):
     """What it said of its jobs, by jobtype."""
     overruled: list[str]
     """Those jobtypes for which something else holds, which another said later."""
+    trouble: str | None
+    """What keeps it from running jobs, in its own words."""
     registered_at: Instant | None
 
 

@@ -89,5 +89,6 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         signed=bool(worker.secrets),
         options=worker.options,
         overruled=parts.desk.options.others(worker.options),
+        trouble=worker.trouble,
         registered_at=iso(worker.registered_at_ms),
     )
