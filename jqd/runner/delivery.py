@@ -44,7 +44,7 @@ async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, s
     """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
     ending = await _send(shared, carrier, parcel, mark)
     parts = [] if ending is None else _finish(shared, parcel, ending)
-    parcel.gate.solitude.left(parcel)
+    parcel.solitude.left(parcel)
     if parcel.losses:
         shared.gates.note_free()
     for part in parts:
@@ -71,7 +71,7 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
 
 async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
     """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
-    solitude, send_s = parcel.gate.solitude, shared.config.connect_timeout_s
+    solitude, send_s = parcel.solitude, shared.config.connect_timeout_s
     solitude.waiting += bool(parcel.losses)
     try:
         while wait_s := solitude.turn(parcel, parcel.losses, shared.clock.mono_s(), send_s):

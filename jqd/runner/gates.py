@@ -10,7 +10,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.limits import Gate
 from jqd.runner.pulls import Pulls
 from jqd.runner.styles import style_of
-from jqd.runner.suspects import Suspects
+from jqd.runner.suspects import Solitude, Suspects
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
 from jqd.words.backoff import Backoff
@@ -36,6 +36,7 @@ class Gates:
         self._clock = clock
         self._gates: dict[str, Gate] = {}
         self.suspects = Suspects()
+        self._solitudes: dict[str, Solitude] = {}  # by host and port: a worker may be registered there several times
         self._free = trio.Event()
         self._lent: dict[Claim, tuple[Gate, str]] = {}
         self.pulls = Pulls(self.note_free)
@@ -51,6 +52,8 @@ class Gates:
         if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
             self._gates = {name: gate for name, gate in self._gates.items() if name in known or gate.in_hand}
+            here = {gate.endpoint for gate in self._gates.values()}
+            self._solitudes = {at: each for at, each in self._solitudes.items() if at in here or each.at_work}
         share = self._workers.share
         return [(worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs)]
 
@@ -71,7 +74,9 @@ class Gates:
             )
         else:
             gate.resize(max_jobs, batch)
-        gate.endpoint = worker.endpoint
+        if gate.endpoint != worker.endpoint:
+            gate.endpoint = worker.endpoint
+            gate.solitude = self._solitudes.setdefault(worker.endpoint, Solitude())
         return gate
 
     def at(self, endpoint: str) -> list[Gate]:

@@ -87,6 +87,7 @@ class Gate:
         self.endpoint = ""
         """Host and port of the worker."""
         self.solitude = Solitude()
+        """Of all that are registered there."""
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
         self._source = source

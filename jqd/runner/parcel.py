@@ -92,6 +92,7 @@ class Parcel:
     ) -> None:
         """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
+        self.solitude = gate.solitude
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs without an outcome so far."""
         self.size = len(self.missing)
@@ -136,7 +137,7 @@ class Parcel:
         self.sent_at_s = self._heard_at_s = now_s
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
         self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
-        self.gate.solitude.entered(self, len(self.missing), self.losses, now_s)
+        self.solitude.entered(self, len(self.missing), self.losses, now_s)
         self._shared.counters.posts += 1
         self._shared.counters.sent += len(self.missing)
         return True
@@ -253,7 +254,8 @@ class Parcel:
         """The worker went down with it. Who did it is not known, unless one job had the worker to itself."""
         suspects = self._shared.gates.suspects
         suspects.lost([*self.missing])
-        if self.size > 1 or not self.gate.solitude.is_alone(self):
+        self.solitude.lost(self._shared.clock.mono_s())
+        if self.size > 1 or not self.solitude.is_alone(self):
             self.give_back()
             return
         for entry in [*self.missing.values()]:
@@ -277,7 +279,7 @@ class Parcel:
         entries = [*self.missing.values()]
         self.missing.clear()
         if self.sent_at_s is not None:
-            self.gate.solitude.at_work -= len(entries)
+            self.solitude.at_work -= len(entries)
         self._shared.open.pop(self, None)
         self._shared.ledger.requeue(entries)
         return entries
@@ -314,7 +316,7 @@ class Parcel:
         del self.missing[job_id]
         del self._shared.parcels[job_id]
         if self.sent_at_s is not None:
-            self.gate.solitude.at_work -= 1
+            self.solitude.at_work -= 1
         self.gate.give(self.jobtype, job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:

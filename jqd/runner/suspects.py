@@ -21,6 +21,7 @@ SUSPECTS_MAX = 20_000  # remembered, those lost last; a job that is forgotten be
 GROUP_PART = 8  # a request of suspects holds so small a part of the one that was lost
 ALONE_S = 1.0  # a suspect has its worker to itself for so long after its first loss: most jobs end by then
 ALONE_GROWTH = 4
+SETTLE_S = 0.5  # after a loss, until the next suspect is sent: a process that dies closes its connections one by one
 EMPTYING_S = 5.0  # a worker gets nothing new for so long at most, so that it comes to have no other job in hand
 AGAIN_S = 60.0  # after it had some all that time, suspects go in company for so long
 
@@ -70,6 +71,7 @@ class Solitude:
         self._until_s = float("-inf")
         self._emptying_since_s: float | None = None
         self._company_until_s = float("-inf")
+        self._settled_at_s = float("-inf")
 
     def is_kept(self, now_s: float) -> bool:
         """Whether nothing new is to be handed over: a suspect has the worker to itself, or waits for that."""
@@ -81,6 +83,8 @@ class Solitude:
         `losses`: of its jobs; 0 when they are no suspects.
         """
         wait_s = self._wait_s(now_s)
+        if losses:
+            wait_s = max(wait_s, self._settled_at_s - now_s)
         if wait_s > 0 or not losses:
             return wait_s
         if not self.at_work:
@@ -107,6 +111,10 @@ class Solitude:
     def is_alone(self, request: object) -> bool:
         """Whether no other request was at work there since it was sent."""
         return self._owner is request
+
+    def lost(self, now_s: float) -> None:
+        """A connection broke. What is sent now may go to the dead, on another that nobody has seen break yet."""
+        self._settled_at_s = now_s + SETTLE_S
 
     def left(self, request: object) -> None:
         """The request is over."""

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 import trio
 
-from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, make_pool
+from jqd.runner import Card, Gates, Runner, RunnerConfig, Worker, Workers, make_pool, suspects
 from jqd.runner.worker import StyleName
 from jqd.words.backoff import Backoff
 from jqd.words.clock import Clock, SystemClock
@@ -117,6 +117,12 @@ class House:
                     begun[job_id] = msgspec.structs.replace(begun[job_id], fence=begun[job_id].fence + 1)
                     waiting.append(begun[job_id])
         return [self.outcomes[job_id] for job_id in begun]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections of this process break at once."""
+    monkeypatch.setattr(suspects, "SETTLE_S", 0.005)
 
 
 OpenHouse = Callable[..., Any]

@@ -9,7 +9,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.suspects import AGAIN_S, ALONE_GROWTH, ALONE_S, EMPTYING_S, SUSPECTS_MAX, Solitude, Suspects
+from jqd.runner.suspects import AGAIN_S, ALONE_GROWTH, ALONE_S, EMPTYING_S, SETTLE_S, SUSPECTS_MAX, Solitude, Suspects
 from jqd.testing.worker import Reply, Request, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import Fate
@@ -72,6 +72,18 @@ def test_each_loss_gives_it_four_times_as_long() -> None:
         solitude.at_work = 0
         solitude.left("one")
         assert not solitude.is_kept(0.0)
+
+
+def test_after_a_loss_no_suspect_is_sent_to_the_dead(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a kept connection, say, that breaks a moment later."""
+    monkeypatch.undo()
+    solitude = Solitude()
+    solitude.entered("one", 1, 0, 0.0)
+    solitude.at_work = 0
+    solitude.lost(1.0)
+    assert solitude.turn("other", 0, 1.0, SEND_S) == 0
+    assert solitude.turn("one", 1, 1.1, SEND_S) == pytest.approx(SETTLE_S - 0.1)
+    assert solitude.turn("one", 1, 1.0 + SETTLE_S, SEND_S) == 0
 
 
 def test_a_worker_that_does_not_become_empty_is_shared() -> None:
@@ -198,6 +210,26 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
         await house.run_to_end(hold(3))
         hang.set()
         await house.stopped(4)
+
+
+async def test_a_worker_that_is_registered_twice_is_one_process(open_house: OpenHouse) -> None:
+    """One that was killed and started again on its port has a new id, and the old one is known for a while."""
+
+    async def hang(request: Request, reply: Reply) -> None:
+        await trio.sleep_forever()
+
+    async with open_worker(hang) as worker, open_house() as house:
+        cards = [house.register(worker.url, name=name, batch=1) for name in ("old", "new")]
+        house.runner.run_jobs(cards[0].id, "mail", hold(1))
+        await worker.request(0)
+        suspect = hold(1)
+        house.runner._gates.suspects.lost(ids(suspect))
+        house.runner.run_jobs(cards[1].id, "mail", suspect)
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(worker.requests) == 1, "it waits for the other to end"
+        assert house.runner.offer("mail", 0) is None
+        house.runner.stop_work()
+        await house.stopped(2)
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
