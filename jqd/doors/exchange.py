@@ -76,7 +76,7 @@ class Wire:
             return
         self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
         try:
-            await self.pipe.send_all(data[sent:])
+            await self.pipe.send_all(memoryview(data)[sent:])
         finally:
             self.write_due_s = math.inf
 

@@ -32,7 +32,7 @@ class Pipe(Protocol):
         """Send what can be sent without waiting; how many bytes of it. Raises trio.BrokenResourceError."""
         ...
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """Return when the kernel has it all. Raises trio.BrokenResourceError."""
         ...
 
@@ -100,7 +100,7 @@ class SocketPipe:
         except OSError as error:
             raise trio.BrokenResourceError(f"writing failed: errno {error.errno}") from error
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """See Pipe."""
         rest = memoryview(data)
         while rest := rest[self.send_now(rest) :]:

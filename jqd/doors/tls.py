@@ -85,7 +85,7 @@ class TlsPipe:
         """See Pipe. What TLS makes of it has to be sent as a whole."""
         return 0
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         """See Pipe."""
         await (self._raw if self._plain else self._stream).send_all(data)
 

@@ -80,7 +80,7 @@ class MemoryPipe:
     def send_now(self, data: bytes) -> int:
         return 0
 
-    async def send_all(self, data: bytes) -> None:
+    async def send_all(self, data: bytes | memoryview) -> None:
         self.before("send_all")
         while not (self.reads or self._broken):
             await self._moved.wait()
