@@ -10,7 +10,7 @@ from jqd.runner import Gates
 from jqd.store import CALL_JOBS_MAX, Hold, Store
 from jqd.words.errors import StoreAway, StoreRefused
 
-LOOK_S = 1.0  # a slot may be free for so long before it is used; what this daemon hears itself frees it at once
+LOOK_S = 0.25  # a slot may be free for so long before it is used; what this daemon hears itself frees it at once
 
 
 class Lent:

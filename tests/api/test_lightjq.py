@@ -386,3 +386,53 @@ async def test_a_report_after_the_end_of_its_attempt(edge, state, attempt, repor
         )  # fmt: skip
         assert one.result == (pack([1]) if ended.keep_result else pack(None))
     assert edge.journal.synced >= edge.journal.end, "and is on disk when it is said to be taken"
+
+
+# ------------------------------------------------------------ its own document
+
+SPEC = {
+    ("POST", "/job"): {201, 400},
+    ("GET", "/job/{id}"): {200, 404},
+    ("DELETE", "/job/{id}"): {204, 404, 409},
+    ("GET", "/job/{id}/polling"): {200, 404, 408},
+    ("POST", "/worker"): {201, 400},
+    ("DELETE", "/worker"): {204, 404},
+    ("POST", "/done"): {204, 400, 404},
+}
+"""The statuses of its OpenAPI document, all of them."""
+DONE_ODDLY: list[object] = [{}, [], None, {"job_id": "J", "type": "refused"}, {"job_id": 1, "type": "success"}, OK]
+
+
+async def test_each_status_of_its_document_is_given_and_no_other(edge, autojump_clock):
+    waits, begun, ended = (edge.add(state) for state in (State.WAITING, State.RUNNING, State.SUCCEEDED))
+    cancelled = edge.add(State.WAITING)
+    edge.control.on_apply[Lane.CANCELS] = lambda: edge.move(cancelled, State.CANCELLED)
+    worker_id = (await edge.call("POST", "/worker", {"name": "w", "max_jobs": 1})).body["worker_id"]
+    mine, headers = {"job_id": begun, **OK}, {"worker-id": worker_id}
+    given: dict[tuple[str, str], set[int]] = {}
+
+    async def ask(method, path, body=None, *, into="", **named):
+        told = await edge.call(method, path.replace("{id}", into), body, **named)
+        given.setdefault((method, path.partition("?")[0]), set()).add(told.status)
+        if told.status >= 400:
+            assert set(told.body) >= {"title", "status", "detail"}
+            assert told.headers["content-type"] == MSGPACK
+
+    for body in [*BAD_JOBS, {"name": "a", "argument": {}}, {"name": "a", "argument": {}, "odd": 1}]:
+        await ask("POST", "/job", body)
+    for body in ({"name": "w"}, {"name": "w", "max_jobs": 1}, {"name": "w", "max_jobs": 1, "url": "x"}, 7):
+        await ask("POST", "/worker", body)
+    for job_id in (waits, begun, ended, "none", edge.journal.ids.take(1).first[:-1] + "!"):
+        await ask("GET", "/job/{id}", into=job_id)
+        await ask("GET", "/job/{id}/polling?timeout=1", into=job_id)
+    for job_id in (cancelled, begun, ended, "none"):
+        await ask("DELETE", "/job/{id}", into=job_id)
+    for body in [*DONE_ODDLY, mine]:
+        await ask("POST", "/done", body, headers=headers)
+    await ask("POST", "/done", mine)
+    edge.runner.knows = False
+    await ask("POST", "/done", mine, headers=headers)
+    for _ in range(2):
+        await ask("DELETE", "/worker", headers=headers)
+    await ask("DELETE", "/worker")
+    assert given == SPEC

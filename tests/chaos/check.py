@@ -13,7 +13,8 @@ of a durable queue, and costs about O(events).
                  `edge-I-K` those of server K
     push_ok      push, ids            push_fail  push (nothing was taken)            push_info  push (nobody knows)
     cancel_invoke, cancel_ok (204), cancel_info  job                    read           job, t0, state (`unknown`: 404)
-    exec_start   job, n, attempt, sha, name, worker, daemon, exec       exec_end       exec, outcome
+    exec_start   job, n, attempt, sha, name, worker, exec, and daemon; of a job that its worker holds itself: fence
+    exec_end     exec, outcome
     nemesis      id, on (start | stop), kind, target                    daemon_is      name, sysid
     healed, drained                   final  job, state                 census         state -> number, in the store
 """
@@ -79,6 +80,8 @@ class Run:
     end_t: float = math.inf
     outcome: str = ""
     claim: "Claim | None" = None
+    fence: int = 0
+    """Of its claim, where the worker knows it; then the daemon is that of the claim."""
 
 
 @dataclass
@@ -92,6 +95,8 @@ class Claim:
     t: float
     settled_t: float = math.inf
     fate: str = ""
+    kept_t: float = math.inf
+    """When its worker had the job in a hand of its own: from then on no daemon's fault explains anything."""
 
 
 @dataclass(frozen=True)
@@ -203,6 +208,8 @@ def build(events: Iterable[Event]) -> History:
         listed_runs.sort(key=lambda run: run.start_t)
         for run in listed_runs:
             run.claim = _claim_of(h.claims.get(job_id, []), run)
+            if run.fence and run.claim:
+                run.daemon = run.claim.daemon
     return h
 
 
@@ -222,7 +229,8 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
             elif job.key is None:
                 job.fate = kind.removeprefix("push_")
     elif kind == "exec_start":
-        run = Run(e["job"], e["n"], e["attempt"], e["sha"], e["name"], e["worker"], e["daemon"], t)
+        run = Run(e["job"], e["n"], e["attempt"], e["sha"], e["name"], e["worker"], e.get("daemon", ""), t)
+        run.fence = e.get("fence", 0)
         runs[e["exec"]] = run
         pushed = h.jobs.get(run.n)
         told = e["job"] if pushed is None or pushed.key is None else pushed.key
@@ -261,6 +269,10 @@ def _take_logged(h: History, t: float, e: Event) -> None:
     job_id: str = h.own.get(e["job_id"]) or e["job_id"]  # the log knows a job by the queue's id, its pusher by his own
     if e["event"] == "started":
         h.claims[job_id].append(Claim(job_id, e["daemon"], e["attempt"], e["fence"], t))
+    elif e["event"] == "ended" and e["fate"] == "entrusted":
+        for claim in h.claims.get(job_id, []):
+            if claim.fence == e["fence"]:
+                claim.kept_t = min(claim.kept_t, t)
     elif e["event"] == "ended":
         for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"] and claim.settled_t == math.inf:
@@ -271,6 +283,8 @@ def _take_logged(h: History, t: float, e: Event) -> None:
 
 def _claim_of(claims: list[Claim], run: Run) -> Claim | None:
     """Under which claim a start happened: the daemon's newest of that attempt that was there already."""
+    if run.fence:
+        return next((claim for claim in claims if claim.fence == run.fence), None)
     fitting = [
         claim
         for claim in claims
@@ -557,7 +571,9 @@ def _causes(h: History, before: Run, after: Run) -> Iterator[Fault]:
     is_late = after.claim and claim and after.claim.t < claim.t
     late = (after.worker, *h.of_daemon(after.daemon, job_id)) if is_late else ()
     for fault in h.on(taken_t - EPS_S, after.start_t, before.worker, name, edge, *late, h.store_of(job_id)):
-        if fault.t0 <= settled_t + EPS_S or fault.target in late:
+        of_daemon = fault.target in (name, edge)
+        since_t = min(settled_t, claim.kept_t) if claim and of_daemon else settled_t
+        if fault.t0 <= since_t + EPS_S or fault.target in late:
             yield fault
 
 

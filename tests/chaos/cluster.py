@@ -38,6 +38,9 @@ SETTINGS = {
     **UNMEASURED,
 }
 
+KEEPERS = {2: "tests.chaos.keeper --pull", 3: "tests.chaos.keeper"}
+"""Workers that keep jobs for themselves, by their number; the others are the SDK's."""
+
 T = TypeVar("T")
 
 
@@ -117,12 +120,13 @@ class Cluster:
     def start_worker(self, i: int, urls: Sequence[str] = (), jobs: Sequence[str] = ()) -> None:
         """Does not wait: it registers by itself, at all daemons and for the usual jobtypes unless told."""
         self._lives += 1
+        kind = KEEPERS.get(i, "tests.chaos.worker").split()
         args = ["--name", f"worker-{i}", "--book", str(self.history.directory / f"worker-{i}-{self._lives}.jsonl")]
         args += [part for url in urls or self.urls for part in ("--daemon", url)]
         args += [part for job in jobs for part in ("--job", job)]
         with (self.base / f"worker-{i}.log").open("ab") as log:
             self.workers[i] = subprocess.Popen(
-                [sys.executable, "-m", "tests.chaos.worker", *args],
+                [sys.executable, "-m", *kind, *args],
                 stdout=log,
                 stderr=log,
                 cwd=ROOT,

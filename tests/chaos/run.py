@@ -49,7 +49,7 @@ class Settings:
     seconds: float
     rate: int = 220
     daemons: int = 3
-    workers: int = 2
+    workers: int = 4
     servers: int = 1
 
     @property
@@ -259,7 +259,7 @@ async def _introduce(settings: Settings, cluster: Cluster, history: History, htt
     )  # fmt: skip
     history.add("clock", wall_ms=time.time() * 1000)
     for i, url in enumerate(cluster.urls):
-        while len(stats := (await _stats(http, url))["runner"]["workers"]) < settings.workers:
+        while len(stats := (await http.get(f"{url}/v1/workers")).json()["workers"]) < settings.workers:
             assert len(stats) <= settings.workers
             await trio.sleep(POLL_S)
         history.add("daemon_is", name=f"daemon-{i}", sysid=(await _stats(http, url))["daemon"])

@@ -144,6 +144,25 @@ def test_every_kind_of_explained_trouble_is_well() -> None:
     assert found(plant, jobs=6) == set()
 
 
+def kept_twice(s: Story, kept_t: float) -> None:
+    """Worker 0 holds job 2 by itself from `kept_t` on; its daemon dies at 10.5, and worker 1 gets the job, too."""
+    job = s.push(2, 10.0)
+    fence = s.claim(job, 10.1)
+    s.settle(job, kept_t, fence, "entrusted")
+    s.run(job, 10.3, 2.0, daemon="", fence=fence)
+    s.fault(10.5, 10.6, "kill", "daemon-0")
+    again = s.claim(job, 13.0, "d1")
+    s.run(job, 13.1, daemon="", worker="worker-1", fence=again)
+    s.settle(job, 13.3, again, daemon="d1")
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def test_what_a_worker_holds_itself_no_daemons_death_explains() -> None:
+    assert found(lambda s: kept_twice(s, 11.0)) == set(), "it was the daemon's yet"
+    assert found(lambda s: kept_twice(s, 10.2)) == {"C4"}
+    assert "C2" in found(lambda s: s.run(s.well(2, 10.0), 11.0, daemon="", fence=7)), "nobody claimed it so"
+
+
 def lost(s: Story) -> None:
     s.add("final", 90.0, job=s.push(2, 2.0), state="waiting")
 

@@ -39,18 +39,13 @@ class Book:
 
     def start(self, context: Context, argument: Any) -> str:
         """Note a start; answers what its end names."""
+        return self.begin(context.job_id, context.attempt, context.name, argument, daemon=_daemon.get())
+
+    def begin(self, job_id: str, attempt: int, name: str, argument: Any, **claim: Any) -> str:
+        """The same; `claim`: the daemon, or the fence."""
         told = f"{self._worker}-{os.getpid()}-{next(self._numbers)}"
-        self._note(
-            "exec_start",
-            exec=told,
-            job=context.job_id,
-            n=argument["n"],
-            attempt=context.attempt,
-            sha=digest(argument),
-            name=context.name,
-            worker=self._worker,
-            daemon=_daemon.get(),
-        )
+        start = {"exec": told, "job": job_id, "n": argument["n"], "attempt": attempt, "name": name, **claim}
+        self._note("exec_start", sha=digest(argument), worker=self._worker, **start)
         return told
 
     def end(self, told: str, outcome: str) -> None:
