@@ -6,6 +6,8 @@ from contextvars import ContextVar
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 
+OURS = ("httpx2", "httpcore2")  # what the worker itself uses: a line for each registration tells nobody anything
+
 current: ContextVar[Item | None] = ContextVar("jqd_job", default=None)
 
 
@@ -34,3 +36,5 @@ def log_by_job(level: str) -> None:
     if not root.handlers:
         root.addHandler(JobHandler())
         root.setLevel(level.upper())
+        for name in OURS:
+            logging.getLogger(name).setLevel(logging.WARNING)

@@ -12,6 +12,7 @@ from trio.testing import MockClock
 from jqd.words.clock import SystemClock
 from jqd.worker import App, Service, ServiceConfig, log_by_job
 from jqd.worker.batch import Batch, Item
+from jqd.worker.current import OURS
 from jqd.worker.pulse import Pulse
 from jqd.worker.said import STUCK_EVERY_S, Said, slots_of
 from jqd.worker.wire import MSGPACK, JobIn
@@ -110,6 +111,8 @@ async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest
     saying, names = Saying(), ("plain", "task", "foreign")
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
+    for name in OURS:
+        monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
     log_by_job("info")
     log_by_job("info")
     with capture_logs() as lines:
@@ -119,6 +122,7 @@ async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest
         ).run()
         service.close()
         saying.log.info("outside")
+        logging.getLogger("httpx2").info("of a registration")
     told = {line.get("job_id"): line for line in lines}
     assert len(lines) == len(told) == 4, "once each, also where it is set up twice"
     assert [(told[f"id-{name}"]["event"], told[f"id-{name}"]["name"]) for name in names] == [
