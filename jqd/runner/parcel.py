@@ -190,6 +190,7 @@ class Parcel:
         """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
         entries = [*self.missing.values()]
         self.missing.clear()
+        self.solitude.at_work -= len(entries)  # nobody hears of its death from us any more
         for entry in entries:
             del self._shared.parcels[entry.held.job.id]
             self._shared.gates.lend(self.gate, entry.held)

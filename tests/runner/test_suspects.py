@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jqd.runner.suspects import AGAIN_S, ALONE_GROWTH, ALONE_S, EMPTYING_S, SETTLE_S, SUSPECTS_MAX, Solitude, Suspects
-from jqd.testing.worker import Reply, Request, open_worker, succeed
+from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import Fate
 from tests.runner.conftest import WAIT_S, OpenHouse, claims, hold, ids
@@ -230,6 +230,18 @@ async def test_a_worker_that_is_registered_twice_is_one_process(open_house: Open
         assert house.runner.offer("mail", 0) is None
         house.runner.stop_work()
         await house.stopped(2)
+
+
+async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHouse) -> None:
+    async with open_worker(in_turn(answer(202), succeed)) as worker, open_house() as house:
+        house.register(worker.url, batch=1)
+        house.run(hold(1))
+        await house.stopped(1)
+        suspect = hold(1)
+        house.runner._gates.suspects.lost(ids(suspect))
+        (outcome,) = await house.run_out(suspect)
+        assert outcome.fate is Fate.SUCCEEDED
+        assert house.runner._gates.at(worker.url.split("/")[2])[0].solitude.at_work == 0
 
 
 async def test_a_suspect_that_waits_is_let_go(open_house: OpenHouse) -> None:
