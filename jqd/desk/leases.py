@@ -16,11 +16,10 @@ from jqd.desk.find import find, resolve
 from jqd.runner import Pull, Worker
 from jqd.store import Hold
 from jqd.words.errors import Closed, Conflict, NotFound, StoreAway
-from jqd.words.job import TIMEOUT_S_MAX, Held
+from jqd.words.job import Held
 from jqd.words.lease import allowed_silence_s
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
-HEARTBEAT_S_MAX = TIMEOUT_S_MAX  # a month, as the longest job
 SOON_S = 0.1  # who does not wait gets what is there: a look and a claim, which take some milliseconds
 HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
 
@@ -64,7 +63,7 @@ async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbe
     while True:
         if desk.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
-        poll = await _wait(desk, worker, jobs_max, deadline_s, heartbeat_s)
+        poll = await _wait(desk, worker, jobs_max, deadline_s, heartbeat_s or worker.heartbeat_s)
         if poll.given:
             return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)
         if trio.current_time() >= deadline_s:

@@ -195,7 +195,7 @@ class Parcel:
             del self._shared.parcels[entry.held.job.id]
             self._shared.gates.lend(self.gate, entry.held)
         if entries:
-            self._shared.entrust(entries, self.worker.id, None)
+            self._shared.entrust(entries, self.worker.id, self.worker.heartbeat_s)
         self._after()
 
     def give_back(self) -> None:

@@ -15,7 +15,7 @@ from jqd.runner.reach import Standing, machine
 from jqd.runner.sign import SECRETS_MAX, why_no_secrets
 from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
-from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Name, Priority
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.words.options import JobOptions
 
 JOBS_MAX = 100_000  # at once by one worker
@@ -68,6 +68,12 @@ Trouble = Annotated[
 ]
 
 
+HEARTBEAT_S_MAX = TIMEOUT_S_MAX  # a month, as the longest job
+Heartbeat = Annotated[
+    float, Meta(ge=1, le=HEARTBEAT_S_MAX, description=f"a number of seconds, 1 to {HEARTBEAT_S_MAX:.0f}")
+]
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker says of itself."""
 
@@ -88,6 +94,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     priority_max: Priority = PRIORITY_MAX
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl")
     """How long the registration holds unless it is repeated; None: until the worker leaves."""
+    heartbeat_s: Heartbeat | None = msgspec.field(default=None, name="heartbeat")
+    """For how long it may be silent about jobs that it keeps for itself; None: the longest timeout of them."""
     style: StyleName = "native"
     """What is said to it, and how its answers are read: see `styles/`."""
     format: Format | None = None

@@ -1,6 +1,7 @@
 """Jobs that are asked for, and what workers report of them: the edge over the scripts of the store itself."""
 
 import itertools
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -142,6 +143,23 @@ async def test_an_answer_that_does_not_arrive_gives_its_jobs_back(edge: Whole, a
         poll, held = await dispatch(edge)
         poll.arrived(held.job.id)
     assert edge.runner.lost == [(held.job.id, held.fence)]
+
+
+async def test_a_poll_says_how_long_its_worker_may_be_silent_or_its_registration_does(
+    edge: Whole, autojump_clock: None
+) -> None:
+    edge.workers.register(Card(name="w", id="puller", jobs=("mail",), max_jobs=5, heartbeat_s=9.0), peer=None)
+    seen: list[float | None] = []
+    said: list[dict[str, Any]] = [{}, {"heartbeat": 4}]
+    for fields in said:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(partial(lease, edge, None, wait=30, **fields))
+            await trio.testing.wait_all_tasks_blocked()
+            poll = edge.api._parts.desk.pulls.best("mail", 0)
+            assert poll is not None
+            seen.append(poll.heartbeat_s)
+            nursery.cancel_scope.cancel()
+    assert seen == [9.0, 4.0]
 
 
 async def test_polls_that_cannot_be(edge: Whole, autojump_clock: None) -> None:

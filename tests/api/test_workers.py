@@ -15,7 +15,7 @@ def edge() -> Edge:
 
 
 async def test_a_worker_registers_is_listed_and_leaves(edge):
-    card = {**CARD, "batch": 4, "batch_linger_ms": 7, "priority_min": -5, "priority_max": 5}
+    card = {**CARD, "batch": 4, "batch_linger_ms": 7, "heartbeat": 9.5, "priority_min": -5, "priority_max": 5}
     told = await edge.call("POST", "/v1/workers", card)
     assert told.status == 201
     worker_id = told.body["worker_id"]

@@ -260,6 +260,13 @@ async def test_what_is_taken_for_later_is_its_workers_own(open_house: OpenHouse)
         assert offer.jobs_max == 1
 
 
+async def test_a_worker_may_register_how_often_it_is_heard(open_house: OpenHouse) -> None:
+    async with open_worker(answer(202)) as worker, open_house() as house:
+        house.register(worker.url, heartbeat_s=5.0)
+        (outcome,) = await house.run_to_end(hold(1, timeout_s=86_400.0))
+        assert (outcome.fate, outcome.delay_ms) == (Fate.ENTRUSTED, 5_000)
+
+
 async def test_a_report_may_overtake_the_202(open_house: OpenHouse) -> None:
     go_on = trio.Event()
 

@@ -213,6 +213,7 @@ class Worker(Struct, frozen=True):
     priority_min: int
     priority_max: int
     ttl: float | None
+    heartbeat: float | None
     style: StyleName
     format: Format | None
     method: str

@@ -14,10 +14,10 @@ from jqd.api.problems import as_problem
 from jqd.api.read import Seconds, pack, read_body
 from jqd.desk import leases, reports
 from jqd.desk.job import Value, nothing
-from jqd.desk.leases import HEARTBEAT_S_MAX, PROGRESS_LENGTH_MAX, Progress
+from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
 from jqd.desk.reports import Told
 from jqd.runner import Report, batch_jobs
-from jqd.runner.worker import Slots
+from jqd.runner.worker import Heartbeat, Slots
 from jqd.words import fields
 from jqd.words.errors import Conflict, Invalid, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
@@ -27,9 +27,6 @@ from jqd.words.media import MSGPACK_TYPES
 FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
 NO_JOBS = (NIL, b"\x90")
 
-Heartbeat = Annotated[
-    float, Meta(ge=1, le=HEARTBEAT_S_MAX, description=f"a number of seconds, 1 to {HEARTBEAT_S_MAX:.0f}")
-]
 Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Note = Annotated[
     str, Meta(max_length=PROGRESS_LENGTH_MAX, description=f"a text of at most {PROGRESS_LENGTH_MAX} characters")
@@ -45,7 +42,7 @@ class Pulling(Struct, frozen=True, forbid_unknown_fields=True):
     max_jobs: Slots
     wait: Seconds = 0.0
     heartbeat: Heartbeat | None = None
-    """How often it will be heard, at least, of one of these jobs; None: the longest timeout of the jobs."""
+    """How often it will be heard, at least, of one of these jobs; None: as it registered."""
 
 
 class Outcome(Struct, frozen=True):

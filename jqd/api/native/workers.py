@@ -82,6 +82,7 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         priority_min=worker.priority_min,
         priority_max=worker.priority_max,
         ttl=worker.ttl_s,
+        heartbeat=worker.heartbeat_s,
         style=worker.style,
         format=worker.language,
         method=worker.method,
