@@ -7,13 +7,14 @@ table of the surface.
 from typing import Any
 
 from jqd.api import lightjq
-from jqd.api.native import acts, bulk, jobs, leases, listing, push, status, workers
+from jqd.api.native import acts, bulk, handlers, jobs, leases, listing, push, status, workers
 from jqd.api.native import answers as told
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
+from jqd.runner.handler import Definition
 from jqd.words import media
 
 PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
@@ -42,6 +43,10 @@ ROUTES = [
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),
+    Route("GET", "/v1/handlers", handlers.list_handlers, {200: told.Handlers}),
+    Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition),
+    Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.Asking),
+    Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
     Route("GET", "/livez", status.livez, {200: told.Live}),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),

@@ -58,6 +58,14 @@ class Options:
             for name in self.others(said)
         }
 
+    def of_handler(self, name: str, said: JobOptions | None, by: str) -> dict[tuple[str, str], bytes]:
+        """The same for a handler, which may say nothing of options; None: it goes, and takes its own back."""
+        known = self.known.get(name)
+        own = known is not None and known.by.rpartition("@")[0] == name
+        if said is None or said == NOTHING:
+            return self.bodies({name: NOTHING}, by) if own else {}
+        return self.bodies({name: said}, by)
+
     def says(self, jobtype: str, field: str) -> bool:
         """Whether that option of a jobtype is registered."""
         registered = self.known.get(jobtype)

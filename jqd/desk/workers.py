@@ -6,7 +6,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.rules import say
 from jqd.runner import Card, Worker
 from jqd.runner.workers import KIND, body_of, no_more
-from jqd.words.errors import NotFound
+from jqd.words.errors import Conflict, Fault, NotFound
 from jqd.words.options import JobOptions
 
 
@@ -27,7 +27,14 @@ async def register(
 
 
 async def unregister(desk: Desk, worker_id: str) -> None:
-    """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, NotYet, JournalRefused."""
-    if desk.workers.get(worker_id) is None:
+    """Forget a worker everywhere; what it has in hand is still waited for.
+
+    Raises NotFound, Conflict, NotYet, JournalRefused.
+    """
+    worker = desk.workers.get(worker_id)
+    if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
+    if worker.handler:
+        why = f"{worker_id!r} is a version of handler {worker.handler!r}; delete that handler, or set it anew"
+        raise Conflict(why, [Fault("", why)])
     await say(desk, no_more([worker_id]))

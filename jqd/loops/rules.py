@@ -17,7 +17,7 @@ from jqd.loops.membership import Membership
 from jqd.loops.older import drop_older, read_older
 from jqd.loops.pace import Pace
 from jqd.runner import Workers
-from jqd.runner.workers import KIND, body_of, no_more
+from jqd.runner.workers import KIND, body_of
 from jqd.store import Store
 from jqd.words.clock import Clock
 from jqd.words.errors import (
@@ -168,7 +168,7 @@ class Upkeep:
         self._rules.loaded.set()
 
     async def _say_news(self) -> None:
-        said = no_more([*self._workers.leaving])
+        said = self._workers.farewells()
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
         for worker_id in unknown:
             worker = self._workers.get(worker_id)

@@ -162,7 +162,11 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     style: StyleName = msgspec.field(default="native", name="protocol")
     registered_at_ms: int
     options: dict[str, JobOptions] = {}
-    """Of the jobtypes that it named with options; without any: those count that no option was given."""
+    """Of the jobtypes that it named with options."""
+    handler: str = ""
+    """The name of the handler that it is a version of."""
+    share: float = 1.0
+    """Its part of that handler's batches."""
     standing: Standing = Standing.LOOPBACK
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
     machine: str = ""

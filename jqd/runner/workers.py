@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from jqd.runner.endpoint import host_of
+from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, machine, standing_of
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
@@ -20,7 +21,7 @@ from jqd.words.log import get_logger
 from jqd.words.options import JobOptions
 from jqd.words.rules import NIL, Rule, Rules
 
-KIND = "worker"
+KIND, HANDLER = "worker", "handler"  # of rules
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
@@ -32,6 +33,7 @@ BLIND_S = 2.0  # looks at the store come twice a second; while there are none, n
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Worker)
+_handlers = msgspec.msgpack.Decoder(Handler)
 
 
 class Workers:
@@ -58,7 +60,10 @@ class Workers:
         self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
         """Which of how many living daemons this one is, counted from 0."""
         self._placed, self._placed_until_s = (0, 1), float("-inf")
+        self._handlers: dict[str, Handler] = {}
+        self._versions: dict[str, Worker] = {}  # those that handlers are
         self.rules.watch(KIND, self._ruled)
+        self.rules.watch(HANDLER, self._handled)
 
     # ------------------------------------------------------------ registering
 
@@ -87,8 +92,14 @@ class Workers:
         return Worker(**said)
 
     def knows(self, worker: Worker) -> bool:
-        """Whether this very registration holds already: then it is not said again."""
-        return self._workers.get(worker.id) == worker
+        """Whether this very registration holds already: then it is not said again.
+
+        Nor when it is repeated from farther away, or at another machine's daemon: each would undo the other's.
+        """
+        known = self._workers.get(worker.id)
+        if known is None or known.standing < worker.standing:
+            return False
+        return known == msgspec.structs.replace(worker, standing=known.standing, machine=known.machine)
 
     def register(self, card: Card, *, peer: str | None = None) -> Worker:
         """Take a registration without a journal: only this process knows of it. Raises Invalid."""
@@ -110,22 +121,51 @@ class Workers:
         What it has in hand is waited for all the same.
         """
         self._expire()
-        if not self._remove(worker_id, why):
+        if self._versions.pop(worker_id, None) is None and not self._remove(worker_id, why):
             return False
         self.leaving[worker_id] = why
         return True
+
+    def farewells(self) -> dict[tuple[str, str], bytes]:
+        """What is to be said of those that are leaving."""
+        said = no_more([one for one in self.leaving if one not in self._numbers()])
+        for worker_id, (name, number) in self._numbers().items():
+            if worker_id in self.leaving:
+                handler = self._handlers[name]
+                out = tuple(
+                    msgspec.structs.replace(one, out=self.leaving[worker_id]) if one.number == number else one
+                    for one in handler.versions
+                )
+                said[HANDLER, name] = _encoder.encode(Handler(handler.last, out))
+        return said
+
+    def _numbers(self) -> dict[str, tuple[str, int]]:
+        """Id of a version as a worker → its handler and its number."""
+        return {
+            id_of(name, version.number): (name, version.number)
+            for name, handler in self._handlers.items()
+            for version in handler.versions
+        }
 
     # ------------------------------------------------------------ looking
 
     def get(self, worker_id: str) -> Worker | None:
         """The worker of this id, None when unknown or expired."""
         self._expire()
-        return self._workers.get(worker_id)
+        return self._workers.get(worker_id) or self._versions.get(worker_id)
+
+    def handler(self, name: str) -> Handler | None:
+        """What is known of a handler, which may be deleted; None when there never was one."""
+        return self._handlers.get(name)
+
+    def handlers(self) -> dict[str, Handler]:
+        """All that are not deleted, by name."""
+        return {name: handler for name, handler in sorted(self._handlers.items()) if handler.versions}
 
     def list(self) -> list[Worker]:
-        """All workers, oldest registration first."""
+        """All workers, oldest registration first, then those that are versions of handlers."""
         self._expire()
-        return [*self._workers.values()]
+        return [*self._workers.values(), *self._versions.values()]
 
     def share(self, of: int) -> int:
         """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
@@ -223,6 +263,23 @@ class Workers:
         self._log.info(
             "workers.registered", worker=worker.id, name=worker.name, url=worker.url, max_jobs=worker.max_jobs
         )
+        for watcher in self._watchers:
+            watcher()
+
+    def _handled(self, rule: Rule) -> None:
+        """A handler has another version, or none any more."""
+        try:
+            handler = Handler(0) if rule.is_deleted else _handlers.decode(rule.body)
+            versions = workers_of(rule.name, handler)
+        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
+            self._log.error("workers.unreadable", handler=rule.name, error=str(error))
+            return
+        self._handlers[rule.name] = handler
+        self._versions = {one.id: one for one in self._versions.values() if one.handler != rule.name}
+        self._versions |= {one.id: one for one in versions}
+        for version in handler.versions:
+            self.leaving.pop(id_of(rule.name, version.number), None)
+        self._log.info("workers.handler", name=rule.name, version=handler.last, versions=len(versions))
         for watcher in self._watchers:
             watcher()
 

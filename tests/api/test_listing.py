@@ -106,6 +106,7 @@ async def test_types_that_have_work(edge):
         "handler": None,
         "options": None,
         "options_by": None,
+        "note": None,
     }
     assert (pdf["oldest_at"], pdf["oldest_s"]) == (None, None)
     assert ahead["oldest_s"] == 0, "by the clock of a daemon that is ahead"

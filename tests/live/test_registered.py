@@ -1,5 +1,6 @@
 """A worker registers at one of three daemons: all know it and share its slots; no restart and no wipe forgets it."""
 
+import json
 import threading
 import time
 from collections.abc import Iterator
@@ -125,6 +126,71 @@ def test_one_registration_holds_at_all_daemons() -> None:
                     forget(server)
                     time.sleep(1)  # in which the journals are told again
                     wait_known([again, two, third], [])
+
+
+class Hook(BaseHTTPRequestHandler):
+    """Says where it was asked."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        body = json.dumps(self.path).encode()
+        self.send_response(200)
+        self.send_header("content-type", "application/json")
+        self.send_header("content-length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def hook() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Hook) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def put(daemon: Daemon, url: str, **options: Any) -> int:
+    body = {"lang": "http", "body": url, "options": {"style": "webhook", "format": "json", **options}}
+    told = httpx2.put(f"{daemon.url}/v1/handlers/hook", json=body, timeout=10)
+    assert told.status_code == 201, told.text
+    version: int = told.json()["version"]
+    return version
+
+
+def run(client: Client, name: str = "hook") -> object:
+    (ended,) = client.wait([client.push(name, {"n": 1}, keep_result=True)], 30)
+    return ended.result
+
+
+def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon() -> None:
+    with valkey() as server, short_directory() as base, hook() as url:
+        flags = ("--store", server.url)
+        with Daemon(base / "two", *flags, env=QUICK) as two, Client(two.url) as client:
+            with Daemon(base / "one", *flags, env=QUICK) as one:
+                assert put(one, f"{url}/first", max_retry=1) == 1
+                assert run(client) == "/first", "known at the other daemon"
+                assert put(one, f"{url}/second") == 2
+                wait_for(lambda: two.get("/v1/handlers/hook").json()["version"] == 2, "not known")
+                assert run(client) == "/second"
+                assert run(client, "hook@1") == "/first", "asked for by its version"
+                one.kill()
+            forget(server)
+            with Daemon(base / "one", *flags, env=QUICK) as one:
+                wait_for(lambda: one.get("/v1/handlers/hook").status_code == 200, "forgotten")
+                assert run(client) == "/second"
+                assert httpx2.delete(f"{two.url}/v1/handlers/hook").status_code == 204
+                wait_for(lambda: one.get("/v1/handlers/hook").status_code == 404, "not deleted")
+                assert put(two, f"{url}/third") == 3
+                waits = client.push("hook@2")
+                assert run(client) == "/third"
+                (row,) = [row for row in one.get("/v1/types").json()["types"] if row["name"] == "hook@2"]
+                assert "version 2 of handler 'hook' is gone" in row["note"]
+                assert client.get(waits).state == "waiting"
 
 
 def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:

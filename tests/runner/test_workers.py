@@ -273,6 +273,19 @@ def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -
     assert workers.leaving == {worker.id: "unreachable"}
 
 
+def test_a_repetition_from_elsewhere_says_nothing_new_and_one_from_nearer_does() -> None:
+    workers = Workers(clock=ManualClock())
+    card = Card(name="w", url="http://8.8.8.8/", max_jobs=1)
+    near, far = workers.check(card), workers.check(card, peer="10.0.0.1")
+    workers.register(card, peer="10.0.0.1")
+    assert not workers.knows(near)
+    workers.register(card)
+    assert workers.knows(near)
+    assert workers.knows(far)
+    assert workers.knows(msgspec.structs.replace(near, machine="another"))
+    assert not workers.knows(msgspec.structs.replace(far, max_jobs=2))
+
+
 def test_signs_are_told_now_and_then() -> None:
     clock = ManualClock()
     workers = Workers(clock=clock)

@@ -127,7 +127,10 @@ class Jobtype(Struct, frozen=True):
     oldest_at: Instant | None
     oldest_s: float | None
     rate: float
-    handler: None = None
+    handler: str | None = None
+    """Name and newest version, where one is set."""
+    note: str | None = None
+    """Why its jobs wait, where that is known."""
     options: JobOptions | None = None
     """What was registered for its jobs, where their pushers leave it out."""
     options_by: str | None = None
@@ -234,6 +237,56 @@ class Workers(Struct, frozen=True):
     """All of them."""
 
     workers: Sequence[Worker]
+
+
+class HandlerSettings(JobOptions, frozen=True, kw_only=True):
+    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out."""
+
+    style: StyleName
+    format: Format | None
+    method: str
+    headers: Sequence[str]
+    """Their names: a value may be a secret."""
+    signed: bool
+    weight: int
+    max_jobs: int
+    batch: int | None
+    priority_min: int
+    priority_max: int
+
+
+class VersionShare(Struct, frozen=True):
+    """One version of a handler."""
+
+    version: int
+    share: Annotated[float, Meta(description="its part of the batches, 0 to 1")]
+    out: str | None
+    """Why it gets none."""
+
+
+class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_each": "afterEach"}):
+    """One version of a handler, and which others there are."""
+
+    name: str
+    version: int
+    lang: str
+    body: str
+    eid: str | None
+    before: str | None
+    before_each: str | None
+    after_each: str | None
+    options: HandlerSettings
+    server_only: bool
+    set_at: Instant | None
+    out: str | None
+    """Why it gets no jobs any more."""
+    versions: Sequence[VersionShare]
+
+
+class Handlers(Struct, frozen=True):
+    """All of them."""
+
+    handlers: Sequence[Handler]
 
 
 class Live(Struct, frozen=True):

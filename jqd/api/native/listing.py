@@ -10,6 +10,8 @@ from jqd.api.native.show import iso, job_brief
 from jqd.api.parts import Parts
 from jqd.api.read import read_query
 from jqd.desk import listing as desk
+from jqd.desk.handlers import why_waiting
+from jqd.runner.handler import id_of
 from jqd.words.job import State
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
@@ -51,12 +53,19 @@ async def list_types(parts: Parts, request: Request) -> Response:
             oldest_at=iso(row.oldest_ms),
             oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
             rate=parts.desk.control.rate(row.jobtype),
+            handler=_handler(parts, row.jobtype),
+            note=why_waiting(parts.desk, row.jobtype),
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
             options_by=known.by if known else None,
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
     ]
     return answer(200, Jobtypes(rows), request.answer_language())
+
+
+def _handler(parts: Parts, jobtype: str) -> str | None:
+    handler = parts.desk.workers.handler(jobtype)
+    return id_of(jobtype, handler.versions[-1].number) if handler and handler.versions else None
 
 
 async def list_daemons(parts: Parts, request: Request) -> Response:

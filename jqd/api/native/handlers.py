@@ -1,0 +1,84 @@
+"""What runs a jobtype, by name and version: PUT, GET and DELETE of /v1/handlers/{name}."""
+
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from jqd.api.message import Request, Response, answer
+from jqd.api.native import answers
+from jqd.api.native.answers import Handlers, VersionShare
+from jqd.api.native.show import iso
+from jqd.api.parts import Parts
+from jqd.api.read import read_body, read_query
+from jqd.desk import handlers
+from jqd.runner.handler import Definition, Handler, Version, shares
+
+
+class Asking(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of `GET /v1/handlers/{name}`."""
+
+    version: Annotated[int, Meta(ge=1, le=1 << 53, description="the number of a version, 1 for the first")] | None = (
+        None
+    )
+
+
+async def put(parts: Parts, request: Request, name: str) -> Response:
+    """201 and the handler: each PUT is a new version."""
+    definition = read_body(request, Definition)
+    version = await handlers.put(parts.desk, name, definition, peer=request.peer)
+    handler, _ = handlers.find(parts.desk, name)
+    return answer(201, _row(name, handler, version), request.answer_language())
+
+
+async def get(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the newest version, or the one that is asked for."""
+    asked = read_query(request, Asking)
+    handler, version = handlers.find(parts.desk, name, asked.version or 0)
+    return answer(200, _row(name, handler, version), request.answer_language())
+
+
+async def list_handlers(parts: Parts, request: Request) -> Response:
+    """200 {handlers}: the newest version of each, by name."""
+    found = parts.desk.workers.handlers()
+    rows = [_row(name, handler, handler.versions[-1]) for name, handler in found.items()]
+    return answer(200, Handlers(rows), request.answer_language())
+
+
+async def delete(parts: Parts, request: Request, name: str) -> Response:
+    """204: all versions are gone; what they have in hand is still waited for."""
+    await handlers.delete(parts.desk, name)
+    return Response(204)
+
+
+def _row(name: str, handler: Handler, version: Version) -> answers.Handler:
+    options = version.options
+    parts = shares(handler)
+    return answers.Handler(
+        name=name,
+        version=version.number,
+        lang=version.lang,
+        body=version.body,
+        eid=version.eid,
+        before=version.before,
+        before_each=version.before_each,
+        after_each=version.after_each,
+        options=answers.HandlerSettings(
+            style=options.style,
+            format=options.format,
+            method=options.method,
+            headers=[*options.headers],
+            signed=bool(options.secrets),
+            weight=options.weight,
+            max_jobs=options.max_jobs,
+            batch=options.batch,
+            priority_min=options.priority_min,
+            priority_max=options.priority_max,
+            **dict(options.of_jobs.said()),
+        ),
+        server_only=version.server_only,
+        set_at=iso(version.set_at_ms),
+        out=version.out or None,
+        versions=[
+            VersionShare(one.number, round(parts.get(one.number, 0.0), 4), one.out or None) for one in handler.versions
+        ],
+    )

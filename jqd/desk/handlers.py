@@ -1,0 +1,72 @@
+"""Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
+
+import msgspec
+
+from jqd.desk.desk import Desk
+from jqd.desk.rules import say
+from jqd.runner.handler import Definition, Handler, Version, card_of, id_of
+from jqd.runner.reach import machine, standing_of
+from jqd.runner.workers import HANDLER
+from jqd.words.errors import Fault, Invalid, NotFound
+
+VERSIONS_MAX = 10  # kept of each handler
+NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None) -> Version:
+    """Say a new version; it is on disk when this returns. `peer`: the address it came from.
+
+    Raises Invalid, NotYet, JournalRefused.
+    """
+    if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
+        why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+    try:
+        desk.workers.check(card_of(name, definition), peer=peer)
+        await desk.workers.judge(definition.body, peer)
+    except Invalid as error:
+        raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
+    known = desk.workers.handler(name) or Handler(0)
+    said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
+    number, now_ms = known.last + 1, desk.clock.wall_ms()
+    version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+    handler = Handler(number, (*known.versions, version)[-VERSIONS_MAX:])
+    options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
+    await say(desk, {(HANDLER, name): _encoder.encode(handler), **options})
+    return version
+
+
+def _placed(fault: Fault) -> Fault:
+    """Where a field of a registration stands in a handler."""
+    place = {"/url": "/body", "/name": "/name"}.get(fault.pointer, f"/options{fault.pointer}")
+    return fault._replace(pointer=place)
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound as `find`."""
+    handler, _ = find(desk, name)
+    options = desk.options.of_handler(name, None, "")
+    await say(desk, {(HANDLER, name): _encoder.encode(Handler(handler.last)), **options})
+
+
+def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+    """A handler and one of its versions, 0: the newest. Raises NotFound."""
+    handler = desk.workers.handler(name)
+    if handler is None or not handler.versions:
+        raise NotFound(f"there is no handler {name[:64]!r}")
+    found = [version for version in handler.versions if number in (0, version.number)]
+    if not found:
+        kept = ", ".join(str(version.number) for version in handler.versions)
+        raise NotFound(f"handler {name[:64]!r} has no version {number} (any more); it has {kept}")
+    return handler, found[-1]
+
+
+def why_waiting(desk: Desk, jobtype: str) -> str | None:
+    """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
+    name, at, number = jobtype.rpartition("@")
+    handler = desk.workers.handler(name) if at and number.isdecimal() else None
+    if handler is None or any(version.number == int(number) and not version.out for version in handler.versions):
+        return None
+    return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"

@@ -1,0 +1,145 @@
+"""Handlers: what runs a jobtype, said by name, without any program that registers. Each version is a worker of its own.
+
+A batch goes to one version. The newest takes `weight` percent of the batches, what it leaves goes to the one before it
+by that one's weight, and so on; the oldest takes all that is left. A job of the type `name@3` is for version 3 alone.
+"""
+
+import random
+from collections.abc import Sequence
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from jqd.runner.reach import Standing
+from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
+from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Priority
+from jqd.words.options import JobOptions, Retries, Timeout
+
+SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
+SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
+
+Weight = Annotated[int, Meta(ge=0, le=100, description="a whole number of percent, 0 to 100")]
+Source = Annotated[
+    str, Meta(max_length=SOURCE_LENGTH_MAX, description=f"text of at most {SOURCE_LENGTH_MAX} characters")
+]
+
+
+class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How a handler is spoken to, and what counts for its jobs where their pushers leave it out."""
+
+    style: StyleName = "webhook"
+    format: Format | None = None
+    method: Method = "POST"
+    headers: Headers = {}
+    secrets: Secrets = ()
+    weight: Weight = 100
+    max_jobs: Slots = SLOTS
+    batch: Batch | None = None
+    priority_min: Priority = PRIORITY_MIN
+    priority_max: Priority = PRIORITY_MAX
+    timeout: Timeout | UnsetType = UNSET
+    max_retry: Retries | UnsetType = UNSET
+    keep_result: bool | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+
+    @property
+    def of_jobs(self) -> JobOptions:
+        """Those that count for jobs."""
+        return JobOptions(
+            timeout=self.timeout, max_retry=self.max_retry, keep_result=self.keep_result, priority=self.priority
+        )
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What is said of a handler."""
+
+    lang: Literal["http"]
+    body: Url
+    options: HandlerOptions = HandlerOptions()
+    server_only: bool = False
+    """Only jobs and the master key may push such jobs: kept and shown, until there are keys."""
+    eid: Source | None = None
+    """What shares a context in languages that jqd runs itself; like the three below of no use to a URL, and kept."""
+    before: Source | None = None
+    before_each: Source | None = msgspec.field(default=None, name="beforeEach")
+    after_each: Source | None = msgspec.field(default=None, name="afterEach")
+
+
+class Version(Definition, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """One of them, as it is kept."""
+
+    number: int
+    set_at_ms: int
+    standing: Standing = Standing.LOOPBACK
+    """Of whoever said it: how near the address may be that its URL leads to."""
+    machine: str = ""
+    """Where that was judged."""
+    out: str = ""
+    """Why it gets no jobs any more: its endpoint said 410."""
+
+
+class Handler(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All that is kept of a handler; without versions it is deleted."""
+
+    last: int
+    """Number of the newest version there ever was: a later one goes on counting."""
+    versions: tuple[Version, ...] = ()
+    """Oldest first."""
+
+
+def shares(handler: Handler) -> dict[int, float]:
+    """Number of a version → its part of the batches."""
+    left, found = 1.0, dict[int, float]()
+    running = [version for version in reversed(handler.versions) if not version.out]
+    for place, version in enumerate(running, 1):
+        part = left if place == len(running) else left * version.options.weight / 100
+        found[version.number] = part
+        left -= part
+    return found
+
+
+def card_of(name: str, definition: Definition) -> Card:
+    """What its endpoint would say if it registered. Raises Invalid."""
+    options = definition.options
+    return Card(
+        name=name,
+        url=definition.body,
+        jobs=(name,),
+        max_jobs=options.max_jobs,
+        batch=options.batch,
+        priority_min=options.priority_min,
+        priority_max=options.priority_max,
+        style=options.style,
+        format=options.format,
+        method=options.method,
+        headers=options.headers,
+        secrets=options.secrets,
+    )
+
+
+def id_of(name: str, number: int) -> str:
+    """How a version is called: as a worker, and as the type of jobs that are for it alone."""
+    return f"{name}@{number}"
+
+
+def workers_of(name: str, handler: Handler) -> list[Worker]:
+    """The workers that a handler is."""
+    parts, found = shares(handler), []
+    for version in handler.versions:
+        if version.out:
+            continue
+        card, own, part = card_of(name, version), id_of(name, version.number), parts[version.number]
+        said = {field: getattr(card, field) for field in Card.__struct_fields__}
+        said |= {"id": own, "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        found.append(
+            Worker(**said, registered_at_ms=version.set_at_ms, standing=version.standing, machine=version.machine)
+        )
+    return found
+
+
+def draw(free: Sequence[tuple[int, Worker]], source: random.Random) -> tuple[int, Worker]:
+    """One of several versions that have room (how much, and who), by their shares of the batches."""
+    if len(free) == 1:
+        return free[0]
+    return source.choices(free, weights=[worker.share or 1.0 for _, worker in free])[0]

@@ -1,0 +1,133 @@
+"""Handlers: set, shown, deleted, in versions, each of which is a worker."""
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+
+from jqd.runner.handler import draw
+from tests.api.fakes import JSON
+from tests.api.whole import Whole
+
+URL = "http://127.0.0.1:8000/hook"
+HOOK: dict[str, Any] = {"lang": "http", "body": URL}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def put(edge: Whole, name: str = "mail", **said: Any) -> dict[str, Any]:
+    told = await edge.call("PUT", f"/v1/handlers/{name}", {**HOOK, **said}, accept=JSON)
+    assert told.status == 201, told.body
+    row: dict[str, Any] = told.body
+    return row
+
+
+async def test_each_put_is_a_new_version_and_old_ones_go(edge):
+    options = {"style": "webhook", "format": "json", "headers": {"X-Key": "top secret"}, "weight": 100, "timeout": 9}
+    row = await put(edge, options=options, server_only=True, before="x = 1", afterEach="y()", eid="e")
+    assert (row["name"], row["version"], row["body"], row["server_only"]) == ("mail", 1, URL, True)
+    assert (row["before"], row["afterEach"], row["eid"], row["beforeEach"]) == ("x = 1", "y()", "e", None), (
+        "kept as data"
+    )
+    assert (row["options"]["headers"], row["options"]["timeout"]) == (["X-Key"], 9)
+    assert "top secret" not in str(row)
+    assert [(await put(edge))["version"] for _ in range(11)] == list(range(2, 13))
+    newest = (await edge.call("GET", "/v1/handlers/mail", accept=JSON)).body
+    assert newest["version"] == 12
+    assert [one["version"] for one in newest["versions"]] == list(range(3, 13))
+    assert (await edge.call("GET", "/v1/handlers/mail?version=3", accept=JSON)).body["version"] == 3
+    gone = await edge.call("GET", "/v1/handlers/mail?version=2", accept=JSON)
+    assert (gone.status, "it has 3, 4" in gone.body["detail"]) == (404, True)
+    await put(edge, "bill")
+    listed = (await edge.call("GET", "/v1/handlers", accept=JSON)).body["handlers"]
+    assert [(row["name"], row["version"]) for row in listed] == [("bill", 1), ("mail", 12)]
+    assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 204
+    assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 404
+    assert (await edge.call("GET", "/v1/handlers/mail")).status == 404
+    assert [worker.id for worker in edge.workers.list()] == ["bill@1"]
+    assert (await put(edge))["version"] == 13, "it goes on counting"
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"lang": "python"}, "/lang"),
+        ({"body": "nowhere"}, "/body"),
+        ({"options": {"weight": 101}}, "/options"),
+        ({"options": {"colour": "red"}}, "/options"),
+        ({"options": {"format": "msgpack", "style": "lines"}}, "/options/format"),
+        ({"bodies": 1}, "/bodies"),
+    ],
+)
+async def test_what_is_wrong_is_named(edge, said, why):
+    told = await edge.call("PUT", "/v1/handlers/mail", {**HOOK, **said}, accept=JSON)
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, why)
+    assert (await edge.call("PUT", f"/v1/handlers/{'x' * 120}", HOOK)).status == 422
+    assert (await edge.call("GET", "/v1/handlers?version=1")).status == 422
+    assert edge.workers.list() == []
+
+
+async def test_versions_share_the_batches_by_their_weights(edge):
+    await put(edge)
+    await put(edge, options={"weight": 40})
+    row = await put(edge, options={"weight": 10})
+    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 0.54), (2, 0.36), (3, 0.1)]
+    workers = edge.workers.list()
+    assert [(worker.id, worker.style, worker.takes("mail", 0)) for worker in workers] == [
+        (f"mail@{number}", "webhook", True) for number in (1, 2, 3)
+    ]
+    assert [worker.takes("mail@2", 0) for worker in workers] == [False, True, False]
+    source = random.Random(7)
+    drawn = Counter(draw([(1, worker) for worker in workers], source)[1].id for _ in range(10_000))
+    assert [round(drawn[f"mail@{number}"], -3) for number in (1, 2, 3)] == [5_000, 4_000, 1_000]
+    await put(edge)
+    assert [worker.takes("mail", 0) for worker in edge.workers.list()] == [False, False, False, True]
+    assert edge.workers.get("mail@2") is not None, "it is there for who asks for it"
+
+
+async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
+    await put(edge)
+    await edge.call("POST", "/v1/jobs", [{"name": "mail"}, {"name": "mail@1"}, {"name": "mail@7"}, {"name": "a@b"}])
+    await edge.apply()
+    rows = {row["name"]: row for row in (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]}
+    assert {name: (row["handler"], bool(row["note"])) for name, row in rows.items()} == {
+        "mail": ("mail@1", False),
+        "mail@1": (None, False),
+        "mail@7": (None, True),
+        "a@b": (None, False),
+    }
+    assert "version 7 of handler 'mail' is gone: these jobs wait" in rows["mail@7"]["note"]
+    assert not any(worker.takes("mail@7", 0) for worker in edge.workers.list())
+
+
+async def test_an_endpoint_that_says_410_takes_its_version_out_and_no_worker_is_unregistered(edge):
+    await put(edge)
+    await put(edge, options={"weight": 50})
+    assert (await edge.call("DELETE", "/v1/workers/mail@2")).status == 409
+    assert edge.workers.unregister("mail@2", "it answered 410")
+    assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
+    said = edge.workers.farewells()
+    edge.workers.rules.take(edge.workers.rules.make(said, now_ms=1, origin=1))
+    row = (await edge.call("GET", "/v1/handlers/mail", accept=JSON)).body
+    assert (row["version"], row["out"]) == (2, "it answered 410")
+    assert [(one["version"], one["share"]) for one in row["versions"]] == [(1, 1.0), (2, 0.0)]
+    assert edge.workers.farewells() == {}
+
+
+async def test_options_of_a_handler_hold_for_its_jobs_and_go_with_it(edge):
+    async def pushed() -> float:
+        await edge.call("POST", "/v1/jobs", {"name": "mail"})
+        timeout_s: float = edge.journal.jobs()[-1].timeout_s
+        return timeout_s
+
+    await put(edge, options={"timeout": 9})
+    assert await pushed() == 9
+    await put(edge)
+    assert await pushed() == 30
+    await put(edge, options={"timeout": 8})
+    assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 204
+    assert await pushed() == 30
