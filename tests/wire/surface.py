@@ -27,7 +27,10 @@ from jqd.words.media import JSON, MSGPACK
 from tests.wire.attack import Answer
 
 NDJSON = "application/x-ndjson"
-NEW_EACH_TIME = re.compile(rb'[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16,32}|\d{4}-\d\d-\d\dT[\d:.]+Z|"cursor":"[^"]+"')
+NEW_EACH_TIME = re.compile(
+    rb'[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16,32}|(?<=["\xaa])[0-9a-f]{10}(?![0-9a-f])|\d{4}-\d\d-\d\dT[\d:.]+Z'
+    rb'|"cursor":"[^"]+"'
+)
 ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{32}-[0-9a-f]{16}")
 NUMBER = re.compile(
     r"[0-9a-f]{32}-[0-9a-f]{16}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}"
@@ -240,6 +243,15 @@ async def _workers(surface: Surface, worker_url: str) -> None:
     await ask("DELETE /v1/workers/<worker_id>", 204, into=worker_id)
     await ask("DELETE /v1/workers/<worker_id>", 404, into=worker_id)
 
+    hook, one = {"lang": "http", "body": worker_url + "/hook"}, "/v1/handlers/<name>"
+    await ask(f"PUT {one}", 201, hook, into="hook")
+    await ask(f"PUT {one}", 422, {**hook, "lang": "python"}, into="hook")
+    await ask(f"GET {one}", 200, into="hook", accept=MSGPACK)
+    await ask(f"GET {one}", 404, into="none")
+    await ask("GET /v1/handlers", 200)
+    await ask(f"DELETE {one}", 204, into="hook")
+    await ask(f"DELETE {one}", 404, into="hook")
+
     await ask("POST /worker", 400, {"name": "l"}, kind=MSGPACK)
     light = {"name": "l", "url": worker_url, "max_jobs": 4, "jobs": ["light"]}
     mine = {"worker-id": (await ask("POST /worker", 201, light))["worker_id"]}
@@ -326,8 +338,9 @@ async def _refused(surface: Surface, route: Route) -> None:
     native = route.path.startswith("/v1/")
     call, into = f"{route.method} {route.path}", "none"
     await surface.ask(f"OPTIONS {route.path}", 200, into=into)
-    await surface.ask(f"PUT {route.path}", 405, into=into)
-    await surface.ask(f"PUT {route.path}", 415, b"x", into=into, kind="text/plain")
+    odd = "PATCH" if "/handlers" in route.path else "PUT"
+    await surface.ask(f"{odd} {route.path}", 405, into=into)
+    await surface.ask(f"{odd} {route.path}", 415, b"x", into=into, kind="text/plain")
     if route.method == "GET" and native:
         await surface.ask(f"HEAD {route.path}", 422, into=into, query="?odd=1")
     if native:
