@@ -165,7 +165,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "no-reassert": mistake(
         "rollback",
-        72,
+        75,
         "overlap",
         "a store that forgot is not told what is in hand",
         (Barrier, "_arbitrate", _do_not),
@@ -221,7 +221,7 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 58, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 165, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
@@ -254,7 +254,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "hand-per-step": mistake(
         "pause",
-        20,
+        62,
         "innocent",
         "a dead daemon's hand is as large as what its last steps left of it",
         in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),

@@ -6,8 +6,6 @@ from typing import Any
 from jqd.desk import cancel as cancel_module
 from jqd.desk import take as take_module
 from jqd.loops import barrier as barrier_module
-from jqd.runner.styles.native import Native
-from jqd.runner.styles.style import BATCH_ID
 from jqd.store import JobView
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.record import Lane
@@ -33,14 +31,6 @@ def _cancel_what_is_shown(real: Real) -> Real:
     return up_to
 
 
-def _name_the_job_only(real: Real) -> Real:
-    def cancel(style: Any, sending: Any, job_id: str) -> Any:
-        request = real(style, sending, job_id)
-        return request._replace(headers=[header for header in request.headers if header[0] != BATCH_ID])
-
-    return cancel
-
-
 def _endings_only(real: Any) -> Any:
     return Lane.CANCELS, Lane.OUTCOMES
 
@@ -48,7 +38,7 @@ def _endings_only(real: Any) -> Any:
 UNKEPT: dict[str, Mistake] = {
     "copies-create": mistake(
         "trim,purge,backlog,pause",
-        132,
+        187,
         "again",
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
@@ -71,7 +61,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "late-endings-dropped": mistake(
         "backlog,wipe",
-        8,
+        23,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
         in_scripts("    end_late(one)\n    table.insert", "    table.insert"),
@@ -93,17 +83,9 @@ UNKEPT: dict[str, Mistake] = {
         (cancel_module, "_up_to_now", _cancel_what_is_shown),
         changes=True,
     ),
-    "stops-unnamed": mistake(
-        "kill",
-        304,
-        "stopped",
-        "a worker is told to stop with a job, whatever content of it came there meanwhile",
-        (Native, "cancel", _name_the_job_only),
-        changes=True,
-    ),
     "ended-by-fence": mistake(
         "backlog",
-        79,
+        121,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
