@@ -237,7 +237,7 @@ async def _workers(surface: Surface, worker_url: str) -> None:
     """A job goes to a worker and comes back, a poll waits for it, and both say so."""
     ask = surface.ask
     card = {"name": "w", "url": worker_url + "/v1", "max_jobs": 1, "jobs": ["nobody pushes it"]}
-    worker_id = (await ask("POST /v1/workers", 201, card))["worker_id"]
+    worker_id = (await ask("POST /v1/workers", 201, card, numbers=False))["worker_id"]
     await ask("POST /v1/workers", 422, {**card, "max_jobs": 0}, kind=MSGPACK)
     await ask("GET /v1/workers", 200)
     await ask("DELETE /v1/workers/<worker_id>", 204, into=worker_id)
@@ -300,7 +300,7 @@ async def _pulls(surface: Surface) -> None:
     ask, beat = surface.ask, "POST /v1/jobs/<job_id>/heartbeat"
     puller = {"worker_id": "puller", "max_jobs": 2}
     await ask("POST /v1/leases", 404, puller)
-    await ask("POST /v1/workers", 201, {"name": "p", "jobs": ["pulled"], **puller})
+    await ask("POST /v1/workers", 201, {"name": "p", "jobs": ["pulled"], **puller}, numbers=False)
     await ask("POST /v1/leases", 200, puller)
     await ask("POST /v1/leases", 422, {**puller, "wait": "long"}, kind=MSGPACK)
     job_id = (await ask("POST /v1/jobs", 201, {"name": "pulled"}))["job_id"]
