@@ -20,11 +20,11 @@ WAIT_S = 30.0  # for a job to end on a busy machine
 class Crew(Worker):
     """`jqd worker tests.live.crew --processes 3`, whose code is what the file beside its book says."""
 
-    def __init__(self, book: Path, *daemons: str, more: tuple[str, ...] = ()) -> None:
+    def __init__(self, book: Path, *daemons: str, more: tuple[str, ...] = (), processes: int = 3) -> None:
         self.book = book
         self.load("one")
         flags = [flag for url in daemons for flag in ("--daemon", url)]
-        args = ["worker", "tests.live.crew:app", *flags, "--processes", "3", *more]
+        args = ["worker", "tests.live.crew:app", *flags, "--processes", str(processes), *more]
         Process.__init__(self, args, book.with_suffix(".log"), {"JQD_TEST_BOOK": str(book)})
 
     def load(self, code: str) -> None:
@@ -56,8 +56,8 @@ def daemon() -> Iterator[Daemon]:
 
 
 @contextmanager
-def crew(daemon: Daemon, tmp_path: Path, *more: str) -> Iterator[tuple[Crew, Client]]:
-    with Crew(tmp_path / "book", daemon.url, more=more) as crew, Client(daemon.url) as client:
+def crew(daemon: Daemon, tmp_path: Path, *more: str, processes: int = 3) -> Iterator[tuple[Crew, Client]]:
+    with Crew(tmp_path / "book", daemon.url, more=more, processes=processes) as crew, Client(daemon.url) as client:
         yield crew, client
 
 
@@ -116,16 +116,18 @@ def test_async_jobs_that_shared_a_dying_process_are_told_apart_alone(daemon: Dae
         assert worker.stop() == 0
 
 
+@pytest.mark.parametrize("processes", [0, 3])
 def test_sigterm_hands_back_what_the_drain_cannot_wait_for_and_no_attempt_is_spent(
-    daemon: Daemon, tmp_path: Path
+    daemon: Daemon, tmp_path: Path, processes: int
 ) -> None:
-    with crew(daemon, tmp_path, "--drain", "0.5s") as (worker, client):
+    with crew(daemon, tmp_path, "--drain", "0.5s", processes=processes) as (worker, client):
         jobs = [client.push(name, 20.0, max_retry=0, timeout=60) for name in ("work", "nap", "doze")]
         pids = [int(entry["pid"]) for entry in worker.wait_noted(3)]
         began_s = time.monotonic()
         assert worker.stop() == 0
         assert time.monotonic() - began_s < 10
         assert not any(is_alive(pid) for pid in pids), "nothing runs on"
+        assert ("worker.runs_on" in worker.log.read_text()) == (not processes), "of a thread that could not be stopped"
         assert [(client.get(job).state, client.get(job).attempts) for job in jobs] == [("waiting", 0)] * 3
         assert client.cancel_many(job_ids=jobs).changed == 3
 
