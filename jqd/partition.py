@@ -252,7 +252,7 @@ class Partition:
             Lane.JOBS: whole,
             Lane.CHANGES: whole._replace(apply=self.watch.guard(store.apply_changes)),
             Lane.OUTCOMES: LaneRules(
-                store.apply_outcomes,
+                self._apply_outcomes,
                 lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
@@ -277,6 +277,10 @@ class Partition:
             )
             for lane, rule in rules.items()
         }
+
+    async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
+        old = start < self._shared.journal.opened_at
+        return await self.store.apply_outcomes(journal_id, start, end, outcomes, old=old)
 
     # ------------------------------------------------------------ what the lanes tell
 

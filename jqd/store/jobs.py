@@ -152,20 +152,23 @@ class JobMethods:
         edit = EditGiven(codec.whole(self._keys, "fence", given), codec.text(self._keys, "life", life))
         return edit if edit.revision else None
 
-    async def apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
+    async def apply_outcomes(
+        self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome], *, old: bool = False
+    ) -> list[str]:
         """Settle attempts, or hand jobs over to workers; positions as in `apply_jobs`.
 
         Returns ids whose outcome came too late to change anything.
 
         It counts when the job is held under that fence; a success of an older fence counts while the job has not
-        ended. Of a job not seen yet it is remembered and meets the job when that comes.
+        ended. Of a job not seen yet it is remembered and meets the job when that comes. `old`: an earlier process wrote
+        them, and may have died before a worker heard what it was given.
         """
         bound(outcomes)
         flat: list[object] = []
         for one in outcomes:
             packed = b"" if one.fate is Fate.ENTRUSTED else codec.encode_outcome(one)
             flat += (int(one.fate), one.job_id, _claim(one), packed, _extra(one))
-        limits = (milliseconds(self._config.result_ttl_s), self._config.history_max)
+        limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *flat)
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]

@@ -5,6 +5,9 @@ from typing import NamedTuple
 from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 
+WORKERS = "*"
+"""The name of the hand in which workers hold jobs by themselves."""
+
 
 class Place(NamedTuple):
     """Where a job lies: in the set `name`, perhaps in a hand."""
@@ -34,7 +37,7 @@ class Places:
         for name in ("later", "ended", "dead"):
             if given in self._set(self._keys[name]).scores:
                 return Place(name)
-        for sysid in self.members():
+        for sysid in (*self.members(), WORKERS):
             if given in self._set(self._keys.held(sysid)).scores:
                 return Place("held", sysid)
         return Place("ready")

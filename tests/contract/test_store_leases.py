@@ -8,7 +8,7 @@ from jqd.store import Hold, Owner
 from jqd.words.errors import StoreChanged, StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, Held, Outcome, State, entrust
 from jqd.words.record import Lane
-from tests.contract.bench import StoreBench, changed, holds, ids, outcome
+from tests.contract.bench import JOURNAL, StoreBench, changed, holds, ids, outcome
 
 BEAT_S = 10
 
@@ -139,11 +139,34 @@ async def test_a_worker_gives_jobs_back_untried(store_bench: StoreBench) -> None
 
 async def test_a_job_replaced_while_a_worker_holds_it_runs_again(store_bench: StoreBench) -> None:
     _, (held,) = await lend(store_bench)
-    await store_bench.add(changed(held.job, held.fence + 5, ChangeKind.REPLACE, priority=3))
-    assert (await store_bench.view(held.job)).worker == "w"
-    assert await store_bench.settle(outcome(held, Fate.FAILED)) == [held.job.id]
-    assert await store_bench.state(held.job) is State.WAITING
-    assert (await store_bench.store.find_silent({}, 9)).silences_s == ()
+    for _ in range(2):  # of the content that it was pushed with, and of a later one
+        await store_bench.add(changed(held.job, held.fence + 5, ChangeKind.REPLACE, priority=3))
+        assert (await store_bench.view(held.job)).worker == "w"
+        (found,) = await store_bench.store.touch([(held.job.id, held.fence)])
+        assert found.held is not None
+        assert found.held.generation == held.generation, "the worker has what it was given"
+        (told,) = (await store_bench.store.get_ends([held.job.id])).outcomes
+        assert told.generation == held.generation
+        assert await store_bench.settle(outcome(found.held, Fate.SUCCEEDED)) == [held.job.id]
+        assert await store_bench.state(held.job) is State.WAITING
+        assert (await store_bench.store.find_silent({}, 9)).silences_s == ()
+        replaced_at, held = held.fence + 5, await store_bench.claim_one(await store_bench.join())
+        assert held.generation == replaced_at
+        assert await store_bench.settle(handed(held)) == []
+    (lease,) = (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).leases
+    assert [one.generation for one in lease.jobs] == [held.generation]
+
+
+async def test_of_what_a_daemon_has_in_hand_and_was_replaced_no_report_counts(store_bench: StoreBench) -> None:
+    """Which content ran only that daemon can say: the job runs again in any case."""
+    owner = await store_bench.join()
+    job = await store_bench.push()
+    held = await store_bench.claim_one(owner)
+    (found,) = await store_bench.store.touch([(job.id, held.fence)])
+    assert (found.hold, found.worker, found.silence_s) == (Hold.STANDS, "", 0)
+    await store_bench.add(changed(job, held.fence + 5, ChangeKind.REPLACE))
+    (found,) = await store_bench.store.touch([(job.id, held.fence)])
+    assert found.hold is Hold.LATE
 
 
 # ---------------------------------------------------------------- silence
@@ -254,6 +277,27 @@ async def test_a_hand_over_told_after_its_end_means_nothing(
     assert await store_bench.state(held.job) is not State.RUNNING
 
 
+@pytest.mark.parametrize("fate", [Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD, Fate.RETRY])
+@pytest.mark.parametrize("has_come", [True, False])
+async def test_an_outcome_of_a_later_claim_counts_against_an_older_lease(
+    store_bench: StoreBench, fate: Fate, has_come: bool
+) -> None:
+    """The simulation found that it did not while the job had not come: it ran again after it had failed for good."""
+    _, (held,) = await lend(store_bench)
+    await forget(store_bench)
+    if has_come:
+        await store_bench.add(held.job)
+    await store_bench.settle(handed(held))
+    later = Held(held.job, held.fence + 1, 2)
+    assert await store_bench.settle(outcome(later, fate)) == []
+    if not has_come:
+        await store_bench.add(held.job)
+    view = await store_bench.view(held.job)
+    expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.RETRY: State.RETRYING}.get(fate, State.FAILED)
+    assert (view.state, view.worker, view.attempts) == (expected, "", 2)
+    assert (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 0
+
+
 async def test_of_two_hand_overs_the_later_stays(store_bench: StoreBench) -> None:
     _, (held,) = await lend(store_bench)
     later = Held(held.job, held.fence + 1, 2)
@@ -297,6 +341,22 @@ async def test_what_was_told_again_and_never_heard_of_is_given_back_untried(stor
     assert (found.leases, found.given_back) == ([], 2)
     await store_bench.add(unseen.job)
     assert [one.attempt for one in await store_bench.claim(await store_bench.join())] == [1, 1]
+
+
+async def test_what_a_daemon_handed_over_and_died_is_no_attempt_until_the_worker_is_heard(
+    store_bench: StoreBench,
+) -> None:
+    """The simulation found a job dead that no worker had seen: its daemon died before it answered the poll."""
+    owner = await store_bench.join()
+    await store_bench.add(store_bench.make(), store_bench.make())
+    one, two = await store_bench.claim(owner)
+    assert await store_bench.store.apply_outcomes(JOURNAL, 0, 9, [handed(one)], old=True) == []
+    found = await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)
+    assert (found.leases, found.given_back) == ([], 1)
+    assert await store_bench.store.apply_outcomes(JOURNAL, 9, 10, [handed(two)], old=True) == []
+    await store_bench.store.touch([(two.job.id, two.fence)])
+    (lease,) = (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).leases
+    assert ids(lease.jobs) == [two.job.id]
 
 
 async def test_a_worker_that_spoke_in_this_life_is_known_to_be_silent(store_bench: StoreBench) -> None:

@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Settles attempts from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, then per outcome: fate (job.Fate), id, fence or
+-- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
+--          before a worker heard what it was given; then per outcome: fate (job.Fate), id, fence or
 --          "fence:generation" of the content that ran, packed outcome, extra. Extra is the result to keep, or nothing; of a
 --          RETRY "attempt priority delay_ms jobtype"; of a hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
@@ -11,7 +12,8 @@
 local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
-local FIRST, FIELDS = 7, 5
+local is_old = ARGV[7] == '1'
+local FIRST, FIELDS = 8, 5
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
@@ -34,7 +36,7 @@ for at = FIRST, #ARGV, FIELDS do
   else
     local fence, generation = ARGV[at + 2]:match('^(%d+):(%d+)$')
     one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')
-    one.kept = meant_so(generation, one.packed)
+    one.kept, one.generation = meant_so(generation, one.packed), generation
   end
   if one.fate == RETRY then
     local attempt, priority, delay_ms, jobtype = ARGV[at + 4]:match('^(%d+) (-?%d+) (%d+) (.*)$')
@@ -226,6 +228,12 @@ local function counts(one, hold)
   return one.fate == SUCCEEDED or (is_forgotten(one.fence) and not (hold and hold.fence > one.fence))
 end
 
+-- Whether the outcome is of what lies in that hand, or of a later claim: the store was told again of an earlier one, which its worker
+-- had given back, and the later one it has forgotten.
+local function is_of(one, hold)
+  return hold.fence == one.fence or hold.sysid == WORKERS and hold.fence < one.fence and is_forgotten(one.fence)
+end
+
 -- Whether a hand-over still means anything that the store does not know: of two claims the later one has the job. A claim that
 -- the store knew of, and that holds nothing now, was given back since; of one that it has forgotten nobody may know a later end.
 local function may_entrust(one, hold)
@@ -251,8 +259,13 @@ local function entrust(one, hold)
   if hold and hold.sysid ~= WORKERS then
     redis.call('ZREM', held_key(hold.sysid), one.id)
   end
+  if one.generation then
+    redis.call('HSET', K.leases, 'g' .. one.id, one.generation)
+  else
+    redis.call('HDEL', K.leases, 'g' .. one.id)
+  end
   local _, told = lease(one.fence)
-  beat(one.fence, one.silence, told or (hold and hold.fence == one.fence) and '0' or '1', one.worker, now_us)
+  beat(one.fence, one.silence, told or (not is_old and hold and hold.fence == one.fence) and '0' or '1', one.worker, now_us)
   return {sysid = WORKERS, fence = one.fence}
 end
 
@@ -276,12 +289,12 @@ for _, one in ipairs(outcomes) do
       table.insert(stale, one.id)
     end
   elseif hold and early_holder(one.id) then
-    if (hold.fence == one.fence or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
+    if (is_of(one, hold) or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
     else
       table.insert(stale, one.id)
     end
-  elseif hold and hold.fence == one.fence then
+  elseif hold and is_of(one, hold) then
     if has_changes and began(one.id) > one.meant then
       run_again(one, hold.sysid)
       table.insert(stale, one.id)
@@ -319,7 +332,7 @@ for _, id in ipairs(of_workers) do
     table.insert(left_workers, id)
   end
 end
-forget_progress(left_workers)
+forget_lent(left_workers)
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))
 end

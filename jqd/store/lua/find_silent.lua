@@ -37,7 +37,7 @@ local function give_back(ids)
     drop_early(id)
   end
   given_back = given_back + #ids
-  forget_progress(ids)
+  forget_lent(ids)
 end
 
 -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.
@@ -46,7 +46,7 @@ local function rows_of(ids)
   for _, id in ipairs(ids) do
     local row = redis.call('HGET', K.jobs, id)
     if row and header(row) then
-      for _, value in ipairs({id, header_of(row), redis.call('HGET', K.tries, id), redis.call('HGET', K.generation, id)}) do
+      for _, value in ipairs({id, header_of(row), redis.call('HGET', K.tries, id), lent_generation(id)}) do
         table.insert(flat, value)
       end
     else

@@ -24,7 +24,7 @@ local function tell_lease(id)
   local row = redis.call('HGET', K.jobs, id)
   if silence and silence ~= '0' and header(row) then
     for _, value in ipairs({
-      id, digits(fence), silence, worker, header_of(row), redis.call('HGET', K.tries, id) or '', redis.call('HGET', K.generation, id) or '',
+      id, digits(fence), silence, worker, header_of(row), redis.call('HGET', K.tries, id) or '', lent_generation(id) or '',
     }) do
       table.insert(entrusted, value)
     end

@@ -36,5 +36,5 @@ end
 for fence in pairs(touched) do
   tidy_lease(fence, now_us)
 end
-forget_progress(gone)
+forget_lent(gone)
 return given

@@ -34,6 +34,7 @@ end
 local in_hand = holders(ids)
 local rows = redis.call('HMGET', K.jobs, unpack(ids))
 local tries, generations = redis.call('HMGET', K.tries, unpack(ids)), redis.call('HMGET', K.generation, unpack(ids))
+local MISSED = '!'  -- ends a row of `generation`: a later content is here than the one that a daemon has in hand
 local workers, standing, answers = {}, {}, {}
 
 -- The worker of a lease that stands, or nil. Asked once for each lease.
@@ -55,7 +56,8 @@ for position, id in ipairs(ids) do
   if fence == 0 and is_workers then
     fence = hold.fence
   end
-  if hold and hold.fence == fence and not (is_workers and not worker_of(fence)) then
+  local is_known = is_workers and worker_of(fence) or not is_workers and not (generations[position] or ''):find(MISSED, 1, true)
+  if hold and hold.fence == fence and is_known then
     said, worker = STANDS, is_workers and worker_of(fence) or false
     if is_workers then
       allowed = silence > 0 and silence or number(workers[fence][1], 'silence')
@@ -70,7 +72,7 @@ for position, id in ipairs(ids) do
   end
   table.insert(answers, {
     said, digits(fence), worker, allowed, redis.call('ZSCORE', K.tomb, 'c' .. id) and 1 or 0,
-    row and header_of(row), tries[position], generations[position],
+    row and header_of(row), tries[position], is_workers and lent_generation(id) or not is_workers and generations[position],
   })
 end
 for fence, its in pairs(renew and standing or {}) do

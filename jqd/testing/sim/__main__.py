@@ -21,6 +21,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="this one alone")
     parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
     parser.add_argument("--changes", action="store_true", help="in each seed some jobs have names and are changed")
+    parser.add_argument("--lends", action="store_true", help="in each seed some workers hold jobs by themselves")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
@@ -31,7 +32,11 @@ def main(argv: list[str] | None = None) -> int:
     broken = starts = 0
     for seed in seeds:
         plan = make_plan(
-            seed, None if kinds is None else frozenset(kinds), chosen.partitions, changes=chosen.changes or None
+            seed,
+            None if kinds is None else frozenset(kinds),
+            chosen.partitions,
+            changes=chosen.changes or None,
+            lends=chosen.lends or None,
         )
         report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
@@ -39,18 +44,20 @@ def main(argv: list[str] | None = None) -> int:
             _print_events(report)
         if report.violations:
             broken += 1
-            _print(describe(seed, report, chosen.kinds, changes=chosen.changes))
+            _print(describe(seed, report, chosen.kinds, changes=chosen.changes, lends=chosen.lends))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report, kinds: str | None = None, *, changes: bool = False) -> str:
+def describe(seed: int, report: Report, kinds: str | None = None, *, changes: bool = False, lends: bool = False) -> str:
     """What was broken under which faults, and how to see it again."""
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
     if changes:
         instead += " --changes"
+    if lends:
+        instead += " --lends"
     if report.plan.partitions > 1:
         instead += f" --partitions {report.plan.partitions}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])

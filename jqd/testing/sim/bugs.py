@@ -25,6 +25,7 @@ from jqd.runner.runner import Runner
 from jqd.store import Look, Member
 from jqd.testing.sim import simulate
 from jqd.testing.sim.apart import APART
+from jqd.testing.sim.lent import LENT
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
@@ -260,6 +261,7 @@ MISTAKES: dict[str, Mistake] = {
         in_scripts("math.max(size, hand_noted(sysid)) == 1", "size == 1"),
     ),
     **APART,
+    **LENT,
     **UNKEPT,
 }
 """By name."""
@@ -283,7 +285,7 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    return make_plan(seed, planned.kinds, planned.partitions, changes=planned.changes)
+    return make_plan(seed, planned.kinds, planned.partitions, changes=planned.changes, lends=planned.lends)
 
 
 @contextmanager

@@ -114,6 +114,15 @@ class History(Notes):
                 attempt.fate, attempt.fate_at_s = fate, trio.current_time()
                 return
 
+    def reported(self, job_id: str, fence: int, fate: Fate, node: str, *, heard: bool = False) -> None:
+        """That node says how an attempt ended of a job that a worker held by itself. `heard`: the worker said so."""
+        self.note("reported", node, job_id, fence, fate.name)
+        runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
+        runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
+        for its_id, attempt in runs:
+            if (its_id, attempt.fence) == (job_id, fence) and not (heard and attempt.fate):
+                attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
+
     # ------------------------------------------------------------ what must hold
 
     def _check_start(self, story: Story, life: str, fence: int, now_s: float) -> None:

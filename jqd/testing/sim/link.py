@@ -111,7 +111,8 @@ class Link:
             self._note("refused", name, type(error).__name__)
             raise
         self._note("done", name)
-        self._told(name, args, answer)
+        if named.get("renew", True):  # else it was a look
+            self._told(name, args, answer)
         if self._moment(f"after {name}"):
             await trio.lowlevel.checkpoint()
         await self._end_if_dead()
@@ -148,4 +149,5 @@ class Link:
             self._note("refused late", name, type(error).__name__)
         else:
             self._note("done late", name)
-            self._told(name, args, answer)
+            if named.get("renew", True):
+                self._told(name, args, answer)

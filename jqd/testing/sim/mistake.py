@@ -24,6 +24,8 @@ class Mistake(NamedTuple):
     """Of the store."""
     changes: bool = False
     """Whether some jobs have names and are changed."""
+    lends: bool = False
+    """Whether some workers hold jobs by themselves."""
 
     @property
     def what(self) -> str:
@@ -53,7 +55,8 @@ def mistake(
     *parts: tuple[Any, str, Callable[[Any], Any]],
     partitions: int = 1,
     changes: bool = False,
+    lends: bool = False,
 ) -> Mistake:
     """`parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one."""
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds, partitions, changes)
+    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds, partitions, changes, lends)

@@ -21,7 +21,7 @@ from jqd.runner.ledger import Entry
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
-from jqd.testing.sim.plan import LEASE, STORE, TRIM
+from jqd.testing.sim.plan import LEASE, PULLED, PULLERS, STORE, TRIM
 from jqd.testing.sim.worker import HOSTS, SLOTS
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
@@ -184,9 +184,12 @@ class Node:
                 runner: Any = partition.runner
                 runner._pool = pool
                 _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
+                _tell_silence(partition.silence, lambda outcome: world.silent(life, outcome))
             for host in HOSTS:
                 card = Card(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
                 daemon.workers.register(card)
+            for name in PULLERS if world.plan.lends else ():
+                daemon.workers.register(Card(name=name, max_jobs=PULLED, id=name, ttl_s=86_400.0))
             async with trio.open_nursery() as requests:
                 life.requests = requests
                 await daemon.run(stop=life.stop, listener=None, ready=lambda url: None)
@@ -226,6 +229,18 @@ class Node:
         if call == "sync" and self.failing_syncs and self._source.random() < self.failing_syncs:
             return errno.EIO
         return None
+
+
+def _tell_silence(silence: Any, tell: Callable[[Outcome], None]) -> None:
+    """Let this loop tell of each attempt that it ends."""
+    end = silence._end
+
+    def told(lease: Any) -> Iterator[Outcome]:
+        for outcome in end(lease):
+            tell(outcome)
+            yield outcome
+
+    silence._end = told
 
 
 def _tell_endings(ledger: Any, tell: Callable[[Outcome], None]) -> None:

@@ -55,8 +55,12 @@ LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cu
 CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wipe", "rollback"))
 """With these alone the partitions that are there are as quick as ever."""
 SHORT = 0.06  # share of runs over one partition with short journals and a store that forgets what ended
+LENDS = 0.25  # share of runs in which some workers hold jobs by themselves
 CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
 MATTERS_MAX = 3  # of such jobs
+PULLERS = ("p1", "p2")
+"""Workers that ask for their jobs."""
+PULLED = 3  # jobs one of them asks for at most
 ABSENCES = 0.3  # share of runs over several partitions in which one of them is away nearly all the time
 TRIMS = 0.15  # and of those with short journals
 POISONS = 0.1  # and of those in which some jobs kill
@@ -121,6 +125,8 @@ class Plan:
     partitions: int = 1
     matters: tuple[Matter, ...] = ()
     """Their contents have works behind those of the plain jobs."""
+    lends: bool = False
+    """Whether some workers ask for their jobs, and others answer 202."""
 
     @property
     def absent(self) -> int | None:
@@ -130,9 +136,14 @@ class Plan:
 
 
 def make_plan(
-    seed: int, kinds: frozenset[str] | None = None, partitions: int = 1, *, changes: bool | None = None
+    seed: int,
+    kinds: frozenset[str] | None = None,
+    partitions: int = 1,
+    *,
+    changes: bool | None = None,
+    lends: bool | None = None,
 ) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`: with or without them. Pure."""
+    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`: with or without. Pure."""
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
@@ -159,7 +170,9 @@ def make_plan(
     works += _works(seed, matters, nodes, "workers" in kinds)
     by_time = sorted(pushes, key=lambda push: push.at_s)
     faults.sort(key=lambda fault: fault.at_s)
-    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters))
+    if lends is None:
+        lends = POISON not in kinds and random.Random(f"lends {seed}").random() < LENDS
+    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends)
 
 
 def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None) -> list[Matter]:

@@ -9,6 +9,7 @@ import trio
 
 from jqd.testing.sim.check import History
 from jqd.testing.sim.deaths import WitnessedServer
+from jqd.testing.sim.holder import Holders
 from jqd.testing.sim.link import Weather
 from jqd.testing.sim.loop import RunQueue, start_in
 from jqd.testing.sim.node import Life, Node, WorldClock
@@ -34,6 +35,8 @@ class Stage:
         self.workers = Workers(dict(enumerate(plan.works)), random.Random(f"workers {plan.seed}"), self.spawn)
         self._queue = queue
         self._outside = outside
+        source = random.Random(f"holders {plan.seed}")
+        self.holders = Holders(self.nodes, self.history, source, self.spawn, self.workers.attempt)
 
     def spawn(self, call: Callable[..., Any], *args: Any) -> None:
         """Start a task of the world itself, whoever asks for it."""

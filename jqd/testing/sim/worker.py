@@ -5,7 +5,7 @@ on with what it has when the daemon that sent it is gone, as real ones do.
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,7 @@ HEADERS = {b"content-type": "application/msgpack", b"transfer-encoding": "chunke
 CONNECT_S = 1.5  # a connection that takes time takes at most so long
 SLOWLY = 0.1  # share of connections that take time
 SLOWLY_TOLD = 0.5  # the same of those that tell a worker to stop: by then the job may be there with other content
+LATER = 0.3  # share of requests that a worker answers with 202, where some do
 
 _decoder = msgspec.msgpack.Decoder()
 _encoder = msgspec.msgpack.Encoder()
@@ -37,6 +38,8 @@ class Workers:
         self._works = works
         self._source = source
         self._spawn = spawn
+        self.accept: Callable[[str, int, Sequence[tuple[str, int, str, float]]], None] | None = None
+        """Told of a batch that a worker answers with 202: its name, the fence, and id, number and end of each job."""
         self._begun: dict[int, int] = {}
         self._batches: dict[str, str] = {}
         """Job id → the batch that it came in last."""
@@ -59,14 +62,22 @@ class Workers:
         """Whether a worker that is told to stop with a job has what is meant, and not what came after that."""
         return batch_id is None or self._batches.get(job_id) == batch_id
 
-    def begin(self, batch: dict[str, Any], started: Started, murder: Callable[[], None]) -> "Exchange":
+    def attempt(self, number: int) -> tuple[str, float]:
+        """How the next attempt of that job ends, and when; it begins now."""
+        end = self._next(number)
+        self._begun[number] = self._begun.get(number, 0) + 1
+        return end
+
+    def _next(self, number: int) -> tuple[str, float]:
+        attempts = self._works[number].attempts
+        return attempts[min(self._begun.get(number, 0), len(attempts) - 1)]
+
+    def begin(
+        self, host: str, fence: int, batch: dict[str, Any], started: Started, murder: Callable[[], None]
+    ) -> "Exchange":
         """A request came in whole."""
-        jobs, ends = batch["jobs"], []
-        for job in jobs:
-            number = job["argument"]
-            attempt = self._begun.get(number, 0)
-            attempts = self._works[number].attempts
-            ends.append(attempts[min(attempt, len(attempts) - 1)])
+        jobs = batch["jobs"]
+        ends = [self._next(job["argument"]) for job in jobs]
         exchange = Exchange(status=200)
         if any(how == "refuse" for how, _ in ends):
             for job in jobs:
@@ -78,6 +89,11 @@ class Workers:
             self._begun[job["argument"]] = self._begun.get(job["argument"], 0) + 1
             self._batches[job["job_id"]] = batch["batch_id"]
             started(job["job_id"], job["argument"])
+        if self.accept is not None and self._source.random() < LATER:
+            exchange.status = 202
+            exchange.close()
+            self.accept(host, fence, [(j["job_id"], j["argument"], *e) for j, e in zip(jobs, ends, strict=True)])
+            return exchange
         self._spawn(_work, exchange, [(job["job_id"], *end) for job, end in zip(jobs, ends, strict=True)], murder)
         return exchange
 
@@ -198,7 +214,10 @@ class Pool:
             exchange = Exchange(405)  # it takes no such calls
             exchange.close()
         else:
-            exchange = self._workers.begin(_decoder.decode(request.body), self._started, self._murder)
+            host = request.url.split("/")[2]
+            fence = int(dict(request.headers).get("JQD-Lease-Id", 0))
+            batch = _decoder.decode(request.body)
+            exchange = self._workers.begin(host, fence, batch, self._started, self._murder)
         await trio.lowlevel.checkpoint()
         return exchange
 

@@ -22,7 +22,7 @@ from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.stage import Stage
-from jqd.words.job import Outcome, State
+from jqd.words.job import Fate, Outcome, State
 from jqd.words.jobid import partition_of
 
 LOOK_S = 0.5  # between looks whether all is quiet
@@ -46,6 +46,9 @@ class World(Stage):
         try:
             for node in self.nodes:
                 self.start(node)
+            if self.plan.lends:
+                self.workers.accept = self.holders.accept
+                self.holders.run()
             async with trio.open_nursery() as clients:
                 clients.start_soon(Clients(self.plan, self.history, self.nodes).run)
                 if self.plan.absent is not None:
@@ -84,6 +87,7 @@ class World(Stage):
 
     def _told(self, node: Node, number: int, call: str, args: Any, answer: Any) -> None:
         """The store did a call."""
+        self.holders.told(node.name, number, call, args, answer)
         match call:
             case "get_waiting_jobs":
                 for held in answer[:1]:  # all of a claim have the same fence
@@ -141,7 +145,7 @@ class World(Stage):
 
     def ended(self, life: Life, outcome: Outcome) -> None:
         """That life heard how an attempt ended."""
-        if life.dead:
+        if life.dead or outcome.fate is Fate.ENTRUSTED:
             return
         for story in self.history.stories.values():
             if story.job_id == outcome.job_id:
@@ -149,7 +153,13 @@ class World(Stage):
         for tale in self.history.tales.values():
             tale.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
 
+    def silent(self, life: Life, outcome: Outcome) -> None:
+        """That life found a worker silent, and says how its attempt ended."""
+        if not life.dead:
+            self.history.reported(outcome.job_id, outcome.fence, outcome.fate, life.label.partition(".")[0])
+
     def _runs(self, job_id: str, but: str) -> Iterator[str]:
+        yield from self.holders.at_work(job_id, but)
         for node in self.nodes:
             life = node.life
             if life is None or life.dead or life.label == but or life.daemon is None:

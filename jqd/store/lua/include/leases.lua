@@ -2,12 +2,14 @@
 -- Needs keys, fail, now, holder, members.
 -- Field "<fence>" of `leases`: "silence told worker". For how many seconds the worker may be silent, 0 when that was too long already;
 -- 1 when only a journal told of the lease and nothing was heard of its worker since, else 0; the worker's id. Field "silences": the
--- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job.
+-- numbers of seconds that leases have, with blanks around each; "p<id>": how far the worker is with that job; "g<id>": the generation that the worker has of it, unless it is
+-- the first, for a later content may be here by now.
 -- `beats:<silence>`: fence of each lease by the number of its last sign of life, out of the growing sequence of all fences: no clock
 -- says who is silent, but that the sequence was further already when a daemon looked so many seconds ago on its own clock.
 -- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
 -- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
--- its last job, and before that this is a sign of life unless now_us is nil; forget_progress(ids).
+-- its last job, and before that this is a sign of life unless now_us is nil; lent_generation(id) → as a row of
+-- `generation`, or false; forget_lent(ids): what is known of jobs that left.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
 local function expect_leases()
@@ -81,11 +83,18 @@ local function tidy_lease(fence, now_us)
   end
 end
 
-local function forget_progress(ids)
-  for at, id in ipairs(ids) do
-    ids[at] = 'p' .. id
+local function lent_generation(id)
+  local generation = redis.call('HGET', K.leases, 'g' .. id)
+  return generation and '0:' .. generation
+end
+
+local function forget_lent(ids)
+  local fields = {}
+  for _, id in ipairs(ids) do
+    table.insert(fields, 'p' .. id)
+    table.insert(fields, 'g' .. id)
   end
-  if #ids > 0 then
-    redis.call('HDEL', K.leases, unpack(ids))
+  if #fields > 0 then
+    redis.call('HDEL', K.leases, unpack(fields))
   end
 end

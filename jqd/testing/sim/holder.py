@@ -1,0 +1,269 @@
+"""Workers that hold jobs by themselves: some ask for them, others were sent them and answered 202.
+
+Each is a process of its own, which no daemon's death touches. It gives signs of life and reports through whichever
+daemon is there, dies now and then, loses answers, and stops when it is told that its lease is over. What it holds is
+known here as the store knows it: when a lease was last heard of.
+"""
+
+import random
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import trio
+
+from jqd.desk import leases, reports
+from jqd.runner import Report
+from jqd.store import Entrusted, Hold
+from jqd.testing.sim.check import History
+from jqd.testing.sim.loop import start_in
+from jqd.testing.sim.node import Node
+from jqd.testing.sim.plan import LEASE, PULLED, PULLERS
+from jqd.words.errors import Conflict, JqdError, NotFound, TooLarge
+from jqd.words.job import Fate, Outcome
+from jqd.words.jobid import partition_of
+
+HEARTBEATS_S = (1.0, 2.0)  # what they say: a lease of daemons is two seconds here
+BEATS = 3  # in so many parts of the silence it is allowed a worker speaks
+WAIT_S = 1.0  # of a poll
+AGAIN_S = 0.3  # between tries at daemons
+PATIENCE_S = 0.5  # with a daemon that does not answer; another is asked then
+GONE_S = 1.5  # a worker that died is back after that
+LOSES = 0.05  # share of polls whose answer is lost, of which half are noticed
+STATUS = {"ok": 200, "error": 500, "failed": 400}
+FATES = {"ok": Fate.SUCCEEDED, "error": Fate.RETRY, "failed": Fate.FAILED}
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True, eq=False)
+class Held:
+    """A job in a worker's own hand, as the worker knows it."""
+
+    worker: str
+    job_id: str
+    number: int
+    fence: int
+    how: str
+    after_s: float
+    reports: bool = False
+    """Its work is over."""
+
+
+@dataclass(slots=True)
+class Heard:
+    """What the store knows of a lease."""
+
+    at_s: float
+    silence_s: float
+    node: str
+    """Whose journal tells of it."""
+
+
+class Holders:
+    """All of them."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        history: History,
+        source: random.Random,
+        spawn: Callable[..., None],
+        attempt: Callable[[int], tuple[str, float]],
+    ) -> None:
+        """`attempt`: what a worker does with that job now."""
+        self._nodes, self._history, self._source, self._spawn = nodes, history, source, spawn
+        self._attempt = attempt
+        self._partitions = history.plan.partitions
+        self._held: dict[str, dict[Held, None]] = {}
+        self._heard: dict[tuple[int, int], Heard] = {}
+        self._begun: set[tuple[int, int]] = set()
+        """Leases of which a worker began a job."""
+        self._scopes: dict[str, trio.CancelScope] = {}
+
+    def run(self) -> None:
+        """Let those begin that ask for jobs."""
+        for name in PULLERS:
+            self._spawn(self._live, name)
+
+    # ------------------------------------------------------------ what the store knows
+
+    def told(self, node: str, partition: int, call: str, args: Any, answer: Any) -> None:
+        """The store did a call."""
+        now_s = trio.current_time()
+        if call == "apply_outcomes":
+            outcomes: Sequence[Outcome] = args[-1]
+            stale = list(answer)
+            for each in reversed(outcomes):  # of two on one job the later one is the stale one
+                if each.job_id in stale:
+                    stale.remove(each.job_id)
+                elif each.fate is Fate.ENTRUSTED:
+                    self._heard[partition, each.fence] = Heard(now_s, each.delay_ms / 1000, node)
+                elif (partition, each.fence) in self._begun:
+                    self._history.reported(each.job_id, each.fence, each.fate, node)
+        elif call == "touch":
+            seen: Sequence[Entrusted] = answer
+            for (_, fence), one in zip(args[0], seen, strict=True):
+                heard = self._heard.get((partition, fence))
+                if one.hold is Hold.STANDS and one.worker and heard is not None:
+                    heard.at_s = now_s
+
+    def at_work(self, job_id: str, but: str) -> Iterator[str]:
+        """Names of those at work on it, and rightly so: their lease was heard of in time."""
+        home, now_s = partition_of(job_id, self._partitions), trio.current_time()
+        for name, all_held in self._held.items():
+            for held in all_held:
+                heard = self._heard.get((home, held.fence))
+                if held.job_id == job_id and name != but and heard is not None and not held.reports:
+                    in_time = now_s < heard.at_s + heard.silence_s - LEASE.margin_s
+                    if in_time and not self._history.forgotten(home, heard.at_s, heard.node, now_s):
+                        yield name
+
+    # ------------------------------------------------------------ those that ask
+
+    async def _live(self, name: str) -> None:
+        lives = 0
+        while True:
+            lives += 1
+            self._held[name] = {}
+            with trio.CancelScope() as self._scopes[name]:
+                while True:
+                    await self._poll(name, f"{name}.{lives}")
+            self._history.note("worker over", name)
+            await trio.sleep(GONE_S)
+
+    def _die(self, name: str) -> None:
+        """It is gone with all that it holds."""
+        self._held[name] = {}
+        if (scope := self._scopes.get(name)) is not None:
+            scope.cancel()
+
+    async def _poll(self, name: str, label: str) -> None:
+        node, source = self._source.choice(self._nodes), self._source
+        jobs_max, heartbeat_s = source.randint(1, PULLED), source.choice(HEARTBEATS_S)
+        lease = await _ask(
+            node,
+            lambda desk: leases.pull(desk, name, jobs_max, WAIT_S, heartbeat_s),
+            lost=self._give_up,
+            patience_s=WAIT_S + PATIENCE_S,
+        )
+        if not isinstance(lease, leases.Lease) or not lease.jobs:
+            await trio.sleep(0.0 if isinstance(lease, leases.Lease) else AGAIN_S)
+            return
+        is_lost = source.random() < LOSES
+        if is_lost and source.random() < 0.5:
+            await _ask(node, lambda desk: _noticed(desk, lease))
+            return
+        async with trio.open_nursery() as hand:
+            for each in lease.jobs:
+                number = msgspec.msgpack.decode(each.job.argument)
+                self._history.started(label, each.fence, each.job.id, number, each.job.priority)
+                self._begun.add((partition_of(each.job.id, self._partitions), each.fence))
+                if is_lost:
+                    continue  # as far as anybody can tell it began them and died
+                held = Held(name, each.job.id, number, each.fence, *self._attempt(number))
+                self._held[name][held] = None
+                hand.start_soon(self._see_through, held, lease.silence_s)
+
+    def _give_up(self, desk: Any, lease: Any) -> None:
+        """Nobody waits for this answer any more: the daemon sees that its client has gone."""
+        if isinstance(lease, leases.Lease) and lease.jobs:
+            leases.lost(desk, lease)
+
+    # ------------------------------------------------------------ those that were sent them
+
+    def accept(self, worker: str, fence: int, jobs: Sequence[tuple[str, int, str, float]]) -> None:
+        """A worker answers 202: it has these (id, number, how and when each ends), and reports them later."""
+        self._held.setdefault(worker, {})
+        for job_id, number, how, after_s in jobs:
+            self._begun.add((partition_of(job_id, self._partitions), fence))
+            held = Held(worker, job_id, number, fence, how, after_s)
+            self._held[worker][held] = None
+            self._spawn(self._see_through, held, LEASE.lease_s)
+
+    # ------------------------------------------------------------ what they do
+
+    async def _see_through(self, held: Held, silence_s: float) -> None:
+        mine = self._held[held.worker]
+        until_s = trio.current_time() + held.after_s
+        while trio.current_time() < until_s and held in mine:
+            await trio.sleep(min(silence_s / BEATS, max(0.0, until_s - trio.current_time())))
+            if trio.current_time() < until_s and not await self._beat(held):
+                mine.pop(held, None)
+        if held not in mine:
+            return
+        match held.how:
+            case "die":
+                mine.clear()
+                self._die(held.worker)
+            case "silent":
+                mine.pop(held)
+            case how:
+                held.reports = True
+                await self._report(held, None if how == "refuse" else Report(status=STATUS.get(how, 200)))
+                mine.pop(held, None)
+
+    async def _beat(self, held: Held) -> bool:
+        """Whether it may go on."""
+        node = self._source.choice(self._nodes)
+        answer = await _ask(node, lambda desk: leases.beat(desk, held.job_id, held.fence))
+        return not isinstance(answer, (Conflict, NotFound))
+
+    async def _report(self, held: Held, report: Report | None) -> None:
+        """Until a daemon has taken it, or says that it does not count."""
+        told = reports.Told(held.job_id, report, held.fence)
+        while held in self._held[held.worker]:
+            node = self._source.choice(self._nodes)
+            answer = await _ask(node, lambda desk: reports.report(desk, [told]))
+            said = answer[0] if isinstance(answer, list) else answer
+            if isinstance(answer, list) and said is None:
+                if report is not None:
+                    fate = FATES.get(held.how, Fate.SUCCEEDED)
+                    self._history.reported(held.job_id, held.fence, fate, node.name, heard=True)
+                return
+            if isinstance(said, (Conflict, NotFound, TooLarge)):
+                return
+            await trio.sleep(AGAIN_S)
+
+
+async def _noticed(desk: Any, lease: leases.Lease) -> None:
+    leases.lost(desk, lease)
+    await trio.lowlevel.checkpoint()
+
+
+async def _ask(
+    node: Node,
+    call: Callable[[Any], Awaitable[T]],
+    lost: Callable[[Any, Any], None] = lambda desk, answer: None,
+    patience_s: float = PATIENCE_S,
+) -> T | JqdError | None:
+    """What the desk of that daemon says; None: it is not there, or goes away meanwhile."""
+    life = node.life
+    if life is None or life.dead or life.requests is None or life.stop.is_set():
+        return None
+    answered, answers, waits = trio.Event(), [], [True]
+    desk: Any = life.daemon.api.parts.desk  # type: ignore[union-attr]
+    scope = trio.CancelScope()
+
+    async def serve() -> None:
+        try:
+            with scope:
+                answer: Any = await call(desk)
+                if not waits and not life.dead:
+                    lost(desk, answer)
+                answers.append(answer)
+        except JqdError as error:
+            answers.append(error)
+        finally:
+            answered.set()  # also when the process went away under it
+
+    start_in(life.label, life.requests, serve)
+    try:
+        with trio.move_on_after(patience_s):
+            await answered.wait()
+    finally:
+        waits.clear()
+        if not answered.is_set():
+            scope.cancel()
+    return answers[0] if answers and not life.dead else None

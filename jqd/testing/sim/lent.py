@@ -1,0 +1,71 @@
+"""Mistakes about jobs that workers hold by themselves, planted in the real code by name: see `bugs.py`."""
+
+from collections.abc import Iterator
+
+from jqd.loops.silence import Silence
+from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
+
+
+def _at_once(real: Real) -> Real:
+    def old_marks(self: Silence, now_s: float) -> Iterator[tuple[int, int]]:
+        for silence_s in self._silences_s:
+            if (mark := self._marks.find(0.0, now_s)) is not None:
+                yield silence_s, mark
+
+    return old_marks
+
+
+LENT: dict[str, Mistake] = {
+    "silent-at-once": mistake(
+        "lost",
+        0,
+        "overlap",
+        "who has said nothing since the last look is silent, however long ago that was",
+        (Silence, "_old_marks", _at_once),
+        lends=True,
+    ),
+    "deaf": mistake(
+        "lost",
+        0,
+        "overlap",
+        "signs of life renew nothing",
+        in_scripts("for fence, its in pairs(renew and standing or {}) do", "for fence, its in pairs({}) do"),
+        lends=True,
+    ),
+    "hand-over-forgotten": mistake(
+        "wipe",
+        27,
+        "overlap",
+        "a store that forgot a hand-over is not told of it again",
+        in_scripts("elseif not is_forgotten(one.fence) or has_ended", "elseif true or has_ended"),
+        lends=True,
+    ),
+    "older-lease-stays": mistake(
+        "kill,wipe",
+        73,
+        "again",
+        "an old hand-over that is told again hides how a later claim ended",
+        in_scripts(
+            "return hold.fence == one.fence or hold.sysid == WORKERS", "return hold.fence == one.fence or false"
+        ),
+        lends=True,
+    ),
+    "newest-content": mistake(
+        "lost",
+        43,
+        "unrun",
+        "what a worker reports counts for the content that is there when it does",
+        in_scripts("return generation and '0:' .. generation", "return redis.call('HGET', K.generation, id)"),
+        lends=True,
+        changes=True,
+    ),
+    "heard-before-told": mistake(
+        "kill,wipe",
+        38,
+        "lost",
+        "a hand-over of a daemon that died counts as an attempt, whether its worker heard of it or not",
+        in_scripts("(not is_old and hold", "(hold"),
+        lends=True,
+    ),
+}
+"""By name."""
