@@ -138,8 +138,11 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
     return found
 
 
-def draw(free: Sequence[tuple[int, Worker]], source: random.Random) -> tuple[int, Worker]:
-    """One of several versions that have room (how much, and who), by their shares of the batches."""
-    if len(free) == 1:
-        return free[0]
-    return source.choices(free, weights=[worker.share or 1.0 for _, worker in free])[0]
+def freest(roomy: Sequence[tuple[float, int, Worker]], source: random.Random) -> tuple[float, int, Worker]:
+    """The worker that has most room (which part of it, and how much); of a handler's versions one by their shares."""
+    best = max(roomy, key=lambda one: one[:2])
+    handler = best[2].handler
+    versions = [one for one in roomy if one[2].handler == handler] if handler else []
+    if len(versions) < 2:
+        return best
+    return source.choices(versions, weights=[worker.share or 1.0 for _, _, worker in versions])[0]

@@ -16,7 +16,7 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.delivery import deliver
 from jqd.runner.gates import Gates
 from jqd.runner.handing import Handing
-from jqd.runner.handler import draw
+from jqd.runner.handler import freest
 from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
 from jqd.runner.linger import Linger
 from jqd.runner.parcel import Parcel, Shared
@@ -144,8 +144,7 @@ class Runner:
         if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
             return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)
         now_s = self._clock.mono_s()
-        best: tuple[float, int, Worker] | None = None
-        versions: list[tuple[int, Worker]] = []  # of handlers, with room
+        roomy: list[tuple[float, int, Worker]] = []
         posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
             if not worker.takes(jobtype, priority) or not gate.takes(jobtype, now_s):
@@ -155,17 +154,10 @@ class Runner:
             few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
-            if worker.handler:
-                versions.append((free, worker))
-            rank = (free / gate.window(jobtype), free)
-            if best is None or rank > best[:2]:
-                best = (*rank, worker)
-        if best is None:
+            roomy.append((free / gate.window(jobtype), free, worker))
+        if not roomy:
             return None
-        _, free, worker = best
-        if worker.handler:
-            theirs = [one for one in versions if one[1].handler == worker.handler]
-            free, worker = draw(theirs, self._shared.source)
+        _, free, worker = freest(roomy, self._shared.source)
         return Offer(worker, free, self._config.batch_bytes_max)
 
     def linger_s(self) -> float:
