@@ -101,7 +101,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        162,
+        296,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
