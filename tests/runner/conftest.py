@@ -157,12 +157,14 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         gates=gates,
     )
     house = House(runner, workers)
-    async with trio.open_nursery() as nursery:
-        await nursery.start(runner.run)
-        yield house
-        house.take()
-        nursery.cancel_scope.cancel()
-    pool.close()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(runner.run)
+            yield house
+            house.take()
+            nursery.cancel_scope.cancel()
+    finally:
+        pool.close()
 
 
 @pytest.fixture(name="open_house")
