@@ -34,12 +34,15 @@ class Handing:
             self._coming[entry.held.job.id, entry.held.fence] = pull
         pull.silence_s = shared.entrust(entries, pull.worker.id, pull.heartbeat_s)
 
-    def arrived(self, claims: Iterable[Claim]) -> None:
-        """The store knows what became of these; those that are on no such way are passed over."""
+    def arrived(self, claims: Iterable[Claim], epoch: int) -> None:
+        """The store knows what became of these; those that are on no such way are passed over.
+
+        A claim before `epoch` was of an earlier seat: whoever took us for dead gave the job to others since.
+        """
         for claim in claims if self._coming else ():
             if (pull := self._coming.pop(claim, None)) is None:
                 continue
-            if not self._shared.trusts():
+            if not self._shared.trusts() or claim[1] < epoch:
                 # Whether they were ours to hand over nobody can say here. If they were, they go back.
                 pull.failed(claim[0])
                 self._shared.ledger.unheard([claim])

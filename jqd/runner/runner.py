@@ -237,11 +237,11 @@ class Runner:
         """The journal takes no outcomes now; it is asked again until `noted`."""
         self._ledger.refused(error)
 
-    def out_of_hand(self, claims: Iterable[tuple[str, int]]) -> None:
-        """The store knows what became of these claims (id, fence): of those that stopped here, and of others."""
+    def out_of_hand(self, claims: Iterable[tuple[str, int]], epoch: int = 0) -> None:
+        """The store knows what became of these claims (id, fence), ours and others'. `epoch`: of our present seat."""
         claims = [*claims]
         self._gates.ended(self._ledger.out_of_hand(claims))
-        self._handing.arrived(claims)
+        self._handing.arrived(claims, epoch)
 
     def unheard(self, claims: Iterable[tuple[str, int]]) -> None:
         """These are in the hands of workers that do not know it: who asked for them has gone. They go back untried."""
