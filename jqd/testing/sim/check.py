@@ -117,6 +117,10 @@ class History(Notes):
     def reported(self, job_id: str, fence: int, fate: Fate, node: str, *, heard: bool = False) -> None:
         """That node says how an attempt ended of a job that a worker held by itself. `heard`: the worker said so."""
         self.note("reported", node, job_id, fence, fate.name)
+        for story in self.stories.values():
+            if story.job_id == job_id and not any(each.fence == fence for each in story.attempts):
+                # The answer to the poll was lost, which nobody can tell from a worker that began and died.
+                story.attempts.append(Attempt(node, node, fence, trio.current_time()))
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
         for its_id, attempt in runs:
