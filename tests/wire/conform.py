@@ -57,6 +57,7 @@ def main() -> int:
     options = parser.parse_args()
     with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
         code, told = run(daemon.url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed)
+        daemon.stop()
     sys.stdout.write(told)
     return code
 
