@@ -117,7 +117,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        19,
+        31,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),

@@ -97,7 +97,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        645,
+        291,
         "conflict",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),
