@@ -134,7 +134,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        35,
+        213,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_caught_up", _applied_where_the_first_is),
