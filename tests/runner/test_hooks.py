@@ -58,7 +58,7 @@ def test_what_is_filled_in_stays_one_part_of_the_path(name: str, path: str) -> N
         ({"url": "http://h/{{name}}"}, "url", "has braces"),
         ({"style": "native"}, "url", "only style webhook"),
         ({"style": "soap"}, "style", "one of "),
-        ({"format": "xml"}, "format", "json, msgpack"),
+        ({"format": "xml"}, "format", "one of "),
         ({"style": "lines", "url": "http://h/", "format": "json"}, "format", "none: it is text"),
         ({"style": "lightjq", "url": "http://h/", "format": "json"}, "format", "is msgpack"),
         ({"style": "native", "url": "http://h/", "method": "PUT"}, "method", "only style webhook"),
