@@ -12,7 +12,7 @@ from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.desk import workers as desk_workers
 from jqd.journal import JournalConfig, open_journal
-from jqd.loops import retention as retention_module
+from jqd.loops.rules import DELETED_S, carried
 from jqd.runner import Card
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
@@ -20,7 +20,7 @@ from jqd.testing.sim.mistake import in_scripts
 from jqd.testing.store import FakeStore
 from jqd.words.errors import NotFound
 from jqd.words.lease import LeaseConfig
-from jqd.words.rules import Rule
+from jqd.words.rules import NIL, Rule, Rules
 from tests.loops.house import TrioClock, until
 
 KNOWN_S = 2.0
@@ -131,7 +131,6 @@ async def test_what_was_answered_holds_everywhere(seed: int, autojump_clock: Non
 
 MISTAKES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], object]]] = {
     "last-come-holds": ("older|risen|lost", lambda patch: _last_come_holds(patch)),
-    "not-carried": ("lost", lambda patch: patch.setattr(retention_module, "carried", lambda *_: [])),
 }
 
 
@@ -151,3 +150,13 @@ async def test_each_mistake_is_found(name: str, autojump_clock: None, monkeypatc
             assert found.partition(":")[0] in finds.split("|"), found
             return
     pytest.fail("nobody finds it")
+
+
+def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
+    rules = Rules()
+    older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): NIL}, now_ms=0, origin=1)
+    newer = rules.make({("worker", "a"): b"\x02", ("worker", "c"): NIL}, now_ms=0, origin=1)
+    rules.take([*older, *newer])
+    assert carried(rules, [*older, *newer], 1) == [*older[1:], *newer]
+    week_ms = round(DELETED_S * 1000) + 1
+    assert carried(rules, [*older, *newer], week_ms) == [*older[1:], newer[0]], "only what says that a worker left goes"
