@@ -106,8 +106,15 @@ def push(
     return _ended(info)
 
 
-def get(job_id: str, /, *, wait: str = "0", common: Common | None = None) -> int:
-    """Show a job.
+def get(
+    job_id: str,
+    /,
+    *,
+    wait: str = "0",
+    whole: Annotated[bool, Parameter(negative="")] = False,
+    common: Common | None = None,
+) -> int:
+    """Show a job: its argument, how far it is, and what became of each attempt.
 
     Parameters
     ----------
@@ -115,11 +122,15 @@ def get(job_id: str, /, *, wait: str = "0", common: Common | None = None) -> int
         The job's id.
     wait
         Time to wait for its end: 90, 30s, 5m; ends with 5 when it has not ended by then.
+    whole
+        With its argument, also where that is above 64 KiB.
     """
     common = common or Common()
     wait_s = duration(wait, "--wait")
     with common.client() as client:
-        info = client.get(checked_id(job_id), wait=wait_s or None)
+        info = client.get(checked_id(job_id), wait=wait_s or None, whole=whole)
+    if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
+        print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
     show(info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
 

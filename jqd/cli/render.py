@@ -18,7 +18,8 @@ from jqd.words.dates import iso_of
 
 Output = Literal["table", "json", "jsonl"]
 
-USERS = ("result", "error")  # values that users made: shown as they are, as JSON
+USERS = ("argument", "result", "error")  # values that users made: shown as they are, as JSON
+VALUE_LENGTH_MAX = 2_000  # of such a value for people: half a screen
 # A worker's message must not command the terminal it is shown on: control characters but newline and tab.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -38,6 +39,8 @@ def show(value: Any, output: Output) -> None:
 def plain(value: Any) -> Any:
     """The client's answer as values that JSON has."""
     match value:
+        case msgspec.Raw():
+            return tagged.show_packed(value)
         case msgspec.Struct():
             return plain(msgspec.structs.asdict(value))
         case Mapping():
@@ -86,10 +89,12 @@ def _worth(name: str, item: Any) -> bool:
 
 
 def _lines(name: str, item: Any) -> Iterator[str]:
-    if isinstance(item, str):
+    if name in USERS:
+        text = item.rstrip("\n") if isinstance(item, str) else json.dumps(item, ensure_ascii=False)
+        more = f" … ({len(text)} characters; -o json has all)" if len(text) > VALUE_LENGTH_MAX else ""
+        yield from (text[:VALUE_LENGTH_MAX] + more).split("\n")
+    elif isinstance(item, str):
         yield from item.rstrip("\n").split("\n")
-    elif name in USERS:
-        yield json.dumps(item, ensure_ascii=False)
     elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
         for part in item:
             yield _inline(part)

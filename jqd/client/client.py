@@ -193,19 +193,21 @@ class Client(Manage):
 
     # ------------------------------------------------------------ look and wait
 
-    def get(self, job_id: str, wait: float | None = None) -> JobInfo:
-        """How the job stands; with `wait`, once it has ended or after so many seconds. Raises NotFound."""
-        return self._get(job_id, wait)[0]
+    def get(self, job_id: str, wait: float | None = None, *, whole: bool = False) -> JobInfo:
+        """How the job stands; with `wait`, once it has ended or after so many seconds. Raises NotFound.
 
-    def _get(self, job_id: str, wait: float | None) -> tuple[JobInfo, bool]:
+        `whole`: with its argument, also where that is above 64 KiB.
+        """
+        return self._get(job_id, wait, whole=whole)[0]
+
+    def _get(self, job_id: str, wait: float | None, *, whole: bool = False) -> tuple[JobInfo, bool]:
         """How the job stands, and whether the answer has a result: only that of a job with `keep_result` has one."""
         until_s = self._clock.mono_s() + (wait or 0.0)
         while True:
             asked_s = self._clock.mono_s()
             wait_s = min(max(until_s - asked_s, 0.0), WAIT_S_MAX)
-            answer = self._http.call(
-                "GET", job_path(job_id), params=query(wait=f"{wait_s:.3f}" if wait_s else None), wait_s=wait_s
-            )
+            params = query(wait=f"{wait_s:.3f}" if wait_s else None, whole=whole or None)
+            answer = self._http.call("GET", job_path(job_id), params=params, wait_s=wait_s)
             try:
                 info = job_info(answer.body)
             except ValueError as error:

@@ -145,7 +145,7 @@ class Http:
         kind = response.headers.get("content-type", "")
         try:
             if language_of(kind) == "msgpack":
-                return msgspec.msgpack.decode(response.content)
+                return _unpacked(response.content)
             if language_of(kind) == "json":
                 return msgspec.json.decode(response.content)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -176,6 +176,20 @@ class Http:
             f"no daemon answers at {self.url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         )
         return Unreachable(message, sent=False)
+
+
+def _unpacked(packed: bytes) -> Any:
+    """A body. An argument that Python cannot hold (a map whose keys are maps, say) stays `msgspec.Raw`.
+
+    Whoever looks how a job stands need not be able to read what somebody else pushed with it.
+    """
+    try:
+        return msgspec.msgpack.decode(packed)
+    except msgspec.MsgspecError:
+        told = msgspec.msgpack.decode(packed, type=dict[str, msgspec.Raw])
+        if "argument" not in told:
+            raise
+        return {name: value if name == "argument" else msgspec.msgpack.decode(value) for name, value in told.items()}
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

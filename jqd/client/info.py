@@ -39,15 +39,24 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     """`waiting`, `scheduled`, `running`, `retrying`, `succeeded`, `failed` or `cancelled`."""
+    argument: Any = None
+    """None, too, where it is large: `argument_bytes` tells, and `get` with `whole` has it."""
+    argument_bytes: int | None = None
+    """Its length as MessagePack. A list leaves this, the argument, `timeout` and `keep_result` out."""
     priority: int = 0
     attempts: int = 0
     max_retry: int = 0
+    timeout: float | None = None
+    """Seconds one attempt may take."""
+    keep_result: bool | None = None
     created_at: datetime | None = None
     eligible_at: datetime | None = None
     started_at: datetime | None = None
     finished_at: datetime | None = None
     worker: str | None = None
     daemon: str | None = None
+    progress: Mapping[str, Any] | None = None
+    """`done`, `message` and `at`, as its worker said last."""
     id: str | None = None
     """The id that workers know it by, where `job_id` is the pusher's own."""
     error: Any = None

@@ -13,6 +13,7 @@ import trio.testing
 from jqd.api import message
 from jqd.api.large import AT_ONCE_BYTES
 from jqd.api.native import body
+from jqd.api.native.show import ARGUMENT_BYTES_MAX
 from jqd.doors import Heading
 from jqd.runner import Running
 from jqd.store import OnItsWay
@@ -65,6 +66,9 @@ async def test_all_fields_of_a_job_that_failed(edge):
         started_at_ms=3_000,
         daemon="",
         tags=("red",),
+        argument=pack({"to": "ann"}),
+        timeout_s=9.5,
+        keep_result=True,
     )
     told = await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)
     assert told.status == 200
@@ -86,9 +90,24 @@ async def test_all_fields_of_a_job_that_failed(edge):
         "error": {"code": 7},
         "message": "no such address",
         "tags": ["red"],
+        "argument": {"to": "ann"},
+        "argument_bytes": 8,
+        "timeout": 9.5,
+        "keep_result": True,
+        "result": None,
     }
     assert [attempt["attempt"] for attempt in history] == [1, 2]
     assert (history[0]["status"], history[0]["reason"], history[0]["error"]) == (504, "timeout", None)
+
+
+@pytest.mark.parametrize(("more", "shown"), [(0, True), (1, False)])
+async def test_a_large_argument_is_shown_to_who_asks_for_it(edge, more, shown):
+    packed = pack(b"x" * (ARGUMENT_BYTES_MAX - 3 + more))  # three bytes say what follows, and how long it is
+    job_id = edge.add(State.WAITING, argument=packed)
+    told = (await edge.call("GET", f"/v1/jobs/{job_id}")).body
+    assert (told["argument_bytes"], "argument" in told) == (ARGUMENT_BYTES_MAX + more, shown)
+    told = (await edge.call("GET", f"/v1/jobs/{job_id}?whole=1", accept=MSGPACK)).body
+    assert pack(told["argument"]) == packed
 
 
 async def test_what_is_at_work_here_is_known_here(edge):

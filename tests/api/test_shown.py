@@ -132,7 +132,8 @@ async def _follow(pushed: list[dict[str, Any]], edit: dict[str, Any], kind: str)
 
 async def _look(asker: Asker, job_id: str, sent: dict[str, Any]) -> None:
     edge = asker.edge
-    told = (await asker.ask("GET", f"/v1/jobs/{quote(job_id, safe='')}")).body
+    told = told_of(await asker.ask("GET", f"/v1/jobs/{quote(job_id, safe='')}"))
+    assert same(told["argument"], pack(sent["argument"]))
     assert told["job_id"] == job_id == sent.get("job_id", job_id)
     assert (told["name"], told["priority"], told["max_retry"]) == (
         sent["name"],
@@ -160,7 +161,7 @@ async def _change(asker: Asker, job_id: str, sent: dict[str, Any], edit: dict[st
     edge, path = asker.edge, f"/v1/jobs/{quote(job_id, safe='')}"
     changed = await asker.ask("PATCH", path, edit, kind)
     argument = edit.get("argument", sent["argument"]) if changed.status == 200 else sent["argument"]
-    shown = (await asker.ask("GET", path)).body
+    shown = told_of(await asker.ask("GET", path))
     if changed.status == 200 and "priority" in edit:
         assert shown["priority"] == edit["priority"]
     assert (await asker.ask("POST", f"{path}/run-now")).status == 200
@@ -183,6 +184,14 @@ async def _change(asker: Asker, job_id: str, sent: dict[str, Any], edit: dict[st
 def msgpack_of(told: Answer, name: str) -> bytes:
     """One member of an answer, undecoded."""
     return bytes(msgspec.msgpack.decode(told.raw, type=dict[str, msgspec.Raw])[name])
+
+
+def told_of(told: Answer) -> dict[str, Any]:
+    """What is told of a job, its argument undecoded: that may be anything."""
+    fields = msgspec.msgpack.decode(told.raw, type=dict[str, msgspec.Raw])
+    return {
+        name: bytes(value) if name == "argument" else msgspec.msgpack.decode(value) for name, value in fields.items()
+    }
 
 
 @thorough

@@ -119,3 +119,9 @@ def test_a_job_cannot_command_the_terminal(capsys: pytest.CaptureFixture[str]) -
 def test_every_value_can_be_shown(value: object) -> None:
     for output in ("table", "json", "jsonl"):
         show(value, output)
+
+
+def test_a_value_that_fills_screens_is_cut_for_people_only(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {"argument": "x" * 9_000}
+    assert shown(told, "table", capsys).endswith("xxx … (9000 characters; -o json has all)\n")
+    assert json.loads(shown(told, "json", capsys)) == told

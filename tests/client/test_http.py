@@ -183,3 +183,11 @@ def test_a_client_is_not_made_for_what_is_no_url(url: str) -> None:
 def test_a_wrong_url_is_told_as_such() -> None:
     with pytest.raises(JqdClientError, match="URL like http://"):
         Wire(httpx2.UnsupportedProtocol("no scheme")).http().call("GET", "/v1/stats")
+
+
+def test_what_python_cannot_hold_of_an_argument_hides_no_job() -> None:
+    odd = msgspec.Raw(b"\x81\x80\x02")  # {{}: 2}
+    answer = Wire(packed(200, {"job_id": "a", "argument": odd})).http().call("GET", "/v1/jobs/a")
+    assert (answer.body["job_id"], bytes(answer.body["argument"])) == ("a", bytes(odd))
+    with pytest.raises(JqdClientError, match="cannot be decoded"):
+        Wire(packed(200, {"job_id": "a", "result": odd})).http().call("GET", "/v1/jobs/a")

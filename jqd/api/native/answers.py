@@ -89,6 +89,11 @@ class JobBrief(Known, kw_only=True, frozen=True):
 class Job(Known, kw_only=True, frozen=True):
     """One job in full. While it is on its way into the store its name is empty, and some of it is left out."""
 
+    timeout: Annotated[float, Meta(description="seconds that one attempt may take")] | UnsetType = UNSET
+    keep_result: bool | UnsetType = UNSET
+    argument: Value | UnsetType = UNSET
+    """Left out where it is large and nobody asked for the whole."""
+    argument_bytes: Annotated[int, Meta(description="its length as MessagePack")] | UnsetType = UNSET
     error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()

@@ -17,9 +17,16 @@ from jqd.words.job import NIL, State
 
 
 class Waiting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a look at one job."""
+    """The query of whoever may wait for its end."""
 
     wait: Seconds = 0.0
+
+
+class Looking(Waiting, frozen=True, forbid_unknown_fields=True):
+    """The query of a look at all of it."""
+
+    whole: Flag = "0"
+    """With its argument, also where that is large."""
 
 
 class Fetching(Waiting, frozen=True, forbid_unknown_fields=True):
@@ -35,10 +42,11 @@ class Deleting(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
-    """`GET /v1/jobs/{id}?wait=S`: the job, as soon as it has ended or the wait is over."""
-    wait_s = request.wait_s(read_query(request, Waiting).wait, parts.config.wait_s_max)
-    view = await look(parts.desk, job_id, wait_s)
-    return await answer_with(parts, 200, job_body(parts.desk, view, job_id), request.answer_language())
+    """`GET /v1/jobs/{id}?wait=S&whole=1`: the job, as soon as it has ended or the wait is over."""
+    query = read_query(request, Looking)
+    view = await look(parts.desk, job_id, request.wait_s(query.wait, parts.config.wait_s_max))
+    body = job_body(parts.desk, view, job_id, whole=query.whole in YES)
+    return await answer_with(parts, 200, body, request.answer_language())
 
 
 async def get_result(parts: Parts, request: Request, job_id: str) -> Response:

@@ -14,11 +14,12 @@ from jqd.store import JobView
 from jqd.words import dates, fields
 from jqd.words.job import NIL, Outcome, State
 
+ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
 
 
-def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> Job:
-    """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by."""
+def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool = False) -> Job:
+    """The answer of `GET /v1/jobs/{id}`. `named`: the id it was asked by; `whole`: with its argument, however large."""
     if isinstance(view, Coming):
         # Its content is still on its way: priority and max_retry are left out, for they are not nothing.
         created_at = iso(view.created_at_ms)
@@ -27,6 +28,10 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "") -> Job:
     last = view.outcome
     return Job(
         **_known(desk, view),
+        timeout=view.timeout_s,
+        keep_result=view.keep_result,
+        argument=Raw(view.argument) if whole or len(view.argument) <= ARGUMENT_BYTES_MAX else UNSET,
+        argument_bytes=len(view.argument),
         error=Raw(last.error) if last else NOTHING,
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
