@@ -94,7 +94,7 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
     if parameters := [*_parameters(route, query)]:
         call["parameters"] = parameters
     if route.body is not None:
-        call["requestBody"] = {"required": True, "content": _body(route.body, schema)}
+        call["requestBody"] = {"required": not route.bare, "content": _body(route.body, schema)}
     return call
 
 

@@ -38,3 +38,5 @@ class Route(NamedTuple):
     """Those that it needs, and what stands in them."""
     polls: bool = False
     """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
+    bare: bool = False
+    """Whether what it takes may be left out."""

@@ -1,8 +1,8 @@
-"""The same done to many jobs: cancel, retry, clean. One request does a bounded piece, and says where to go on."""
+"""The same done to many jobs: cancel, retry, delete, clean. A request does a bounded piece, and says where to go on."""
 
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import msgspec
 import trio
@@ -13,7 +13,8 @@ from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve
 from jqd.desk.job import Date
-from jqd.desk.listing import list_jobs
+from jqd.desk.listing import page_of
+from jqd.desk.narrow import EVERYTHING, Text, narrow
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Interrupted, Invalid, JqdError, NotFound
@@ -27,6 +28,7 @@ CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
+T = TypeVar("T")
 Found = JobView | Coming
 Test = Callable[[Found], bool]
 Act = Callable[[Sequence[Found]], Awaitable[None]]
@@ -38,6 +40,12 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
     state: State | None = None
     name: str | None = None
     tag: str | None = None
+    error: Text | None = None
+    """Stands in what its last attempt said."""
+    since: Date | None = None
+    """Its last attempt ended then or later; where there was none, it was pushed."""
+    before: Date | None = None
+    """The same, earlier than then."""
     job_ids: JobIds | None = None
     dry_run: bool = False
     cursor: str = ""
@@ -51,6 +59,14 @@ class Clean(msgspec.Struct, forbid_unknown_fields=True):
     cursor: str = ""
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """A job that was named, and left as it is."""
+
+    job_id: str
+    status: Annotated[int, Meta(description="404: there is none; 409: its state, or the filter, does not allow it")]
+    detail: str
+
+
 class Tally(msgspec.Struct):
     """What a request found and did."""
 
@@ -58,6 +74,12 @@ class Tally(msgspec.Struct):
     changed: int = 0
     cursor: str = ""
     """Where the next request goes on; empty when that was all."""
+    refused: list[Refused] | msgspec.UnsetType = msgspec.UNSET
+    """Of the jobs that were named those that it was not done to, where there are any."""
+
+    def refuse(self, job_id: str, status: int, detail: str) -> None:
+        """One that was named."""
+        self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
 async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
@@ -79,9 +101,22 @@ async def retry_many(desk: Desk, wanted: Filter) -> Tally:
         wanted.state = State.FAILED
 
     async def act(found: Sequence[Found]) -> None:
-        await _retry_each(desk, found, tally)
+        await _retry_each(desk, found, wanted, tally)
 
     await _each_piece(desk, wanted, tally, lambda view: view.state in (State.FAILED, State.CANCELLED), act)
+    return tally
+
+
+async def delete_many(desk: Desk, wanted: Filter) -> Tally:
+    """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
+    tally = _tally_for(wanted)
+    if wanted.state is None and wanted.job_ids is None:
+        wanted.state = State.FAILED
+
+    async def act(found: Sequence[Found]) -> None:
+        tally.changed += len(await desk.store.delete_dead([view.id for view in found]))
+
+    await _each_piece(desk, wanted, tally, lambda view: view.state.is_final, act)
     return tally
 
 
@@ -122,83 +157,113 @@ def _telling(tally: Tally) -> Iterator[None]:
 
 def _tally_for(wanted: Filter) -> Tally:
     """An empty one. Raises Invalid for a filter that means nothing, or too much."""
-    if wanted.state is None and wanted.name is None and wanted.tag is None and wanted.job_ids is None:
-        raise Invalid("a filter of nothing is every job there is; give state, name, tag or job_ids")
+    given = (wanted.state, wanted.name, wanted.tag, wanted.error, wanted.since, wanted.before, wanted.job_ids)
+    if all(value is None for value in given):
+        raise Invalid(
+            "a filter of nothing is every job there is; give state, name, tag, error, since, before or job_ids"
+        )
     return Tally()
 
 
 async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
+    fits = narrow(wanted.error, wanted.since, wanted.before).fits
     with _telling(tally):
         if wanted.job_ids is not None:
-            await _act_on(await _named(desk, wanted), wanted, tally, may, act)
+            await _act_on(await _named(desk, wanted, tally, may), wanted, tally, act)
             return
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
-            page = await list_jobs(desk, wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
+            page = await page_of(desk, wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
             tally.cursor = page.cursor
-            await _act_on(page.jobs, wanted, tally, may, act)
+            await _act_on([view for view in page.jobs if may(view) and fits(view)], wanted, tally, act)
             if not tally.cursor or trio.current_time() >= until_s:
                 return
 
 
-async def _act_on(found: Sequence[Found], wanted: Filter, tally: Tally, may: Test, act: Act | None) -> None:
-    matched = [job for job in found if may(job)]
+async def _act_on(matched: Sequence[Found], wanted: Filter, tally: Tally, act: Act | None) -> None:
     tally.matched += len(matched)
     if matched and act is not None and not wanted.dry_run:
         await act(matched)
 
 
-async def _named(desk: Desk, wanted: Filter) -> list[Found]:
-    """Those named that fit. Ids of no job match nothing."""
-    found: list[Found] = []
-    for given in dict.fromkeys(wanted.job_ids or ()):
+async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Found]:
+    """Those named that fit; of the others it is told why not."""
+    found: dict[str, Found | NotFound] = {}
+    wished = list(dict.fromkeys(wanted.job_ids or ()))
+
+    async def one(given: str) -> None:
         try:
             job_id = await resolve(desk, given)
-            job = await find(desk, job_id, named=job_id != given)
-        except NotFound:
-            continue
-        if _fits(job, wanted):
-            found.append(job)
-    return found
+            found[given] = await find(desk, job_id, named=job_id != given)
+        except NotFound as error:
+            found[given] = error
+
+    await _side_by_side(wished, one)
+    fit: list[Found] = []
+    for given in wished:
+        job = found[given]
+        if isinstance(job, NotFound):
+            tally.refuse(given, 404, str(job))
+        elif not may(job):
+            tally.refuse(given, 409, f"job {given} is {job.state.value}")
+        elif not _fits(job, wanted):
+            tally.refuse(given, 409, f"job {given} is none of those that the filter means")
+        else:
+            fit.append(job)
+    return fit
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
+    narrowed = narrow(wanted.error, wanted.since, wanted.before)
     if isinstance(view, Coming):
-        return wanted.name is None and wanted.tag is None and wanted.state in (None, view.state)
+        known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
+        return known and wanted.state in (None, view.state)
     return (
         (wanted.state is None or view.state is wanted.state)
         and (wanted.name is None or view.jobtype == wanted.name)
         and (wanted.tag is None or wanted.tag in view.tags)
+        and narrowed.fits(view)
     )
 
 
-async def _retry_each(desk: Desk, views: Sequence[Found], tally: Tally) -> None:
+async def _retry_each(desk: Desk, views: Sequence[Found], wanted: Filter, tally: Tally) -> None:
     """One that somebody else changed meanwhile is left as it is. Raises the first error once all have ended."""
+
+    async def one(found: Found) -> None:
+        # A list tells no arguments, and the change is the whole job once more.
+        view = await desk.store.get_job(found.id)
+        if not isinstance(view, JobView):
+            return
+        try:
+            await change(desk, view, Kind.RETRY)
+        except Conflict as error:
+            if wanted.job_ids is not None:
+                tally.refuse(view.name or view.id, 409, str(error))
+        else:
+            tally.changed += 1
+
+    await _side_by_side(views, one)
+
+
+async def _side_by_side(items: Sequence[T], act: Callable[[T], Awaitable[None]]) -> None:
+    """Raises the first error once all that had begun have ended."""
     limiter = trio.CapacityLimiter(CHANGES_MAX)
     failed: list[JqdError] = []
 
-    async def one(job_id: str) -> None:
+    async def one(item: T) -> None:
         async with limiter:
             if failed:
                 return
             try:
-                # A list tells no arguments, and the change is the whole job once more.
-                view = await desk.store.get_job(job_id)
-                if not isinstance(view, JobView):
-                    return
-                await change(desk, view, Kind.RETRY)
-            except Conflict:
-                return
+                await act(item)
             except JqdError as error:
                 failed.append(error)
-            else:
-                tally.changed += 1
 
     async with trio.open_nursery() as nursery:
-        for view in views:
-            nursery.start_soon(one, view.id)
+        for item in items:
+            nursery.start_soon(one, item)
     if failed:
         raise failed[0]
 

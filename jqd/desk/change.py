@@ -24,7 +24,7 @@ from jqd.words.record import Head, JobRecord, Lane, encode_jobs
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
-    """What is to be changed of a job that waits; what is left out stays as it is."""
+    """What is to be changed of a job that waits, or is tried anew; what is left out stays as it is."""
 
     priority: Priority | msgspec.UnsetType = msgspec.UNSET
     run_at: Date | msgspec.UnsetType | None = msgspec.UNSET
@@ -50,9 +50,13 @@ LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took l
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def retry(desk: Desk, given: str) -> JobView:
-    """Try a job anew that failed or was cancelled. Raises NotFound; as `change`."""
-    return await change(desk, await latest(desk, given), Kind.RETRY)
+async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
+    """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
+
+    Raises Invalid, NotFound; as `change`.
+    """
+    fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
+    return await change(desk, await latest(desk, given), Kind.RETRY, **fields)
 
 
 async def run_now(desk: Desk, given: str) -> JobView:
@@ -114,7 +118,7 @@ async def latest(desk: Desk, given: str) -> JobView:
 
 
 async def change(desk: Desk, view: JobView, kind: Kind, **fields: Any) -> JobView:
-    """Journal a change and return the job as it is then. `fields` of an EDIT: priority, eligible_at_ms, argument.
+    """Journal a change and return the job as it is then. `fields`: priority, eligible_at_ms, argument.
 
     Raises Conflict when its state does not allow it, or no more; NotYet when the store has not applied it in time, but
     will, or somebody else changes it now; JournalRefused, StoreUnsettled, StoreAway, StoreRefused.

@@ -1,10 +1,13 @@
 """Cancel, retry and clean of many jobs, in bounded pieces, to the end in the store."""
 
 from typing import Any
+from urllib.parse import urlencode
 
+import msgspec
 import pytest
 
 from jqd.desk import bulk
+from jqd.words.dates import iso
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate, State
 from tests.api.fakes import JSON, MSGPACK
@@ -87,7 +90,11 @@ async def test_named_jobs_are_cancelled_by_either_id(edge):
     coming = (await edge.call("POST", "/v1/jobs", {"name": "late"})).body["job_id"]
     ids = [ours, "a/b", "nobody's", done, coming, ours]
     told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": ids})
-    assert told.body == {"matched": 3, "changed": 3, "cursor": ""}
+    body = told.body
+    refused = body.pop("refused")
+    assert body == {"matched": 3, "changed": 3, "cursor": ""}
+    assert sorted((row["job_id"], row["status"]) for row in refused) == sorted([("nobody's", 404), (done, 409)])
+    assert f"job {done} is succeeded" in [row["detail"] for row in refused]
     assert await states(edge) == {"cancelled": 3, "succeeded": 1}
     told = await edge.call("POST", "/v1/jobs/cancel", {"job_ids": [coming], "name": "mail"})
     assert told.body["matched"] == 0
@@ -156,6 +163,90 @@ async def test_an_error_at_once_is_that_error(edge):
     edge.whole.away = "cable pulled"
     told = await edge.call("POST", "/v1/jobs/retry", {"state": "failed"}, accept=JSON)
     assert (told.status, "were changed" in told.body["detail"]) == (503, False)
+
+
+# ------------------------------------------------------------ by what went wrong, and when
+
+
+async def failing(edge: Whole, message: str, fate: Fate = Fate.DEAD, **pushed: Any) -> str:
+    job_id = await edge.push(**pushed)
+    (held,) = await edge.claim(pushed.get("name", "mail"), limit=1)
+    await edge.end(held, fate, message=message, error=msgspec.msgpack.encode({"code": len(message)}))
+    return job_id
+
+
+async def test_jobs_are_found_by_the_words_and_the_date_of_their_failure(edge):
+    old = await failing(edge, "Traceback …\nKeyError: 'x'")
+    edge.clock.advance(DAY_S)
+    new = await failing(edge, "Traceback …\nKeyError: 'x'\n")
+    other = await failing(edge, "out of paper")
+    since = edge.clock.wall_ms() / 1000 - 60
+
+    async def found(**query: Any) -> list[str]:
+        told = await edge.call("GET", "/v1/jobs?" + urlencode(query), accept=JSON)
+        return [job["job_id"] for job in told.body["jobs"]]
+
+    assert await found(error="keyerror") == [new, old]
+    assert await found(error="KeyError", since=since) == [new]
+    assert await found(before="2027-01-16T00:00:00Z", limit=1) == [old], "what does not fit takes no place"
+    assert await found(error='"code": 12') == [other], "what it gave as its error is looked through, too"
+    told = await edge.call("GET", "/v1/jobs?since=yesterday", accept=JSON)
+    assert (told.status, "since: 'yesterday' is no ISO 8601 date" in told.body["detail"]) == (422, True)
+    assert await all_of(edge, "/v1/jobs/retry", {"error": "KEYERROR", "before": since}) == (1, 1, 1)
+    assert await states(edge) == {"waiting": 1, "failed": 2}
+
+
+async def test_failures_are_grouped_by_their_last_line(edge):
+    first = edge.clock.wall_ms()
+    for number in range(5):
+        await failing(edge, f"Traceback {number}\nKeyError: 'x'\n\n")
+        edge.clock.advance(60)
+    last = await failing(edge, "KeyError: 'x'", job_id="own")
+    await failing(edge, "KeyError: 'x'", name="pdf")
+    await failing(edge, "", Fate.RETRY)
+    told = (await edge.call("GET", "/v1/errors", accept=JSON)).body
+    assert [(row["name"], row["error"], row["count"]) for row in told["errors"]] == [
+        ("mail", "KeyError: 'x'", 6),
+        ("pdf", "KeyError: 'x'", 1),
+    ]
+    assert (told["others"], told["looked"], told["cursor"]) == (0, 7, "")
+    row = told["errors"][0]
+    assert (row["since"], row["latest"], row["job_id"]) == (iso(first), iso(edge.clock.wall_ms()), last)
+    (row,) = (await edge.call("GET", "/v1/errors?state=retrying", accept=JSON)).body["errors"]
+    assert row["error"] == '{"code": 0}', "without a message its error says what it was"
+    assert (await edge.call("GET", "/v1/errors?name=none", accept=JSON)).body["errors"] == []
+
+
+@pytest.mark.parametrize("dry_run", [True, False])
+async def test_the_dead_are_deleted_by_what_went_wrong(edge, dry_run):
+    for number in range(9):
+        await failing(edge, f"no such address {number % 3}")
+    kept = await edge.ended(Fate.SUCCEEDED)
+    wanted = {"error": "address 1", "dry_run": dry_run}
+    assert await all_of(edge, "/v1/jobs/delete", wanted) == (3, 0 if dry_run else 3, 1)
+    assert await states(edge) == {"failed": 9 if dry_run else 6, "succeeded": 1}
+    waiting = await edge.push()
+    told = await edge.call("POST", "/v1/jobs/delete", {"job_ids": [kept, waiting], "dry_run": dry_run}, accept=JSON)
+    assert (told.body["matched"], told.body["refused"]) == (
+        *(1, [{"job_id": waiting, "status": 409, "detail": f"job {waiting} is waiting"}]),
+    )
+    assert await all_of(edge, "/v1/jobs/delete", {"name": "mail"}) == ((9, 9, 1) if dry_run else (6, 6, 1))
+
+
+async def test_a_dead_job_is_mended_and_tried_anew_in_one_go(edge):
+    job_id = await failing(edge, "no", argument=1, priority=7)
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/retry", {"argument": {"to": "ann"}}, accept=JSON)
+    assert (told.status, told.body["state"], told.body["argument"], told.body["priority"]) == (
+        *(200, "waiting", {"to": "ann"}),
+        7,
+    )
+    (held,) = await edge.claim()
+    assert (held.job.argument, held.attempt) == (msgspec.msgpack.encode({"to": "ann"}), 1)
+    await edge.end(held, Fate.DEAD)
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/retry", {"delay": 60}, accept=JSON)
+    assert (told.body["state"], await edge.claim()) == ("scheduled", [])
+    told = await edge.call("POST", f"/v1/jobs/{job_id}/retry", {"argumnet": 1}, accept=JSON)
+    assert (told.status, "did you mean 'argument'" in told.body["detail"]) == (422, True)
 
 
 # ------------------------------------------------------------ clean

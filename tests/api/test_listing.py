@@ -106,10 +106,17 @@ async def test_types_that_have_work(edge):
         "handler": None,
         "options": None,
         "options_by": None,
-        "note": None,
+        "note": "no worker takes these jobs",
+        "workers": 0,
     }
+    assert pdf["note"] is None, "none waits"
     assert (pdf["oldest_at"], pdf["oldest_s"]) == (None, None)
     assert ahead["oldest_s"] == 0, "by the clock of a daemon that is ahead"
+    for jobs in (["mail", "tar"], ["mail"], ["x"]):
+        body = {"name": "w", "url": f"http://127.0.0.1:9/{len(jobs)}{jobs[0]}", "max_jobs": 1, "jobs": jobs}
+        assert (await edge.call("POST", "/v1/workers", body)).status == 201
+    rows = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
+    assert [(row["workers"], row["note"]) for row in rows] == [(2, None), (0, None), (1, None)]
 
 
 async def test_daemons_of_the_store(edge):

@@ -321,6 +321,10 @@ async def _many(surface: Surface) -> None:
     await ask("POST /v1/jobs/cancel", 422, {}, kind=MSGPACK)
     await ask("POST /v1/jobs/retry", 200, {"job_ids": [ODD_ID]}, kind=MSGPACK)
     await ask("POST /v1/jobs/retry", 422, {"state": "odd"})
+    await ask("GET /v1/errors", 200, query="?error=x")
+    await ask("GET /v1/errors", 422, query="?state=waiting", accept=MSGPACK)
+    await ask("POST /v1/jobs/delete", 200, {"job_ids": ["none"]}, kind=MSGPACK)
+    await ask("POST /v1/jobs/delete", 422, {"dry_run": True})
     await ask("POST /v1/jobs/clean", 200, {"before": 0})
     await ask("POST /v1/jobs/clean", 422, {"before": "yesterday"}, accept=MSGPACK)
 

@@ -11,8 +11,12 @@ from jqd.store import JobView
 
 
 async def retry(parts: Parts, request: Request, job_id: str) -> Response:
-    """`POST /v1/jobs/{id}/retry`: one that failed or was cancelled is tried anew → 200 the job; 404, 409."""
-    return await _answer(parts, request, job_id, await change.retry(parts.desk, job_id))
+    """`POST /v1/jobs/{id}/retry`: one that failed or was cancelled is tried anew → 200 the job; 404, 409, 422.
+
+    With a body as of `PATCH` it is changed before, in one go: no attempt is made with what it was.
+    """
+    wanted = read_body(request, Edit) if request.body else None
+    return await _answer(parts, request, job_id, await change.retry(parts.desk, job_id, wanted))
 
 
 async def run_now(parts: Parts, request: Request, job_id: str) -> Response:

@@ -123,6 +123,29 @@ class Jobs(Struct, frozen=True):
     cursor: str
 
 
+class Reason(Struct, frozen=True):
+    """Jobs of one type whose last attempt ended with the same words."""
+
+    name: str
+    error: str
+    """The last line of what it said."""
+    count: int
+    since: Instant | None
+    """When the first of them failed."""
+    latest: Instant | None
+    job_id: str
+    """The newest of them."""
+
+
+class Errors(Struct, frozen=True):
+    """The reasons for which jobs failed, the most frequent first."""
+
+    errors: Sequence[Reason]
+    others: Annotated[int, Meta(description="failures with rarer reasons than these")]
+    looked: Annotated[int, Meta(description="jobs that were looked at for this answer")]
+    cursor: str
+
+
 class Jobtype(Struct, frozen=True):
     """One that has jobs waiting or running."""
 
@@ -136,6 +159,7 @@ class Jobtype(Struct, frozen=True):
     """Name and newest version, where one is set."""
     note: str | None = None
     """Why its jobs wait, where that is known."""
+    workers: Annotated[int, Meta(description="registered workers, and versions of handlers, that take its jobs")] = 0
     options: JobOptions | None = None
     """What was registered for its jobs, where their pushers leave it out."""
     options_by: str | None = None

@@ -1,4 +1,4 @@
-"""The same done to many jobs: cancel, retry, clean → 200 {matched, changed, cursor}."""
+"""The same done to many jobs: cancel, retry, delete, clean → 200 {matched, changed, cursor}."""
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
@@ -15,6 +15,12 @@ async def cancel_many(parts: Parts, request: Request) -> Response:
 async def retry_many(parts: Parts, request: Request) -> Response:
     """`POST /v1/jobs/retry`: jobs that failed, and cancelled ones if asked for."""
     tally = await bulk.retry_many(parts.desk, read_body(request, bulk.Filter))
+    return answer(200, tally, request.answer_language())
+
+
+async def delete_many(parts: Parts, request: Request) -> Response:
+    """`POST /v1/jobs/delete`: deletes jobs that failed for good, and others that ended if asked for."""
+    tally = await bulk.delete_many(parts.desk, read_body(request, bulk.Filter))
     return answer(200, tally, request.answer_language())
 
 

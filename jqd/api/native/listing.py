@@ -1,17 +1,21 @@
-"""Lists: jobs by state, name and tag; the jobtypes that have work; the daemons of the store."""
+"""Lists: jobs, the reasons for which they failed, the jobtypes that have work, the daemons of the store."""
 
-from typing import Annotated, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
-from jqd.api.native.answers import Daemon, Daemons, Jobs, Jobtype, Jobtypes
+from jqd.api.native.answers import Daemon, Daemons, Errors, Jobs, Jobtype, Jobtypes, Reason
 from jqd.api.native.show import iso, job_brief
 from jqd.api.parts import Parts
 from jqd.api.read import read_query
 from jqd.desk import listing as desk
+from jqd.desk.failures import failures
 from jqd.desk.handlers import why_waiting
+from jqd.desk.job import Date
+from jqd.desk.narrow import Narrow, Text, narrow
 from jqd.runner.handler import id_of
+from jqd.store import TypeView
 from jqd.words.job import State
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
@@ -20,31 +24,73 @@ TYPES_MAX = 1_000  # in one answer: the store looks at each of them
 T = TypeVar("T")
 
 
-class Listing(Struct, frozen=True, forbid_unknown_fields=True):
-    """The query of a list: which jobs, and how many at once."""
+class Matching(Struct, frozen=True, forbid_unknown_fields=True):
+    """Which jobs."""
 
-    state: State | UnsetType = UNSET
     name: str | UnsetType = UNSET
     tag: str | UnsetType = UNSET
-    limit: Annotated[int, Meta(ge=1, le=LIST_JOBS_MAX, description=f"a whole number from 1 to {LIST_JOBS_MAX}")] = (
-        LIST_JOBS
-    )
+    error: Text | UnsetType = UNSET
+    """Stands in what the last attempt said, in capitals or not."""
+    since: Date | UnsetType = UNSET
+    """The last attempt ended then or later; where there was none, the job was pushed."""
+    before: Date | UnsetType = UNSET
+    """The same, earlier than then."""
     cursor: str = ""
     """That another page ended with; empty: from the newest on."""
 
+    def narrow(self) -> Narrow:
+        """What the store does not look at. Raises Invalid."""
+        since = None if self.since is UNSET else self.since
+        before = None if self.before is UNSET else self.before
+        return narrow(_said(self.error), since, before)
+
+
+class Failing(Matching, frozen=True, forbid_unknown_fields=True):
+    """The query of a look at errors."""
+
+    state: Literal["failed", "retrying"] = "failed"
+
+
+class Listing(Matching, frozen=True, forbid_unknown_fields=True):
+    """The query of a list: which jobs, and how many at once."""
+
+    state: State | UnsetType = UNSET
+    limit: Annotated[int, Meta(ge=1, le=LIST_JOBS_MAX, description=f"a whole number from 1 to {LIST_JOBS_MAX}")] = (
+        LIST_JOBS
+    )
+
 
 async def list_jobs(parts: Parts, request: Request) -> Response:
-    """`GET /v1/jobs?state&name&tag&limit&cursor` → 200 {jobs, cursor}, newest first. Raises Invalid."""
+    """`GET /v1/jobs?state&name&tag&error&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
+
+    Raises Invalid.
+    """
     query = read_query(request, Listing)
     state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
-    page = await desk.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor)
+    page = await desk.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
     jobs = [job_brief(parts.desk, view) for view in page.jobs]
     return answer(200, Jobs(jobs, page.cursor), request.answer_language())
+
+
+async def list_errors(parts: Parts, request: Request) -> Response:
+    """`GET /v1/errors?state&name&tag&error&since&before&cursor` → 200 {errors, others, looked, cursor}.
+
+    Raises Invalid.
+    """
+    query = read_query(request, Failing)
+    state, name, tag = State(query.state), _said(query.name), _said(query.tag)
+    found = await failures(parts.desk, state, name, tag, query.narrow(), query.cursor)
+    rows = [
+        Reason(group.name, group.error, group.times, iso(group.since_ms), iso(group.latest_ms), group.job_id)
+        for group in found.groups
+    ]
+    return answer(200, Errors(rows, found.others, found.looked, found.cursor), request.answer_language())
 
 
 async def list_types(parts: Parts, request: Request) -> Response:
     """`GET /v1/types` → 200 {types}: those that have jobs waiting or running."""
     now_ms = parts.desk.clock.wall_ms()
+    takers = [worker.jobs and frozenset(worker.jobs) for worker in parts.desk.workers.list()]
     rows = [
         Jobtype(
             name=row.jobtype,
@@ -54,13 +100,19 @@ async def list_types(parts: Parts, request: Request) -> Response:
             oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
             rate=parts.desk.control.rate(row.jobtype),
             handler=_handler(parts, row.jobtype),
-            note=why_waiting(parts.desk, row.jobtype),
+            note=why_waiting(parts.desk, row.jobtype) or _unmanned(row, found),
+            workers=found,
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
             options_by=known.by if known else None,
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
+        for found in (sum(names is None or row.jobtype in names for names in takers),)
     ]
     return answer(200, Jobtypes(rows), request.answer_language())
+
+
+def _unmanned(row: TypeView, workers: int) -> str | None:
+    return "no worker takes these jobs" if row.waiting and not workers else None
 
 
 def _handler(parts: Parts, jobtype: str) -> str | None:
