@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from jqd.worker import App
+from jqd import App
 
 app = App()
 
 
 @app.job(name="noop")
-def noop(argument: Any) -> None:
+def noop(argument: Any, /) -> None:
     """Do nothing with it."""

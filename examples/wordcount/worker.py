@@ -6,13 +6,13 @@ jqd worker examples.wordcount.worker
 from pathlib import Path
 
 from examples.wordcount.count import Counts, count
-from jqd.worker import App, Failed
+from jqd import App, Failed
 
 app = App()
 
 
 @app.job("wordcount.file", keep_result=True, timeout=60)
-def wordcount_file(path: str) -> Counts:
+def wordcount_file(path: str, /) -> Counts:
     """Count one file. The argument is its path; a job carries the address of big data, not the data."""
     try:
         return count(Path(path))

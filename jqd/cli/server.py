@@ -22,8 +22,9 @@ from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
 from jqd.words import log
 from jqd.words.errors import ConfigError
-from jqd.worker import import_app, log_by_job
-from jqd.worker import serve as serve_worker
+from jqd.worker.current import log_by_job
+from jqd.worker.load import import_app
+from jqd.worker.serve import serve as serve_worker
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 WORKER_STOP_S = 35.0  # a worker drains for 30 s by default

@@ -8,7 +8,7 @@ with Client("http://127.0.0.1:7420") as client:
 import queue
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,9 +29,10 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.http import Answer, Http, encode, item_errors, job_path, odd, query
-from jqd.client.info import Ack, Cancel, JobInfo, job_info, job_map, listed_job
+from jqd.client.info import Ack, Cancel, JobInfo, Taken, job_info, job_map, listed_job
 from jqd.client.manage import Manage
 from jqd.words.clock import Clock, SystemClock
+from jqd.words.units import Duration, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
@@ -89,20 +90,21 @@ class Client(Manage):
         priority: int | None = None,
         max_retry: int | None = None,
         keep_result: bool | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         job_id: str | None = None,
         run_at: datetime | float | str | None = None,
-        delay: float | timedelta | None = None,
+        delay: Duration | None = None,
         replace: bool | None = None,
         tags: Sequence[str] | None = None,
         ack: Ack | None = None,
     ) -> str:
         """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
 
-        `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: seconds one attempt may take.
+        `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: how long one attempt may take, in
+        seconds or like "20s" or "5m"; `delay` and every other duration, too.
         `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once. Only a
         push with a `job_id` is repeated when its connection breaks, and not with `replace`, which would run the job a
-        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay` (seconds): not before. For options
+        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay`: not before. For options
         that are left out the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than
         `ack` asks for.
         """
@@ -119,13 +121,17 @@ class Client(Manage):
             replace=replace,
             tags=tags,
         )
-        answer = self._send(encode(told), query(ack=ack), [told])
+        return self.push_one(told, ack=ack).job_id
+
+    def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> Taken:
+        """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
+        answer = self._send(encode(job), query(ack=ack), [job])
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)
         if reached := _less(ack, answer.body):
             raise LessSafe(_how_safe(f"job {given} was", ack, reached), job_ids=[given], ack=reached)
-        return given
+        return Taken(given, bool(answer.body.get("duplicate")))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
@@ -136,15 +142,22 @@ class Client(Manage):
         `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why. Raises `LessSafe`
         when all were taken, but some are less safe than `ack` asks for.
         """
+        return [taken.job_id for taken in self.push_all(jobs, atomic=atomic, ack=ack)]
+
+    def push_all(
+        self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
+    ) -> list[Taken]:
+        """As `push_many`; answers also which jobs were known already."""
         listed = list(jobs)
         encoded = [encode(listed_job(index, job)) for index, job in enumerate(listed)]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
+        known: set[str] = set()
         least: str | None = None
         for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):
             try:
                 params = query(ack=ack, atomic=atomic or None)
-                ids, refused, reached = self._push_list(encoded[start:stop], params, listed[start:stop], ack)
+                ids, refused, told = self._push_list(encoded[start:stop], params, listed[start:stop])
             except JqdClientError as error:
                 if not any(job_ids):
                     raise
@@ -153,21 +166,22 @@ class Client(Manage):
                 raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
             job_ids += ids
             errors += [_of_all(error, start) for error in refused]
-            least = reached or least
+            known.update(told.get("duplicates") or ())
+            least = _less(ack, told) or least
         taken = [job_id for job_id in job_ids if job_id is not None]
         if len(taken) == len(job_ids) and not errors:
             if least is not None:
                 raise LessSafe(_how_safe("some of the jobs were", ack, least), job_ids=taken, ack=least)
-            return taken
+            return [Taken(job_id, job_id in known) for job_id in taken]
         first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
         raise PartlyPushed(
             f"{_taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors
         )
 
     def _push_list(
-        self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]], ack: Ack | None
-    ) -> tuple[list[str | None], list[ItemError], str | None]:
-        """Ids, what was refused, and the level of safety where it is less than `ack`."""
+        self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]]
+    ) -> tuple[list[str | None], list[ItemError], dict[str, Any]]:
+        """Ids, what was refused, and the whole answer."""
         answer = self._send(encode([msgspec.Raw(job) for job in encoded]), params, jobs)
         told = answer.body if isinstance(answer.body, dict) else {}
         job_ids = told.get("job_ids")
@@ -175,7 +189,7 @@ class Client(Manage):
             raise odd("a push of many jobs", answer)
         if not all(job_id is None or isinstance(job_id, str) for job_id in job_ids):
             raise odd("a push of many jobs", answer)
-        return job_ids, item_errors(told.get("errors")), _less(ack, told)
+        return job_ids, item_errors(told.get("errors")), told
 
     def _send(self, body: bytes, params: dict[str, str], jobs: Sequence[Mapping[str, Any]]) -> Answer:
         """Send a push; repeat it when no answer came, if twice counts as once."""
@@ -193,16 +207,16 @@ class Client(Manage):
 
     # ------------------------------------------------------------ look and wait
 
-    def get(self, job_id: str, wait: float | None = None, *, whole: bool = False) -> JobInfo:
-        """How the job stands; with `wait`, once it has ended or after so many seconds. Raises NotFound.
+    def get(self, job_id: str, wait: Duration | None = None, *, whole: bool = False) -> JobInfo:
+        """How the job stands; with `wait`, once it has ended or after so long (10, "1m"). Raises NotFound.
 
         `whole`: with its argument, also where that is above 64 KiB.
         """
-        return self._get(job_id, wait, whole=whole)[0]
+        return self._get(job_id, _wait_s(wait), whole=whole)[0]
 
-    def _get(self, job_id: str, wait: float | None, *, whole: bool = False) -> tuple[JobInfo, bool]:
+    def _get(self, job_id: str, wait: float, *, whole: bool = False) -> tuple[JobInfo, bool]:
         """How the job stands, and whether the answer has a result: only that of a job with `keep_result` has one."""
-        until_s = self._clock.mono_s() + (wait or 0.0)
+        until_s = self._clock.mono_s() + wait
         while True:
             asked_s = self._clock.mono_s()
             wait_s = min(max(until_s - asked_s, 0.0), WAIT_S_MAX)
@@ -219,17 +233,18 @@ class Client(Manage):
                 # The daemon should have waited. If it does not, this keeps us from asking in a tight loop.
                 self._http.pause(min(POLL_S_MIN, until_s - now_s))
 
-    def result(self, job_id: str, wait: float | None = None, consume: bool = False) -> Any:
+    def result(self, job_id: str, wait: Duration | None = None, consume: bool = False) -> Any:
         """What the job's worker returned. `consume`: the daemon drops it then; without, it does after some time.
 
         None is what the worker returned, or stands for a result that was dropped. Raises `NoResult` when the job was
-        pushed without `keep_result`, `TimedOut` when it has not ended (after `wait` seconds), `JobFailed` when it
+        pushed without `keep_result`, `TimedOut` when it has not ended (after `wait`), `JobFailed` when it
         failed or was cancelled, `NotFound`. A result is read first and dropped second, so that no lost answer loses
         it; two clients that consume it at the same moment may both get it.
         """
-        info, kept = self._get(job_id, wait)
+        wait_s = _wait_s(wait)
+        info, kept = self._get(job_id, wait_s)
         if not info.ended:
-            waited = f" after {wait:g} s" if wait else ""
+            waited = f" after {wait_s:g} s" if wait_s else ""
             raise TimedOut(f"job {job_id} ({info.name}) is still {info.state}{waited}", pending=[job_id])
         if not info.succeeded:
             raise JobFailed(f"job {job_id} ({info.name}) {_ending(info)}", info=info)
@@ -323,6 +338,10 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
     finally:
         stop.set()
     return [found[index] for index in range(len(job_ids))]
+
+
+def _wait_s(wait: Duration | None) -> float:
+    return 0.0 if wait is None else duration_s(wait)
 
 
 def _less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:

@@ -3,14 +3,15 @@
 import enum
 import inspect
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Literal
+from datetime import UTC, datetime
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from jqd.words.dates import utc
 from jqd.words.job import State
 from jqd.words.meant import suggestion
+from jqd.words.units import Duration, duration_s
 
 FINAL_STATES = tuple(state.value for state in State if state.is_final)
 
@@ -29,6 +30,14 @@ class Cancel(enum.Enum):
 
     def __bool__(self) -> bool:
         return self is not Cancel.TOO_LATE
+
+
+class Taken(NamedTuple):
+    """One job that a daemon took."""
+
+    job_id: str
+    duplicate: bool = False
+    """It was pushed before, with this id and this content: it counts once."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,10 +114,10 @@ def job_map(
     priority: int | None = None,
     max_retry: int | None = None,
     keep_result: bool | None = None,
-    timeout: float | timedelta | None = None,
+    timeout: Duration | None = None,
     job_id: str | None = None,
     run_at: datetime | float | str | None = None,
-    delay: float | timedelta | None = None,
+    delay: Duration | None = None,
     replace: bool | None = None,
     tags: Sequence[str] | None = None,
 ) -> dict[str, Any]:
@@ -123,10 +132,10 @@ def job_map(
         "priority": priority,
         "max_retry": max_retry,
         "keep_result": keep_result,
-        "timeout": _seconds(timeout),
+        "timeout": None if timeout is None else duration_s(timeout),
         "job_id": job_id,
         "run_at": run_at,
-        "delay": _seconds(delay),
+        "delay": None if delay is None else duration_s(delay),
         "replace": replace,
         "tags": list(tags) if tags is not None else None,
     }
@@ -153,10 +162,6 @@ def listed_job(index: int, job: Any) -> dict[str, Any]:
         return job_map(**job)
     except (TypeError, ValueError) as error:
         raise type(error)(f"job {index}: {error}") from error
-
-
-def _seconds(given: float | timedelta | None) -> float | None:
-    return given.total_seconds() if isinstance(given, timedelta) else given
 
 
 def _date(told: Any) -> datetime | None:

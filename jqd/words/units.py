@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Annotated
 
 from msgspec import Meta
@@ -21,6 +22,9 @@ BYTES: Mapping[str, float] = {
 Seconds = Annotated[float, Meta(gt=0, description="above 0")]
 Bytes = Annotated[int, Meta(gt=0, description="above 0")]
 Count = Annotated[int, Meta(gt=0, description="1 or more")]
+
+Duration = float | str | timedelta
+"""As a program says one: seconds, a text like "20s" or "5m", or a timedelta."""
 
 _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -47,3 +51,15 @@ def seconds(text: str) -> float:
 def has_unit(text: str) -> bool:
     """Whether the text ends in a unit, so that it is clear what the number counts."""
     return text.strip()[-1:].isalpha()
+
+
+def duration_s(given: Duration) -> float:
+    """The same in seconds; a number as it is, also where it is none that a job could have. Raises ValueError."""
+    if isinstance(given, timedelta):
+        return given.total_seconds()
+    if not isinstance(given, str):
+        return given
+    try:
+        return seconds(given)
+    except ValueError as error:
+        raise ValueError(f"{given!r} is no duration: {error}") from None

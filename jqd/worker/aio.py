@@ -19,7 +19,7 @@ import trio
 from jqd.words.clock import Clock
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.current import current
+from jqd.worker.context import at_work
 from jqd.worker.pool import NOTE_S, Outbox
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
@@ -118,11 +118,12 @@ class AsyncioLoop:
     async def _attempt(self, item: Item) -> bytes:
         """Run the function in this task, cancelled when its time is over."""
         job: Any = item.function
-        current.set(item)
+        at_work.set(self._attempts.context(item))
         limit = asyncio.timeout(item.timeout_s)
         try:
             async with limit:
-                result = await job.function(*self._attempts.values(item))
+                args, kwargs = self._attempts.values(item)
+                result = await job.function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
             if isinstance(error, asyncio.CancelledError) and item.cancelled:
                 return self._attempts.cancelled(item)

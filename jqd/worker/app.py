@@ -1,37 +1,51 @@
-"""The worker's programming surface: an `App` collects job functions under names.
+"""An `App` collects job functions under names, for those who push jobs and for the worker that runs them.
 
-    app = jqd.worker.App()
+    app = jqd.App()
 
-    @app.job(max_retry=3, timeout=60)
-    def resize(argument: dict[str, object]) -> str: ...
+    @app.job(max_retry=3, timeout="1m", keep_result=True)
+    def resize(path: str, width: int = 800) -> str: ...
 
-    resize({"path": "a.png"})        # an ordinary call, here and now
-    resize.push({"path": "a.png"})   # a job for whichever worker serves `resize`
+    resize("a.png")                  # an ordinary call, here and now
+    ref = resize.push("a.png")       # a job for whichever worker serves `resize`
+    ref.result(wait="30s")
 
-A job has ONE argument, any MessagePack value, and the function gets it as it is, as one positional argument: a map
-arrives as a dict and a list as a list; neither is spread over parameters. A function without parameters takes jobs
-without an argument. The options of `@app.job` hold for every such job whoever pushes it, for they travel with the
-worker's registration; what the pusher says wins. docs/PYTHON.md tells all of it.
+The options of `@app.job` hold for every such job whoever pushes it, for they travel with the worker's registration;
+what the pusher says wins. docs/PYTHON.md tells all of it. Nothing here needs trio: only a worker does.
 """
 
 import inspect
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, ParamSpec, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_args, overload
 
-from jqd.client import Client
+from jqd.client import Ack, Client
 from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX
+from jqd.words.units import Duration, duration_s
+from jqd.worker.gathering import Batch
 from jqd.worker.job import Job, Loop
-from jqd.worker.service import Service
+from jqd.worker.ref import Ref
+
+if TYPE_CHECKING:
+    from jqd.worker.service import Service
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Declares(Protocol):
+    """`@app.job(…)`: takes a function, answers its job."""
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R, R]: ...
+
+
 class App:
-    """The jobs one worker runs.
+    """Jobs by name: to be pushed, and run by a worker.
 
     `url`: the daemon that `.push` of its jobs talks to. Without it, a worker pushes to the daemon it is registered at
     (the first of them that answers); any other process pushes to the daemon that `JQD_URL` names, or to the one on this
@@ -42,14 +56,15 @@ class App:
         """`loop`: what async functions run under, unless their `@app.job` says otherwise. Raises ValueError."""
         self.url = url
         self.loop = _loop(loop)
-        self._jobs: dict[str, Job[..., Any]] = {}
+        self._jobs: dict[str, Job[..., Any, Any]] = {}
         self._clients: dict[tuple[str | None, str | None], Client] = {}
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
+        self._batch: ContextVar[Batch | None] = ContextVar("jqd_batch", default=None)
         self._service: Service | None = None
         self._making = threading.Lock()
 
     @property
-    def jobs(self) -> Mapping[str, Job[..., Any]]:
+    def jobs(self) -> Mapping[str, Job[..., Any, Any]]:
         """Name → job, in the order of definition."""
         return MappingProxyType(self._jobs)
 
@@ -75,51 +90,91 @@ class App:
                 self._clients.pop(where).close()
 
     @property
-    def asgi(self) -> Service:
+    def asgi(self) -> "Service":
         """This app as an ASGI application with the default limits, to mount under any ASGI server that runs on trio.
 
-        Always the same one, for one trio loop. `jqd.worker.Service` takes other limits.
+        Always the same one, for one trio loop. `jqd.worker.service.Service` takes other limits.
         """
+        from jqd.worker.service import Service
+
         with self._making:
             if self._service is None:
                 self._service = Service(self.jobs)
             return self._service
 
+    @property
+    def gathers(self) -> bool:
+        """Whether a batch is open in this thread or task."""
+        return self._batch.get() is not None
+
+    def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
+        """Push one job, or add it to the batch that is open here. For `Pushing.push`."""
+        batch = self._batch.get()
+        if batch is not None:
+            batch.add(told, ack, ref)
+        else:
+            ref.taken(*self.client.push_one(told, ack=ack))
+
+    def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> Batch:
+        """`with app.batch():` pushes of this app in the block go in one request when it ends, in this thread or task.
+
+        `atomic`: all of them are taken, or none. Without it many go in several requests, and `PartlyPushed` says which
+        were taken. A job whose id was known already has `duplicate` in its `Ref`.
+        """
+        return Batch(self._batch, lambda: self.client, atomic=atomic, ack=ack)
+
+    @overload
+    def job(self, name: Callable[P, Coroutine[Any, Any, R]], /) -> Job[P, Coroutine[Any, Any, R], R]: ...
+    @overload
+    def job(self, name: Callable[P, R], /) -> Job[P, R, R]: ...
+    @overload
     def job(
         self,
         name: str | None = None,
         *,
         priority: int | None = None,
         max_retry: int | None = None,
-        timeout: float | None = None,
+        timeout: Duration | None = None,
         keep_result: bool | None = None,
         loop: Loop | None = None,
-    ) -> Callable[[Callable[P, R]], Job[P, R]]:
+    ) -> Declares: ...
+    def job(
+        self,
+        name: Callable[..., Any] | str | None = None,
+        *,
+        priority: int | None = None,
+        max_retry: int | None = None,
+        timeout: Duration | None = None,
+        keep_result: bool | None = None,
+        loop: Loop | None = None,
+    ) -> Any:
         """Register a plain or async function as a job; `name` defaults to the function's.
 
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
         tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
-        (seconds) and `keep_result` hold for every such job whose pusher does not say otherwise; what is left out is
-        as the daemon has it. Raises ValueError or TypeError for what can never work.
+        (seconds, or like "20s") and `keep_result` hold for every such job whose pusher does not say otherwise; what is
+        left out is as the daemon has it. Raises ValueError or TypeError for what can never work.
         """
         if callable(name):
-            raise TypeError("write @app.job() with parentheses, not @app.job")
+            return self._register(name, None, {}, loop)
         options = _options(priority=priority, max_retry=max_retry, timeout=timeout, keep_result=keep_result)
-        own_loop = self.loop if loop is None else _loop(loop)
+        if loop is not None:
+            _loop(loop)
+        return lambda function: self._register(function, name, options, loop)
 
-        def register(function: Callable[P, R]) -> Job[P, R]:
-            own_name = str(name or getattr(function, "__name__", ""))
-            if own_name in self._jobs:
-                raise ValueError(
-                    f"two functions want the job name {own_name!r}; give one of them another: @app.job(name=…)"
-                )
-            if loop is not None and not inspect.iscoroutinefunction(function):
-                raise TypeError(f"job {own_name!r} is a plain function and needs no loop; leave loop={loop!r} out")
-            job = Job(function, own_name, options, lambda: self.client, own_loop)
-            self._jobs[own_name] = job
-            return job
-
-        return register
+    def _register(
+        self, function: Callable[..., Any], name: str | None, options: Mapping[str, Any], loop: Loop | None
+    ) -> Job[..., Any, Any]:
+        own_name = str(name or getattr(function, "__name__", ""))
+        if own_name in self._jobs:
+            raise ValueError(
+                f"two functions want the job name {own_name!r}; give one of them another: @app.job(name=…)"
+            )
+        if loop is not None and not inspect.iscoroutinefunction(function):
+            raise TypeError(f"job {own_name!r} is a plain function and needs no loop; leave loop={loop!r} out")
+        job: Job[..., Any, Any] = Job(function, own_name, options, self, loop or self.loop)
+        self._jobs[own_name] = job
+        return job
 
 
 def _loop(loop: Loop) -> Loop:
@@ -131,12 +186,14 @@ def _loop(loop: Loop) -> Loop:
 def _options(**given: Any) -> dict[str, Any]:
     """The options that were given, checked as a daemon would. Raises ValueError."""
     said = {name: value for name, value in given.items() if value is not None}
+    if "timeout" in said:
+        said["timeout"] = duration_s(said["timeout"])
     for name, value in said.items():
         if name == "keep_result":
             fits, allowed = isinstance(value, bool), "True or False"
         elif name == "timeout":
             fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX
-            allowed = f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}"
+            allowed = f'a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}, or like "20s"'
         else:
             least, most = (0, MAX_RETRY_MAX) if name == "max_retry" else (PRIORITY_MIN, PRIORITY_MAX)
             fits, allowed = _is_number(value, int) and least <= value <= most, f"a whole number from {least} to {most}"

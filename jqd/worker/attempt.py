@@ -6,11 +6,10 @@ from typing import Any
 import trio
 
 from jqd.words.clock import Clock
-from jqd.words.dates import date_of
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
-from jqd.worker.context import Cancelled, Context, Failed, Retry
-from jqd.worker.current import current
+from jqd.worker.context import Cancelled, Context, Failed, Retry, at_work
+from jqd.worker.parameters import Parameters
 from jqd.worker.wire import (
     CANCELLED_STATUS,
     ERROR_BYTES_MAX,
@@ -38,28 +37,26 @@ class Attempts:
 
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
-        function: Any = item.function
-        current.set(item)
+        job: Any = item.function
+        at_work.set(self.context(item))
         try:
-            if function.parameters == 1:
-                result = function.function(self._argument(item))
-            else:
-                result = function.function(*self.values(item))
+            args, kwargs = self.values(item)
+            result = job.function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
-            current.set(None)
+            at_work.set(None)
         return self.returned(item, result)
 
     async def run_async(self, item: Item) -> bytes:
         """Run an async function in this task, cancelled when its time is over."""
         job: Any = item.function
-        function = job.function
-        current.set(item)
+        at_work.set(self.context(item))
         try:
             with trio.move_on_after(item.timeout_s) as scope:
                 item.stop = scope.cancel
-                result = await function(*self.values(item))
+                args, kwargs = self.values(item)
+                result = await job.function(*args, **kwargs)
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as errors:
@@ -71,7 +68,7 @@ class Attempts:
             return self.raised(item, error)
         finally:
             item.stop = None
-            current.set(None)
+            at_work.set(None)
         if scope.cancelled_caught:
             return self.cancelled(item) if item.cancelled else self.timed_out(item)
         return self.returned(item, result)
@@ -105,22 +102,19 @@ class Attempts:
         """The note that a job begins which had to wait."""
         return item.batch.codec.encode(Started(item.job_id))
 
-    def _argument(self, item: Item) -> Any:
-        raw = item.job.argument
-        return item.batch.codec.decode_argument(raw) if len(raw) else None
+    def values(self, item: Item) -> tuple[list[Any], dict[str, Any]]:
+        """The values to call the function with. Raises Failed: another attempt would get the same argument."""
+        job: Any = item.function
+        parameters: Parameters = job.parameters
+        try:
+            return parameters.unpack(item.job.argument, item.batch.codec.content_type)
+        except ValueError as error:
+            raise Failed(str(error)) from error
 
-    def values(self, item: Item) -> tuple[Any, ...]:
-        """The values to call the function with."""
-        function: Any = item.function
-        argument, parameters, job = self._argument(item), function.parameters, item.job
-        if parameters == 0:
-            if argument is not None:
-                raise Failed(f"job {job.name!r} takes no argument, but was pushed with one")
-            return ()
-        if parameters == 1:
-            return (argument,)
-        deadline = date_of(self._clock.wall_ms() + round(item.timeout_s * 1000))
-        return (argument, Context(item.job_id, job.name, job.attempt, job.max_retry, deadline, lambda: item.cancelled))
+    def context(self, item: Item) -> Context:
+        """What the function may know of its attempt, which begins now."""
+        job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
+        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, lambda: item.cancelled)
 
     def returned(self, item: Item, result: Any) -> bytes:
         """The outcome of a job whose function returned."""

@@ -120,7 +120,7 @@ class Child:
         except ConfigError as error:
             self._tell(Broken(str(error)))
             return App()
-        self._tell(Ready([Declaration(job.name, job.loop, dict(job.options)) for job in app.jobs.values()]))
+        self._tell(Ready([Declaration(job.name, job.loop, dict(job.declared)) for job in app.jobs.values()]))
         return app
 
     async def _serve(self, app: App) -> None:

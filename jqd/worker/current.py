@@ -1,14 +1,11 @@
-"""Which job this thread or task runs, so that what its code logs by `logging` carries the job's id and name."""
+"""What a job's code logs by `logging` goes into the worker's log, with the job's id and name."""
 
 import logging
-from contextvars import ContextVar
 
 from jqd.words.log import get_logger
-from jqd.worker.batch import Item
+from jqd.worker.context import at_work
 
 OURS = ("httpx2", "httpcore2")  # what the worker itself uses: a line for each registration tells nobody anything
-
-current: ContextVar[Item | None] = ContextVar("jqd_job", default=None)
 
 
 class JobHandler(logging.Handler):
@@ -20,8 +17,8 @@ class JobHandler(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """As `logging` calls it."""
-        item = current.get()
-        fields = {} if item is None else {"job_id": item.job_id, "name": item.job.name, "attempt": item.job.attempt}
+        job = at_work.get()
+        fields = {} if job is None else {"job_id": job.job_id, "name": job.name, "attempt": job.attempt}
         try:
             if record.exc_info:
                 fields["exception"] = logging.Formatter().formatException(record.exc_info)

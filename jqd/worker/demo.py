@@ -2,7 +2,7 @@
 
 import trio
 
-from jqd.worker import App, Context, Failed
+from jqd import App, current
 
 app = App()
 
@@ -10,35 +10,34 @@ FLAKY_FAILURES = 2  # attempts of `flaky` that fail before one succeeds
 
 
 @app.job(keep_result=True)
-def echo(argument: object) -> object:
+def echo(argument: object, /) -> object:
     """Return the argument."""
     return argument
 
 
 @app.job(keep_result=True)
-def add(argument: list[float]) -> float:
+def add(numbers: list[float], /) -> float:
     """Return the sum of a list of numbers. Anything else can never succeed, so it is not tried again."""
-    if not isinstance(argument, list) or not all(isinstance(number, int | float) for number in argument):
-        raise Failed(f"add takes a list of numbers, not {argument!r}")
-    return sum(argument)
+    return sum(numbers)
 
 
 @app.job(timeout=3600)
-async def sleep(argument: float) -> float:
+async def sleep(seconds: float, /) -> float:
     """Sleep so many seconds, as a task: hundreds of these need no threads."""
-    await trio.sleep(argument)
-    return argument
+    await trio.sleep(seconds)
+    return seconds
 
 
 @app.job(max_retry=2)
-def fail(argument: object) -> None:
+def fail(argument: object, /) -> None:
     """Fail every time; after its retries the job is kept with this error until somebody deals with it."""
     raise RuntimeError(f"told to fail with {argument!r}")
 
 
 @app.job(max_retry=5, keep_result=True)
-def flaky(argument: object, context: Context) -> str:
+def flaky(argument: object, /) -> str:
     """Fail on the first attempts, then succeed."""
+    context = current()
     if context.attempt <= FLAKY_FAILURES:
         raise ConnectionError(f"attempt {context.attempt} met a hindrance that will pass")
     return f"{argument!r} took {context.attempt} attempts"

@@ -61,7 +61,7 @@ class Declaration(msgspec.Struct, array_like=True, frozen=True):
 
     name: str
     loop: Loop | None
-    options: dict[str, Any]
+    declared: dict[str, Any]
 
 
 class Ready(msgspec.Struct, tag=True, array_like=True):

@@ -1,16 +1,23 @@
-"""A function under a job's name, and how it may be called."""
+"""A function under a job's name, and how it may be called and pushed."""
 
 import inspect
-import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Generic, Literal, ParamSpec, Protocol, TypeVar
 
-from jqd.client import Client
+import anyio.to_thread
+import msgspec
+
+from jqd.client import Ack, Client
+from jqd.client.info import job_map
 from jqd.words.job import NAME_LENGTH_MAX, is_name
-from jqd.worker.context import Context
+from jqd.words.units import Duration
+from jqd.worker.parameters import Parameters
+from jqd.worker.ref import Ref
 
 P = ParamSpec("P")
+C = TypeVar("C")
 R = TypeVar("R")
 Loop = Literal["trio", "asyncio"]
 
@@ -27,22 +34,62 @@ class Declared(Protocol):
         """What its async function runs under; None: it is a plain one."""
 
     @property
-    def options(self) -> Mapping[str, Any]:
-        """What its declaration says of every such job; it travels with the registration."""
+    def declared(self) -> Mapping[str, Any]:
+        """The options that its declaration says of every such job; it travels with the registration."""
 
 
-class Job(Generic[P, R]):
-    """A function under a job's name. Calling it runs it inline; `push` makes a job of it."""
+class Sender(Protocol):
+    """Who pushes for a job: its app."""
+
+    @property
+    def client(self) -> Client:
+        """The client to ask about jobs."""
+
+    @property
+    def gathers(self) -> bool:
+        """Whether a batch is open here, so that `send` asks nobody."""
+
+    def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
+        """Push what `told` says, now or with its batch, and tell `ref`."""
+
+
+class Pushing(Generic[P, R]):
+    """A job with options of one push, or of several. The parameters of `push` are the function's own."""
+
+    def __init__(self, job: "Job[P, Any, R]", sender: Sender, options: Mapping[str, Any], ack: Ack | None) -> None:
+        self._job, self._sender, self._ack = job, sender, ack
+        self._told = {**job.declared, **{name: value for name, value in options.items() if value is not None}}
+
+    def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """Push one job. Blocks for one request, so an async function uses `apush`.
+
+        Raises TypeError for an argument that the function does not take, and what `Client.push` raises.
+        """
+        packed = self._job.parameters.pack(args, kwargs)
+        argument = None if packed is None else msgspec.Raw(packed)
+        told = job_map(self._job.name, argument, **self._told)
+        kept = bool(told.get("keep_result", False))
+        ref: Ref[R] = Ref(self._job.name, lambda: self._sender.client, self._job.parameters.returns, kept=kept)
+        self._sender.send(told, self._ack, ref)
+        return ref
+
+    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """As `push`, for async code, under asyncio and trio. Once begun it is not cancelled: the job may be taken."""
+        if self._sender.gathers:
+            return self.push(*args, **kwargs)
+        return await anyio.to_thread.run_sync(lambda: self.push(*args, **kwargs))
+
+    delay = enqueue = push
+
+
+class Job(Generic[P, C, R]):
+    """A function under a job's name. Calling it runs it here and now and answers a C; `push` makes a job of it, whose
+    result is an R."""
 
     def __init__(
-        self,
-        function: Callable[P, R],
-        name: str,
-        options: Mapping[str, Any],
-        client: Callable[[], Client],
-        loop: Loop = "trio",
+        self, function: Callable[P, C], name: str, options: Mapping[str, Any], sender: Sender, loop: Loop = "trio"
     ) -> None:
-        """`options`: those that its declaration gives. `client`: the one to push with. `loop`: for an async function.
+        """`options`: those that its declaration gives. `loop`: for an async function.
 
         Raises ValueError and TypeError for what can never work.
         """
@@ -50,67 +97,69 @@ class Job(Generic[P, R]):
             raise ValueError(f"a job's name has 1 to {NAME_LENGTH_MAX} printable characters; got {name!r}")
         self.name = name
         self.function = function
-        self.options = MappingProxyType(dict(options))
+        self.declared = MappingProxyType(dict(options))
+        """The options of its declaration."""
         self.is_async = inspect.iscoroutinefunction(function)
         self.loop = loop if self.is_async else None
-        self.parameters = _parameters(function, name)
-        """How many values the function is called with: none, the argument, or the argument and the Context."""
-        self._client = client
+        self.parameters = Parameters(function, name)
+        self._sender = sender
+        self._usual: Pushing[P, R] = Pushing(self, sender, {}, None)
         self.__name__ = getattr(function, "__name__", name)
         self.__qualname__ = getattr(function, "__qualname__", name)
         self.__module__ = function.__module__
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> C:
         """Run the function here and now, as if it had no decorator."""
         return self.function(*args, **kwargs)
 
     def __repr__(self) -> str:
         return f"<job {self.name!r} of {self.__module__}.{self.__qualname__}>"
 
-    def push(self, argument: Any = None, *, client: Client | None = None, **options: Any) -> str:
-        """Push a job for this function; answers its id. Blocks for one request: not for use inside an async job.
+    def options(
+        self,
+        *,
+        id: str | None = None,  # noqa: A002 - what it is called everywhere
+        delay: Duration | None = None,
+        run_at: datetime | float | str | None = None,
+        replace: bool | None = None,
+        tags: Sequence[str] | None = None,
+        timeout: Duration | None = None,
+        max_retry: int | None = None,
+        keep_result: bool | None = None,
+        priority: int | None = None,
+        ack: Ack | None = None,
+    ) -> Pushing[P, R]:
+        """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
 
-        `options` are those of `Client.push` and win over those of `@app.job`, which win over the daemon's own.
-        `client`: which one to push with; without it the app's own, made on first use. Raises what `Client.push` raises.
+        They are those of `Client.push`; `id` is your own id for the job, `job_id` there.
         """
-        return (client or self._client()).push(self.name, argument, **{**self.options, **options})
+        given = {
+            "job_id": id,
+            "delay": delay,
+            "run_at": run_at,
+            "replace": replace,
+            "tags": tags,
+            "timeout": timeout,
+            "max_retry": max_retry,
+            "keep_result": keep_result,
+            "priority": priority,
+        }
+        return Pushing(self, self._sender, given, ack)
 
+    def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """Push one job with the options of its declaration: see `Pushing.push`."""
+        return self._usual.push(*args, **kwargs)
 
-def _parameters(function: Callable[..., Any], name: str) -> int:
-    """0, 1 or 2: how many values to call `function` with. Raises TypeError for a shape that cannot be called so."""
-    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise TypeError(f"job {name!r} is a generator; a job returns one value")
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    parameters = list(inspect.signature(function).parameters.values())
-    positional = [parameter for parameter in parameters if parameter.kind in kinds]
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    spreads = any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters)
-    hints = _hints(function)
-    if positional and _is_context(hints.get(positional[0].name)):
-        raise TypeError(f"job {name!r}: the first parameter is the job's argument; take the Context as the second")
-    wants_context = len(positional) > 1 and _is_context(hints.get(positional[1].name))
-    taken = 2 if wants_context else min(1, len(positional) + spreads)
-    if [parameter.name for parameter in needed] != [parameter.name for parameter in positional[: len(needed)]] or len(
-        needed
-    ) > taken:
-        raise TypeError(
-            f"job {name!r} needs {', '.join(p.name for p in needed)}, but a job function is called with one "
-            "positional argument, and a Context if its second parameter is annotated so; take a dict or a list instead"
-        )
-    return taken
+    async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
+        """As `push`, for async code, under asyncio and trio."""
+        return await self._usual.apush(*args, **kwargs)
 
+    delay = enqueue = push
 
-def _hints(function: Callable[..., Any]) -> dict[str, Any]:
-    try:
-        return typing.get_type_hints(function)
-    except (NameError, TypeError, AttributeError):
-        # Names known to type checkers only. As text the annotations still tell which parameter is the Context.
-        return dict(getattr(function, "__annotations__", {}))
-
-
-def _is_context(hint: Any) -> bool:
-    if isinstance(hint, str):
-        return hint.rpartition(".")[2] == Context.__name__
-    return hint is Context or Context in typing.get_args(hint)
+    def ref(self, job_id: str) -> Ref[R]:
+        """A job of this function that was pushed before, by its id."""
+        ref: Ref[R] = Ref(self.name, lambda: self._sender.client, self.parameters.returns)
+        ref.taken(job_id, duplicate=False)
+        return ref

@@ -48,9 +48,9 @@ def load_app(target: str) -> App:
             raise AppNotFound(f"module {module_name} has no {attribute!r}; {known}")
         found = getattr(found, part)
     if not isinstance(found, App):
-        raise AppNotFound(f"{module_name}:{attribute} is a {type(found).__name__}, not a jqd.worker.App")
+        raise AppNotFound(f"{module_name}:{attribute} is a {type(found).__name__}, not a jqd.App")
     if not found.jobs:
-        raise AppNotFound(f"{module_name}:{attribute} has no jobs; decorate a function with @{attribute}.job()")
+        raise AppNotFound(f"{module_name}:{attribute} has no jobs; decorate a function with @{attribute}.job")
     return found
 
 

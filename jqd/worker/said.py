@@ -27,7 +27,7 @@ class Said:
 
     def card(self) -> dict[str, Any]:
         """What its registration says now. Each job says all its options: what it leaves out, it has none of."""
-        jobs = [{"name": job.name, **job.options} for job in self._jobs.values()]
+        jobs = [{"name": job.name, **job.declared} for job in self._jobs.values()]
         trouble = {"trouble": self._trouble} if self._trouble else {}
         return {**self._card, "jobs": jobs} | trouble
 

@@ -100,7 +100,6 @@ class Codec:
 
     content_type: str
     decode_batch: Callable[[bytes], BatchIn]
-    decode_argument: Callable[[msgspec.Raw], Any]
     encode: Callable[[Any], bytes]
     first: bytes = b""
     """Stands before all outcomes."""
@@ -111,13 +110,11 @@ class Codec:
 MSGPACK = Codec(
     content_type=media.MSGPACK,
     decode_batch=msgspec.msgpack.Decoder(BatchIn).decode,
-    decode_argument=msgspec.msgpack.Decoder().decode,
     encode=msgspec.msgpack.Encoder().encode,
 )
 JSON = Codec(
     content_type=media.JSON,
     decode_batch=msgspec.json.Decoder(BatchIn).decode,
-    decode_argument=msgspec.json.Decoder().decode,
     encode=msgspec.json.Encoder().encode,
     first=b"[",
     between=b",",

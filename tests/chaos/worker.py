@@ -19,8 +19,9 @@ from typing import Any
 import msgspec
 import trio
 
-from jqd.worker import App, Context, Failed, Retry, Service
-from jqd.worker import serve as serving
+from jqd import App, Context, Failed, Retry, current
+from jqd.worker.serve import serve as serving
+from jqd.worker.service import Service
 
 NAMES = ("plain", "other", "slow")  # three jobtypes, so that daemons have something to choose from
 RETRY_S = 0.2
@@ -63,8 +64,9 @@ def digest(argument: Any) -> str:
     return hashlib.sha256(msgspec.msgpack.encode(argument)).hexdigest()[:16]
 
 
-async def work(argument: Any, context: Context) -> int:
+async def work(argument: Any, /) -> int:
     """Do what the argument says."""
+    context = current()
     book = app_book()
     told, outcome = book.start(context, argument), "gone"  # told to stop, or the daemon hung up
     try:

@@ -98,7 +98,7 @@ def test_a_worker_is_told_what_flags_and_environment_say(monkeypatch: pytest.Mon
     [
         ("import nowhere_at_all", "ModuleNotFoundError: No module named 'nowhere_at_all'"),
         ("def f(:", "SyntaxError: invalid syntax"),
-        ("import jqd.worker\napp = jqd.worker.App()\n@app.job\ndef f(): ...", "TypeError: write @app.job() with"),
+        ("import jqd\napp = jqd.App()\n@app.job\ndef f(a, /, b): ...", "TypeError: job 'f': a has no name"),
     ],
 )
 def test_a_module_that_does_not_import_is_told_from_its_own_line_on(

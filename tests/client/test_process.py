@@ -18,12 +18,12 @@ PATIENCE_S = 30.0
 FORKS = """
 import os, sys
 from jqd.client import Client
-from jqd.worker import App
+from jqd import App
 
 client, app = Client(sys.argv[1]), App(sys.argv[1])
-job = app.job("job")(print)
+job = app.job("job")(lambda text, /: None)
 assert client.push("n", "parent") == "parent"
-assert job.push("parent") == "parent"
+assert job.push("parent").job_id == "parent"
 children, (wait, go) = [], os.pipe()
 for child in range(4):
     pid = os.fork()
@@ -35,7 +35,7 @@ for child in range(4):
             for number in range(20):
                 mine = f"{child}-{number}"
                 assert client.push("n", mine) == mine
-                assert job.push(mine) == mine
+                assert job.push(mine).job_id == mine
             wrong = 0
         finally:
             os._exit(wrong)

@@ -10,7 +10,7 @@ from typing import Any
 
 import trio
 
-from jqd.worker import App, Context
+from jqd import App, Context, current
 
 app = App()
 
@@ -35,8 +35,9 @@ CODE = code()
 
 
 @app.job(keep_result=True)
-def work(argument: float, context: Context) -> Any:
+def work(argument: float, /) -> Any:
     """Takes so many seconds."""
+    context = current()
     note("start", context)
     logging.getLogger("shop").info("works for %s s", argument)
     time.sleep(argument)
@@ -45,8 +46,9 @@ def work(argument: float, context: Context) -> Any:
 
 
 @app.job(keep_result=True, timeout=1.0, max_retry=0)
-def hang(argument: Any, context: Context) -> None:
+def hang(argument: Any, /) -> None:
     """Never ends, nor does the program it has started."""
+    context = current()
     note("start", context)
     child = subprocess.Popen(["sleep", "600"])
     with open(argument, "w") as file:
@@ -55,14 +57,16 @@ def hang(argument: Any, context: Context) -> None:
 
 
 @app.job(keep_result=True, max_retry=1)
-def crash(argument: Any, context: Context) -> None:
+def crash(argument: Any, /) -> None:
     """Takes its process down."""
+    context = current()
     note("start", context)
     os._exit(3)
 
 
 @app.job(keep_result=True, timeout=60, loop="asyncio")
-async def doze(argument: Any, context: Context) -> Any:
+async def doze(argument: Any, /) -> Any:
+    context = current()
     note("start", context)
     await asyncio.sleep(argument)
     note("end", context)
@@ -70,8 +74,9 @@ async def doze(argument: Any, context: Context) -> Any:
 
 
 @app.job(keep_result=True, timeout=60)
-async def nap(argument: Any, context: Context) -> Any:
+async def nap(argument: Any, /) -> Any:
     """Sleeps so many seconds as a task; a text: takes its process down, after a while."""
+    context = current()
     note("start", context)
     if isinstance(argument, str):
         await trio.sleep(0.5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from jqd.worker import App, Cancelled, Context, Failed, Retry
+from jqd import App, Cancelled, Context, Failed, Retry, current
 
 app = App()
 
@@ -23,7 +23,8 @@ def _note(event: str, context: Context) -> None:
 
 
 @app.job(name="square")
-def square(argument: Any, context: Context) -> Any:
+def square(argument: Any, /) -> Any:
+    context = current()
     _note("start", context)
     result = {"n": argument["n"], "square": argument["n"] ** 2}
     _note("end", context)
@@ -31,8 +32,9 @@ def square(argument: Any, context: Context) -> Any:
 
 
 @app.job(name="cube")
-def cube(argument: Any, context: Context) -> Any:
+def cube(argument: Any, /) -> Any:
     """As `square`; of two partitions of a store it lives in the other one."""
+    context = current()
     _note("start", context)
     result = {"n": argument["n"], "cube": argument["n"] ** 3}
     _note("end", context)
@@ -40,7 +42,8 @@ def cube(argument: Any, context: Context) -> Any:
 
 
 @app.job(name="slow")
-async def slow(argument: Any, context: Context) -> Any:
+async def slow(argument: Any, /) -> Any:
+    context = current()
     _note("start", context)
     await trio.sleep(argument)
     _note("end", context)
@@ -48,8 +51,9 @@ async def slow(argument: Any, context: Context) -> Any:
 
 
 @app.job(name="patient")
-def patient(argument: Any, context: Context) -> Any:
+def patient(argument: Any, /) -> Any:
     """A thread that looks whether it was cancelled."""
+    context = current()
     _note("start", context)
     ends_at = time.monotonic() + argument
     while time.monotonic() < ends_at:
@@ -61,8 +65,9 @@ def patient(argument: Any, context: Context) -> Any:
 
 
 @app.job(name="moody")
-def moody(argument: Any, context: Context) -> Any:
+def moody(argument: Any, /) -> Any:
     """Does what its argument says: fails, asks for another try, or succeeds from the third attempt on."""
+    context = current()
     _note("start", context)
     if argument == "fail":
         raise Failed("the data are wrong", error={"field": "x"})
@@ -76,13 +81,14 @@ def moody(argument: Any, context: Context) -> Any:
 
 
 @app.job(name="noop")
-def noop(argument: Any) -> None:
+def noop(argument: Any, /) -> None:
     """Ends sooner than it could be noted."""
 
 
 @app.job(name="neighbour")
-def neighbour(argument: Any, context: Context) -> None:
+def neighbour(argument: Any, /) -> None:
     """Sleeps for as long as it is told, or takes the process down with all that is in it."""
+    context = current()
     _note("start", context)
     if argument == "exit":
         os._exit(7)

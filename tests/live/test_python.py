@@ -1,6 +1,9 @@
 """docs/PYTHON.md is true: its modules, as they stand in the page, are served by real workers and do what it says."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +18,7 @@ MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemon: Daemon, processes: str) -> None:
-    assert sorted(MODULES) == ["mixed", "pages", "shop"]
+    assert sorted(MODULES) == ["mixed", "pages", "shop", "till"]
     assert PAGE.count("```python") == len(MODULES)
     for name, code in MODULES.items():
         (tmp_path / f"{name}.py").write_text(code)
@@ -29,16 +32,36 @@ def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemo
     ):
         # Pushed without options: those of the declaration hold, for they came with the registration.
         shared_daemon.wait_worker("price")
-        told = client.get(client.push("price", {"item": "tea", "count": 2}), wait=WAIT_S)
-        assert (told.result, told.max_retry) == (7.0, 3)
+        priced = client.get(client.push("price", {"item": "tea", "count": 2}), wait=WAIT_S)
+        assert (priced.result, priced.max_retry) == (7.0, 3)
         assert client.get(client.push("price", {"item": "tea"}, max_retry=1), wait=WAIT_S).max_retry == 1
-        failed = client.get(client.push("price", {}), wait=WAIT_S)
-        assert (failed.state, failed.attempts, failed.message) == ("failed", 1, "no item is named")
+        failed = client.get(client.push("price", {"item": "rum"}), wait=WAIT_S)
+        assert (failed.state, failed.attempts, failed.message) == ("failed", 1, "there is no rum")
+        failed = client.get(client.push("price", {"itme": "tea"}), wait=WAIT_S)
+        assert (failed.state, failed.attempts) == ("failed", 1)
+        assert "takes (item: str, count: int = 1): Object contains unknown field" in str(failed.message)
         bill = client.get(client.push("bill", {"item": "cake"}), wait=WAIT_S)
         assert (bill.state, bill.attempts, bill.priority) == ("succeeded", 2, -5)
         assert bill.history[0]["message"] == "the printer is busy"
-        for name, given, result in [("fetch", "a", "A"), ("relay", "B", "b"), ("crunch", 10, 45)]:
+        for name, given, result in [
+            ("fetch", {"url": "a"}, "A"),
+            ("relay", {"text": "B"}, "b"),
+            ("crunch", {"number": 10}, 45),
+        ]:
             assert client.result(client.push(name, given), wait=WAIT_S) == result
-        resized = client.push("resize", ["a", "b"], keep_result=True)
+        resized = client.push("resize", {"pages": ["a", "b"]}, keep_result=True)
         assert client.result(resized, wait=WAIT_S) == 2
+        # Who pushes needs the module and the daemon's URL, and no trio.
+        told = subprocess.run(
+            [sys.executable, "-c", "import sys; sys.modules['trio'] = None; import till"],
+            cwd=tmp_path,
+            env=os.environ | {"JQD_URL": shared_daemon.url},
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        first = processes == "0"  # the second time around the order is there already
+        printed = ["7.0", str(not first), "True", "[3.5, 4.0]", "12.0"]
+        assert (told.stdout.split("\n"), told.stderr) == ([*printed, ""], "")
         assert worker.stop() == 0

@@ -6,7 +6,8 @@ import msgpack
 import msgspec
 import trio
 
-from jqd.worker import App, Service, ServiceConfig
+from jqd import App
+from jqd.worker.service import Service, ServiceConfig
 
 
 class Exchange:

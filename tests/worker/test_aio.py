@@ -9,7 +9,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from jqd.worker import App, Context, Failed, Service, ServiceConfig
+from jqd import App, Failed, current
+from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed, run_batch
 
 PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
@@ -28,7 +29,8 @@ class Stage:
         self.app.job("block")(self.block)
         self.service = Service(self.app.jobs, ServiceConfig(concurrency=concurrency))
 
-    async def end(self, argument: Any, context: Context) -> Any:
+    async def end(self, argument: Any, /) -> Any:
+        context = current()
         await asyncio.sleep(0)
         match argument:
             case "fail":
@@ -43,14 +45,14 @@ class Stage:
                 raise asyncio.CancelledError
         return [argument, context.attempt, asyncio.get_running_loop() is not None]
 
-    async def stay(self, argument: Any) -> None:
+    async def stay(self, argument: Any, /) -> None:
         self.begun.release()
         try:
             await asyncio.sleep(PATIENCE_S)
         finally:
             self.stopped.append(argument)
 
-    async def block(self, argument: Any) -> None:
+    async def block(self, argument: Any, /) -> None:
         """What an async function must not do."""
         self.begun.release()
         self.go.wait(PATIENCE_S)

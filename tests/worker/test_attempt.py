@@ -9,7 +9,8 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
-from jqd.worker import App, Context, Failed, Retry, ServiceConfig
+from jqd import App, Context, Failed, Retry, current
+from jqd.worker.service import ServiceConfig
 from jqd.worker.wire import ERROR_BYTES_MAX, ERROR_CHARS_MAX, MESSAGE_CHARS_MAX, RESULT_BYTES_MAX
 from tests.worker.exchange import Exchange, packed, run_batch
 
@@ -51,7 +52,7 @@ class Point(msgspec.Struct):
     x: int
 
 
-def ending(argument: Any) -> Any:
+def ending(argument: Any, /) -> Any:
     """Ends as the argument says."""
     match argument:
         case {"return": value}:
@@ -106,7 +107,7 @@ app.job("plain")(ending)
 
 
 @app.job("async")
-async def ending_async(argument: Any) -> Any:
+async def ending_async(argument: Any, /) -> Any:
     await trio.lowlevel.checkpoint()
     return ending(argument)
 
@@ -227,7 +228,8 @@ async def test_the_context_tells_about_the_attempt() -> None:
     app, seen = App(), list[Context]()
 
     @app.job()
-    def look(argument: object, context: Context) -> bool:
+    def look(argument: object, /) -> bool:
+        context = current()
         seen.append(context)
         return context.is_last
 
@@ -257,7 +259,7 @@ async def test_a_job_without_parameter_takes_no_argument() -> None:
 
 async def test_an_argument_that_cannot_be_decoded_fails_its_own_job_only() -> None:
     app = App()
-    app.job("echo")(lambda argument: argument)
+    app.job("echo")(lambda argument, /: argument)
     good, bad = {"job_id": "good", "name": "echo", "argument": 1}, {"job_id": "bad", "name": "echo", "argument": "?"}
     body = packed(bad, good).replace(b"\xa1?", b"\xa1\xff")  # no UTF-8
     service = app.asgi
@@ -271,14 +273,14 @@ async def test_an_async_job_is_cancelled_at_its_timeout_and_others_go_on() -> No
     app, ended = App(), []
 
     @app.job()
-    async def wait(argument: object) -> None:
+    async def wait(argument: object, /) -> None:
         try:
             await trio.sleep_forever()
         finally:
             ended.append(argument)
 
     @app.job()
-    async def quick(argument: object) -> str:
+    async def quick(argument: object, /) -> str:
         return "done"
 
     jobs: list[dict[str, Any]] = [
@@ -298,7 +300,7 @@ async def test_a_timeout_that_is_none_becomes_the_default(timeout: float | None)
     app, deadlines = App(), []
 
     @app.job()
-    async def look(argument: object) -> None:
+    async def look(argument: object, /) -> None:
         deadlines.append(trio.current_effective_deadline() - trio.current_time())
 
     await run_batch(app, {"job_id": "a", "name": "look", "timeout": timeout})

@@ -1,14 +1,14 @@
 """DELETE at a worker: jobs that wait, tasks, threads that look and threads that do not."""
 
 import threading
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import trio
 import trio.testing
 
-from jqd.worker import App, Cancelled, Context, Failed, Service, ServiceConfig
+from jqd import App, Cancelled, Failed, current
+from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
 
 PATIENCE_S = 20.0  # for a thread to be scheduled on a busy machine
@@ -25,29 +25,30 @@ class Stage:
         self.standing: dict[str, trio.Event] = {}
         for function in (self.task, self.stubborn, self.untidy):
             self.app.job()(function)
-        self.app.job("thread")(lambda argument: self._stand(argument))
+        self.app.job("thread")(lambda argument, /: self._stand(argument))
         self.app.job("watching")(self.watching)
         self.service = Service(self.app.jobs, ServiceConfig(concurrency=concurrency))
 
-    async def task(self, argument: str) -> None:
+    async def task(self, argument: str, /) -> None:
         self.ran.append(argument)
         self.standing.setdefault(argument, trio.Event()).set()
         await trio.sleep_forever()
 
-    async def stubborn(self, argument: str) -> str:
+    async def stubborn(self, argument: str, /) -> str:
         """Finishes what it began."""
         with trio.CancelScope(shield=True):
             self.standing.setdefault(argument, trio.Event()).set()
             await trio.to_thread.run_sync(self.go.wait, PATIENCE_S)
         return argument
 
-    async def untidy(self, argument: str) -> None:
+    async def untidy(self, argument: str, /) -> None:
         try:
             await self.task(argument)
         finally:
             raise ValueError("the printer jammed meanwhile")
 
-    def watching(self, argument: Any, context: Context) -> str:
+    def watching(self, argument: Any, /) -> str:
+        context = current()
         self._stand(argument["id"])
         if context.cancelled and argument["then"] == "cancelled":
             raise Cancelled("half of the pages are printed")
@@ -210,5 +211,6 @@ async def test_what_cannot_be_cancelled_is_said(query: str, status: int, says: s
     assert says in exchange.body["detail"]
 
 
-async def test_a_function_run_by_hand_is_never_cancelled() -> None:
-    assert Context("a", "n", 1, 0, datetime.now(UTC)).cancelled is False
+def test_a_function_that_is_called_by_hand_has_no_attempt_to_ask_about() -> None:
+    with pytest.raises(RuntimeError, match="no job runs here"):
+        current()

@@ -12,12 +12,13 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from jqd import App
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
-from jqd.worker import App, serve
 from jqd.worker import crew as crews
 from jqd.worker.crew import Crew, open_crew
 from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
+from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
 
@@ -28,23 +29,24 @@ import os, time
 from pathlib import Path
 import asyncio
 import trio
-from jqd.worker import App, Cancelled, Context
+from jqd import App, Cancelled, current
 
 app = App()
 
 @app.job(timeout=9)
-def plain(argument):
+def plain(argument, /):
     return {"got": argument}
 
 @app.job()
-def watch(argument, context: Context):
+def watch(argument, /):
+    context = current()
     Path(argument).touch()
     while not context.cancelled:
         time.sleep(0.005)
     raise Cancelled("half way")
 
 @app.job()
-async def task(argument):
+async def task(argument, /):
     Path(argument).touch()
     try:
         await trio.sleep_forever()
@@ -53,22 +55,22 @@ async def task(argument):
         Path(f"{argument}.left").touch()
 
 @app.job(loop="asyncio")
-async def doze(argument):
+async def doze(argument, /):
     await asyncio.sleep(0)
     return [argument]
 
 @app.job()
-async def block(argument):
+async def block(argument, /):
     while not Path(argument).exists():  # until its neighbour is at work, too
         await trio.sleep(0.005)
     time.sleep(60)
 
 @app.job()
-def leave(argument):
+def leave(argument, /):
     os._exit(argument)
 
 @app.job()
-def stop_itself(argument):
+def stop_itself(argument, /):
     os.kill(os.getpid(), 9)
 """
 
@@ -107,7 +109,7 @@ def outcomes(exchange: Exchange) -> dict[str, dict[str, Any]]:
 
 async def test_jobs_of_every_kind_end_in_processes_as_they_do_in_threads() -> None:
     async with served() as (service, crew):
-        assert {name: (job.loop, dict(job.options)) for name, job in crew.jobs.items()}["plain"] == (
+        assert {name: (job.loop, dict(job.declared)) for name, job in crew.jobs.items()}["plain"] == (
             None,
             {"timeout": 9},
         )
@@ -154,7 +156,7 @@ async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
 
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=PATIENCE_S, cap_s=PATIENCE_S))
-    source = "import os\nfrom jqd.worker import App\napp = App()\n@app.job()\ndef leave(argument):\n    os._exit(5)\n"
+    source = "import os\nfrom jqd import App\napp = App()\n@app.job()\ndef leave(argument, /):\n    os._exit(5)\n"
     async with served(source=source) as (service, crew):
         for number in range(2):
             assert service.refusing() is None
@@ -178,11 +180,9 @@ async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_not
                 assert not await crew.reload()
             assert "stands above" in lines[0]["why"]
             assert "plain" in crew.jobs
-            write(
-                "from jqd.worker import App\napp = App()\n@app.job(timeout=3)\ndef other(argument):\n    return 'new'\n"
-            )
+            write("from jqd import App\napp = App()\n@app.job(timeout=3)\ndef other(argument, /):\n    return 'new'\n")
             assert await crew.reload()
-            assert {name: dict(each.options) for name, each in crew.jobs.items()} == {"other": {"timeout": 3}}
+            assert {name: dict(each.declared) for name, each in crew.jobs.items()} == {"other": {"timeout": 3}}
             new = outcomes(await Exchange(service, packed(job("other"))).run())
             assert new["other"]["result"] == "new", "while an old process still has a job"
             await Exchange(service, b"", method="DELETE", query="job_id=watch").run()

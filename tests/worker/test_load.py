@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from jqd.worker import AppNotFound, load_app
+from jqd.worker.load import AppNotFound, load_app
 
 MODULE = """
-import jqd.worker
-app = jqd.worker.App()
-empty = jqd.worker.App()
+import jqd
+app = jqd.App()
+empty = jqd.App()
 class shop:
     jobs = app
 @app.job()
@@ -52,7 +52,7 @@ def test_an_app_is_found(target: str) -> None:
         ("", "is no module name"),
         ("otherjobs", "has no 'app'; it has queue, empty: write otherjobs:queue"),
         ("lonelyjobs", "has no 'app'; it has no App at all"),
-        ("pack.shopjobs:number", "is a int, not a jqd.worker.App"),
+        ("pack.shopjobs:number", "is a int, not a jqd.App"),
         ("pack.shopjobs:empty", "has no jobs; decorate a function with @empty.job"),
     ],
 )

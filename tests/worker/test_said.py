@@ -9,12 +9,13 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
+from jqd import App
 from jqd.words.clock import SystemClock
-from jqd.worker import App, Service, ServiceConfig, log_by_job
 from jqd.worker.batch import Batch, Item
-from jqd.worker.current import OURS
+from jqd.worker.current import OURS, log_by_job
 from jqd.worker.pulse import Pulse
 from jqd.worker.said import STUCK_EVERY_S, Said, slots_of
+from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.wire import MSGPACK, JobIn
 from tests.worker.exchange import Exchange, packed
 
@@ -24,11 +25,11 @@ app = App()
 
 
 @app.job(timeout=5, max_retry=0)
-def plain(argument: Any) -> None: ...
+def plain(argument: Any, /) -> None: ...
 
 
 @app.job()
-async def task(argument: Any) -> None: ...
+async def task(argument: Any, /) -> None: ...
 
 
 class Sick:
@@ -72,7 +73,7 @@ async def test_a_blocked_loop_is_said_with_the_jobs_at_work_and_the_place() -> N
     blocking = App()
 
     @blocking.job()
-    async def block(argument: float) -> None:
+    async def block(argument: float, /) -> None:
         time.sleep(argument)  # noqa: ASYNC251 - what it must not do
 
     service = Service(blocking.jobs, ServiceConfig(concurrency=2))
@@ -97,10 +98,10 @@ class Saying:
         self.app.job("task")(self.task)
         self.app.job("foreign", loop="asyncio")(self.task)
 
-    def plain(self, argument: Any) -> None:
+    def plain(self, argument: Any, /) -> None:
         self.log.warning("said %s", argument)
 
-    async def task(self, argument: Any) -> None:
+    async def task(self, argument: Any, /) -> None:
         try:
             raise ValueError(argument)
         except ValueError:

@@ -16,14 +16,14 @@ import pytest
 import trio
 from structlog.testing import capture_logs
 
+from jqd import App
 from jqd.client import Client
 from jqd.doors import Guard
 from jqd.testing.daemon import ScriptedDaemon, open_daemon
 from jqd.words.address import parse
 from jqd.words.errors import ConfigError
-from jqd.worker import App, serve
 from jqd.worker.demo import app as demo
-from jqd.worker.serve import _guard
+from jqd.worker.serve import _guard, serve
 from jqd.worker.service import Service
 
 PATIENCE_S = 30.0
@@ -87,12 +87,12 @@ async def test_a_job_that_pushes_a_job_pushes_it_where_its_worker_works(
     app, stop = App(), trio.Event()
 
     @app.job()
-    def second(argument: int) -> int:
+    def second(argument: int, /) -> int:
         return argument + 1
 
     @app.job()
-    def first(argument: int) -> str:
-        return second.push(argument + 1, keep_result=True)
+    def first(argument: int, /) -> str:
+        return second.options(keep_result=True).push(argument + 1).job_id
 
     async with trio.open_nursery() as nursery:
         daemons = ["http://127.0.0.1:9", daemon.url]  # the first does not answer
@@ -114,7 +114,7 @@ async def test_what_is_in_hand_ends_before_the_worker_stops(daemon: ScriptedDaem
     app, begun, go, stop = App(), trio.Event(), trio.Event(), trio.Event()
 
     @app.job()
-    async def wait(argument: object) -> str:
+    async def wait(argument: object, /) -> str:
         begun.set()
         await go.wait()
         return "done"
@@ -142,7 +142,7 @@ async def test_after_the_drain_time_what_is_left_is_handed_back_untried() -> Non
     stopped, go = [], threading.Event()
 
     @app.job()
-    async def task(argument: object) -> None:
+    async def task(argument: object, /) -> None:
         begun.release()
         try:
             await trio.sleep_forever()
@@ -150,7 +150,7 @@ async def test_after_the_drain_time_what_is_left_is_handed_back_untried() -> Non
             stopped.append("trio")
 
     @app.job(loop="asyncio")
-    async def foreign(argument: object) -> None:
+    async def foreign(argument: object, /) -> None:
         begun.release()
         try:
             await asyncio.sleep(PATIENCE_S)
@@ -158,7 +158,7 @@ async def test_after_the_drain_time_what_is_left_is_handed_back_untried() -> Non
             stopped.append("asyncio")
 
     @app.job()
-    def thread(argument: object) -> None:
+    def thread(argument: object, /) -> None:
         begun.release()
         go.wait(PATIENCE_S)
 
@@ -250,13 +250,14 @@ PROGRAM = """
 import sys, time, trio
 from functools import partial
 from jqd.words import log
-from jqd.worker import App, serve
+from jqd import App
+from jqd.worker.serve import serve
 
 log.configure()
 app = App()
 
 @app.job(keep_result=True)
-def hold(path):
+def hold(path, /):
     "Stands still until the file is there."
     print("begun", flush=True)
     while True:
@@ -267,12 +268,12 @@ def hold(path):
             time.sleep(0.01)
 
 @app.job()
-def much(size):
+def much(size, /):
     "More than a connection holds while nobody reads."
     return bytes(size)
 
 @app.job()
-async def stay(argument):
+async def stay(argument, /):
     print("begun", flush=True)
     with trio.CancelScope(shield=True):
         await trio.sleep_forever()

@@ -10,10 +10,11 @@ import trio
 import trio.testing
 from structlog.testing import capture_logs
 
+from jqd import App
 from jqd.words.clock import ManualClock
-from jqd.worker import App, Service, ServiceConfig
 from jqd.worker.batch import Batch, Item
 from jqd.worker.service import PATIENCE_S as PATIENCE
+from jqd.worker.service import Service, ServiceConfig
 from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
 from tests.worker.exchange import Exchange, packed, run_batch
 
@@ -23,12 +24,12 @@ app = App()
 
 
 @app.job()
-def echo(argument: Any) -> Any:
+def echo(argument: Any, /) -> Any:
     return argument
 
 
 @app.job()
-async def echo_async(argument: Any) -> Any:
+async def echo_async(argument: Any, /) -> Any:
     return argument
 
 
@@ -52,8 +53,8 @@ class Gate:
 
 def gated() -> tuple[App, Gate]:
     app, gate = App(), Gate()
-    app.job("gate")(lambda argument: gate(argument))
-    app.job("echo")(lambda argument: argument)
+    app.job("gate")(lambda argument, /: gate(argument))
+    app.job("echo")(lambda argument, /: argument)
     return app, gate
 
 
@@ -223,7 +224,7 @@ async def test_when_the_daemon_hangs_up_tasks_are_cancelled_and_what_has_not_beg
     begun = trio.Event()
 
     @app.job()
-    async def forever(argument: object) -> None:
+    async def forever(argument: object, /) -> None:
         begun.set()
         try:
             await trio.sleep_forever()
@@ -252,7 +253,7 @@ async def test_a_job_that_fails_while_it_is_cancelled_harms_nobody() -> None:
     app, begun = App(), trio.Event()
 
     @app.job()
-    async def stubborn(argument: object) -> None:
+    async def stubborn(argument: object, /) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(trio.sleep_forever)
             begun.set()
@@ -342,7 +343,7 @@ async def test_what_waits_too_long_is_handed_back_and_never_runs(is_async: bool)
     go, ran = trio.Event(), []
 
     @app.job("task")
-    async def task(argument: Any) -> Any:
+    async def task(argument: Any, /) -> Any:
         ran.append(argument)
         await go.wait()
         return argument
@@ -380,7 +381,7 @@ async def test_a_job_that_had_to_wait_says_when_it_begins(name: str) -> None:
     begun, go = trio.Event(), trio.Event()
 
     @app.job()
-    async def echo_async(argument: Any) -> Any:
+    async def echo_async(argument: Any, /) -> Any:
         if argument == 0:
             begun.set()
             await go.wait()

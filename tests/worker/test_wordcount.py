@@ -10,8 +10,9 @@ import trio
 from examples.wordcount import run
 from examples.wordcount.count import Counts, count
 from examples.wordcount.worker import app
+from jqd import App
 from jqd.testing.daemon import open_daemon
-from jqd.worker import App, serve
+from jqd.worker.serve import serve
 
 FILES = 25
 
@@ -36,7 +37,7 @@ async def test_wrong_answers_are_found(capsys: pytest.CaptureFixture[str]) -> No
     wrong, second = App(), str(run.stdlib_files(2)[1])
 
     @wrong.job("wordcount.file", keep_result=True)
-    def miscount(path: str) -> Counts:
+    def miscount(path: str, /) -> Counts:
         counts = count(Path(path))
         counts["words"] += path == second
         return counts

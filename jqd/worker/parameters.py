@@ -1,0 +1,147 @@
+"""What a job's function is called with, and the argument that carries it: a map of its parameters by name.
+
+    def send(to: str, subject: str = "") -> int      {"to": "ann", "subject": "hi"}, or {"to": "ann"}
+    def total(*numbers: float) -> float              {"numbers": [1, 2.5]}
+    def note(**fields: str) -> None                  {"fields": {"a": "x"}}
+    def tick() -> None                               no argument, or an empty map
+    def load(rows: list[str], /) -> int              the argument itself, whatever it is
+
+`msgspec` compares the argument with the annotations, where it is pushed and where it is run. Pure.
+"""
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from inspect import Parameter
+from typing import Any
+
+import msgspec
+
+from jqd.words import media
+
+NOT_GIVEN = object()  # the default is the function's own business
+
+
+class Parameters:
+    """Of one function: makes an argument of values, and values of an argument."""
+
+    def __init__(self, function: Callable[..., Any], name: str) -> None:
+        """`name`: the job's. Raises TypeError for a function that cannot be a job."""
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise TypeError(f"job {name!r} is a generator; a job returns one value")
+        self._name = name
+        self._signature = inspect.signature(function)
+        self._parameters = list(self._signature.parameters.values())
+        hints = _hints(function)
+        self.returns = hints.get("return", Any)
+        """What the function is said to return."""
+        unnamed = [each.name for each in self._parameters if each.kind is Parameter.POSITIONAL_ONLY]
+        self.is_whole = len(unnamed) == 1 and len(self._parameters) == 1
+        """Whether its one parameter takes the argument as it is."""
+        if unnamed and not self.is_whole:
+            raise TypeError(
+                f"job {name!r}: {unnamed[0]} has no name to be pushed under, for it stands before a '/'; "
+                "such a parameter stands alone, and gets the whole argument"
+            )
+        try:
+            kind = _checked(hints, self._parameters[0]) if self.is_whole else _struct(name, hints, self._parameters)
+            self._decoders: Mapping[str, Callable[[Any], Any]] = {
+                media.MSGPACK: msgspec.msgpack.Decoder(kind).decode,
+                media.JSON: msgspec.json.Decoder(kind).decode,
+            }
+        except TypeError as error:
+            raise TypeError(f"job {name!r}: its parameters cannot be checked: {error}") from None
+
+    def pack(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bytes | None:
+        """The argument in MessagePack for a call with these; None: there is none. Raises TypeError."""
+        try:
+            given = self._signature.bind(*args, **kwargs).arguments
+            if not given:
+                return None
+            packed = msgspec.msgpack.encode(next(iter(given.values())) if self.is_whole else given)
+            self._decoders[media.MSGPACK](packed)
+        except (TypeError, OverflowError, msgspec.ValidationError) as error:
+            raise TypeError(f"job {self._name!r} takes {self}: {error}") from None
+        return packed
+
+    def unpack(self, argument: msgspec.Raw, content_type: str) -> tuple[list[Any], dict[str, Any]]:
+        """The values to call the function with. Raises ValueError, which says what it takes."""
+        try:
+            if self.is_whole:
+                if _is_nil(argument):
+                    if self._parameters[0].default is not Parameter.empty:
+                        return [], {}
+                    argument = msgspec.Raw(b"null" if content_type == media.JSON else b"\xc0")
+                return [self._decoders[content_type](argument)], {}
+            if _is_nil(argument):
+                argument = msgspec.Raw(b"{}" if content_type == media.JSON else b"\x80")
+            found = self._decoders[content_type](argument)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise ValueError(f"job {self._name!r} takes {self}: {error}") from None
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for number, parameter in enumerate(self._parameters):
+            value = getattr(found, f"p{number}")
+            if value is NOT_GIVEN:
+                continue
+            if parameter.kind is Parameter.VAR_POSITIONAL:
+                # What stands before it can only be given by position now.
+                args = [_or_default(found, at, each) for at, each in enumerate(self._parameters[:number])]
+                kwargs.clear()
+                args += value
+            elif parameter.kind is Parameter.VAR_KEYWORD:
+                kwargs |= value
+            else:
+                kwargs[parameter.name] = value
+        return args, kwargs
+
+    def __str__(self) -> str:
+        """As a person reads it: `(to: str, subject: str = '')`, or `no argument`."""
+        return str(self._signature.replace(return_annotation=Parameter.empty)) if self._parameters else "no argument"
+
+
+def _is_nil(argument: msgspec.Raw) -> bool:
+    return len(argument) <= 4 and bytes(argument) in (b"", b"\xc0", b"null")
+
+
+def _or_default(found: Any, number: int, parameter: Parameter) -> Any:
+    value = getattr(found, f"p{number}")
+    return parameter.default if value is NOT_GIVEN else value
+
+
+def _struct(name: str, hints: Mapping[str, Any], parameters: list[Parameter]) -> type[msgspec.Struct]:
+    """One field for each parameter. Their own names might be words of the language or of msgspec: so they are told."""
+    fields: list[Any] = []
+    for number, parameter in enumerate(parameters):
+        kind = _checked(hints, parameter)
+        if parameter.kind is Parameter.VAR_POSITIONAL:
+            fields.append((f"p{number}", list[kind], NOT_GIVEN))  # type: ignore[valid-type]
+        elif parameter.kind is Parameter.VAR_KEYWORD:
+            fields.append((f"p{number}", dict[str, kind], NOT_GIVEN))  # type: ignore[valid-type]
+        elif parameter.default is Parameter.empty:
+            fields.append((f"p{number}", kind))
+        else:
+            fields.append((f"p{number}", kind, NOT_GIVEN))
+    told = {f"p{number}": parameter.name for number, parameter in enumerate(parameters)}
+    return msgspec.defstruct(name, fields, rename=told, kw_only=True, forbid_unknown_fields=True)
+
+
+def _checked(hints: Mapping[str, Any], parameter: Parameter) -> Any:
+    """The annotation as msgspec understands it. Raises TypeError for a class that no argument can carry."""
+    kind = hints.get(parameter.name, Any)
+    if kind is object or isinstance(kind, str | typing.TypeVar):
+        return Any
+    if isinstance(msgspec.inspect.type_info(kind), msgspec.inspect.CustomType):
+        raise TypeError(
+            f"{parameter.name} is a {getattr(kind, '__name__', kind)}, which no argument can carry; "
+            "take plain values, a dataclass or a msgspec.Struct"
+        )
+    return kind
+
+
+def _hints(function: Callable[..., Any]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except (NameError, TypeError, AttributeError):
+        # Names known to type checkers only. What is text then is not compared.
+        return dict(getattr(function, "__annotations__", {}))
