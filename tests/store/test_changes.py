@@ -13,7 +13,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StoreAway, StoreChanged
 from jqd.words.job import Change, ChangeKind, Job, State
 from jqd.words.record import Lane, cancel_of
-from tests.contract.bench import JOURNAL, StoreBench
+from tests.contract.bench import JOURNAL, StoreBench, rule
 from tests.store.proxy import Proxy
 from tests.valkey import Valkey, valkey
 
@@ -51,7 +51,7 @@ async def looked(own: Valkey) -> AsyncIterator[StoreBench]:
         yield StoreBench(store, clock)
 
 
-async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_gives_no_new_ones(
+async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_rules_and_gives_no_new_ones(
     own: Valkey, looked: StoreBench
 ) -> None:
     """Nobody may claim before they are in: it would stay full, and stand still, for ever."""
@@ -72,6 +72,8 @@ async def test_a_full_server_takes_what_was_acknowledged_of_changes_and_gives_no
     assert (await looked.view(job)).revision == edit
     await looked.cancel(cancel_of(job.id, await store.reserve_change(job.id)))
     assert await looked.state(job) is State.CANCELLED
+    await store.apply_rules(JOURNAL, 0, 100, [rule("a", 1)])
+    assert (await store.follow_rules(0, 0, [])).rules == [rule("a", 1)]
 
 
 async def test_a_server_that_was_started_anew_is_looked_at_first(own: Valkey, looked: StoreBench) -> None:

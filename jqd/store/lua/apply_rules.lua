@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Takes rules from a journal and moves its position, in one step. Of each kind and name the highest revision stays.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then flat: kind NUL name, revision, packed rule
