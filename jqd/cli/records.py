@@ -74,13 +74,23 @@ def _means_itself(text: str) -> bool:
         return False  # a number too large for a job
 
 
+def _without_secrets(shown: Any) -> Any:
+    """At any depth: a handler has a worker's options once for each of its versions."""
+    match shown:
+        case dict():
+            return {
+                key: HIDDEN if key in SECRETS and value else _without_secrets(value) for key, value in shown.items()
+            }
+        case list():
+            return [_without_secrets(each) for each in shown]
+    return shown
+
+
 def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
     match what:
         case Rule():
             body = show_packed(bytes(what.body))
-            if isinstance(body, dict):
-                body = {key: HIDDEN if key in SECRETS and value else value for key, value in body.items()}
-            return {"kind": what.kind, "name": what.name, "revision": what.revision, "body": body}
+            return {"kind": what.kind, "name": what.name, "revision": what.revision, "body": _without_secrets(body)}
         case str():
             job_id, generation = split_cancel(what)
             return {"job_id": job_id} | ({"generation": generation} if generation else {})

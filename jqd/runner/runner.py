@@ -179,14 +179,14 @@ class Runner:
         if cancelled := self._asked.taken(held):
             self._give_back([entry for entry in entries if entry.held.job.id in cancelled])
             entries = [entry for entry in entries if entry.held.job.id not in cancelled]
+        if not entries:
+            return
         if pull is not None:
             self._handing.begin(pull, entries)
             return
         worker = self._workers.get(worker_id)
         if worker is None or worker.url is None:
             self._give_back(entries)  # it left between offer and claim
-            return
-        if not entries:
             return
         gate = self._gates.gate(worker)
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())

@@ -86,10 +86,7 @@ class Process:
     @property
     def how(self) -> str:
         """How it ended."""
-        code = self._child.returncode
-        if code is None:
-            return "it did not end"
-        return f"killed by {signal.Signals(-code).name}" if code < 0 else f"it exited with {code}"
+        return ending(self._child.returncode)
 
     async def wait_ready(self) -> Ready:
         """Its app's jobs. Raises NotStarted."""
@@ -246,3 +243,13 @@ def start_process(begin: Begin, heard: Heard, nursery: trio.Nursery) -> Process:
     process.tell(begin)
     nursery.start_soon(process.live)
     return process
+
+
+_SIGNALS = {one.value: one.name for one in signal.Signals}  # those between the real-time ones have no name
+
+
+def ending(code: int | None) -> str:
+    """What a process's return code says."""
+    if code is None:
+        return "it did not end"
+    return f"killed by {_SIGNALS.get(-code, f'signal {-code}')}" if code < 0 else f"it exited with {code}"

@@ -12,6 +12,7 @@ from jqd.cli.argument import value
 from jqd.cli.records import Record, line, payload
 from jqd.words.job import Fate, Job
 from jqd.words.record import Lane
+from jqd.words.rules import Rule
 from tests.cli.books import AT_MS, outcome
 from tests.cli.test_argument import JSON
 
@@ -119,3 +120,12 @@ def test_a_record_says_all_there_is() -> None:
 def test_a_date_beyond_the_calendar_is_a_number() -> None:
     shown = json.loads(Record(0, Lane.JOBS, 1, Job("ID", "t", eligible_at_ms=1 << 62)).as_json())
     assert shown["eligible_at"] == str(1 << 62)
+
+
+def test_no_record_of_a_rule_shows_what_a_worker_is_told_in_secret() -> None:
+    options = {"headers": {"Authorization": "hush"}, "secrets": ["hush"], "format": "json"}
+    body = pack({"options": options, "versions": [{"number": 1, "options": options}], "secrets": []})
+    told = Record(0, Lane.RULES, AT_MS, Rule("handler", "mail", 7, AT_MS, msgspec.Raw(body))).as_json()
+    assert "hush" not in told
+    assert told.count("(not shown)") == 4
+    assert '"secrets":[]' in told

@@ -81,6 +81,20 @@ def promise(house: House) -> Pull:
     return offer.pull
 
 
+async def test_a_cancel_of_all_that_is_claimed_leaves_the_poll_waiting(open_house: OpenHouse) -> None:
+    async with open_house() as house:
+        held = hold(1)
+        with house.runner._gates.pulls.waiting(worker("mail"), 10) as poll:
+            house.runner.cancel(claims(held))  # it overtakes the answer to the claim
+            offer = house.runner.offer("mail", 0)
+            assert offer is not None
+            with offer.promised():
+                house.runner.run_jobs("w", "mail", held, poll)
+            await house.stopped(1)
+            assert (house.returned, poll.given) == (ids(held), [])
+            assert promise(house) is poll, "it waits for the next"
+
+
 async def test_jobs_are_entrusted_to_who_waits_and_go_back_where_nobody_does(open_house: OpenHouse, kind: str) -> None:
     async with open_house() as house:
         pulls, runner = house.runner._gates.pulls, house.runner

@@ -18,6 +18,7 @@ from jqd.words.errors import ConfigError
 from jqd.worker import crew as crews
 from jqd.worker.crew import Crew, open_crew
 from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
+from jqd.worker.process import ending
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed
@@ -259,3 +260,11 @@ async def test_an_address_in_use_is_an_os_error_with_processes_too() -> None:
         bind = f"127.0.0.1:{taken.getsockname()[1]}"
         with pytest.raises(OSError, match="in use"):
             await serve("crewed", processes=1, bind=bind, daemons=["http://127.0.0.1:9"], signals=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(None, "it did not end"), (0, "it exited with 0"), (-9, "killed by SIGKILL"), (-40, "killed by signal 40")],
+)
+def test_how_a_process_ended_is_told_of_any_code(code: int | None, said: str) -> None:
+    assert ending(code) == said
