@@ -108,3 +108,13 @@ def test_pulling_with_curl(tmp_path: Path, shared_daemon: Daemon) -> None:
     ):
         small, large = (client.push("size", text, keep_result=True) for text in ("", "x" * 1_000))
         assert client.result(large, wait=WAIT_S) - client.result(small, wait=WAIT_S) == 1_000
+        like_a_lease = client.push("size", {"lease_id": "", "jobs": []}, keep_result=True)
+        assert client.result(like_a_lease, wait=WAIT_S) > 1
+
+
+def test_pulling_with_a_command_whose_result_is_no_json(tmp_path: Path, shared_daemon: Daemon) -> None:
+    args = ["bash", "pull.sh", shared_daemon.url, "when", "date"]
+    with started(tmp_path, "pull.sh", args, "curl: "), Client(shared_daemon.url) as client:
+        jobs = [client.push("when", max_retry=0) for _ in range(2)]
+        told = [client.get(job, wait=WAIT_S).message for job in jobs]
+    assert told == ["its result was refused with 400: is it JSON?"] * 2, "and it goes on with the next"
