@@ -293,6 +293,7 @@ class Partition:
         owner = self.membership.owner
         epoch = owner.epoch if owner is not None else 0
         self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch)
+        self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is Fate.SUCCEEDED)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         goes_on = (Fate.RETRY, Fate.ENTRUSTED)
         shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate not in goes_on)

@@ -70,17 +70,7 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
-        self._shared = Shared(
-            ledger=self._ledger,
-            workers=workers,
-            clock=clock,
-            source=source,
-            trusts=trusts,
-            backoff=backoff,
-            daemon=daemon,
-            config=config,
-            gates=gates,
-        )
+        self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates)
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
         self._early: list[Parcel] = []
@@ -253,6 +243,13 @@ class Runner:
             parcel = self._shared.parcels.get(job_id)
             if parcel is not None:
                 parcel.drop(parcel.missing[job_id])
+
+    def spare(self, claims: Iterable[tuple[str, int]]) -> None:
+        """The store knows of a success in each of these (id, fence). Of a job claimed since, nothing more is sent."""
+        for job_id, fence in claims:
+            parcel = self._shared.parcels.get(job_id)
+            if parcel is not None and parcel.missing[job_id].held.fence > fence:
+                parcel.withdraw(job_id)
 
     def cancel(self, claims: Iterable[tuple[str, int]]) -> None:
         """These claims (id, fence) were cancelled. What is not sent yet goes back untried; else its worker is told.

@@ -474,13 +474,15 @@ def states_monotone(h: History) -> Iterator[str]:
             if state == "unknown" and job is not None and read["t0"] > job.acked_t:
                 yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
             changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
-            changed = changed and not _had_begun(h, job_id, state)
+            if ended is not None and changed and _had_succeeded(h, job_id, ended["state"], state):
+                changed = False
             if ended is not None and changed and not any(h.on(ended["t"] - TAIL_S, read["t"], h.store_of(job_id))):
                 yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
             if state in TERMINAL:
                 ended = read
         final = h.final.get(job_id)
-        if ended is not None and final not in (None, ended["state"]) and not _had_begun(h, job_id, final):
+        changed = ended is not None and final not in (None, ended["state"])
+        if ended is not None and changed and not _had_succeeded(h, job_id, ended["state"], final):
             yield f"job {job_id} was read as {ended['state']} and is {h.final[job_id]} at the end"
 
 
@@ -589,6 +591,13 @@ def _had_begun(h: History, job_id: str, state: str | None) -> bool:
     t = h.cancelled_t.get(job_id, math.inf)
     runs = (run for run in h.runs.get(job_id, []) if run.outcome == "ok" and run.start_t <= t)
     return any(run.claim is None or run.claim.settled_t > t - EPS_S or t == math.inf for run in runs)
+
+
+def _had_succeeded(h: History, job_id: str, before: str, state: str | None) -> bool:
+    """Whether a success beats what was read before: a cancel, or the failure of one whose worker was found silent."""
+    if before == "failed" and state == "succeeded":
+        return any(run.outcome == "ok" for run in h.runs.get(job_id, []))
+    return _had_begun(h, job_id, state)
 
 
 def _timed_out(h: History, run: Run) -> bool:

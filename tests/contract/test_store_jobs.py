@@ -349,6 +349,32 @@ async def test_a_success_beats_a_cancel_in_whatever_order_they_come(
     assert await store_bench.settle(outcome_of(job, Fate.SUCCEEDED)) == [job.id], "once"
 
 
+@pytest.mark.parametrize("order", list(permutations(("job", "failure", "success"))), ids="-".join)
+@pytest.mark.parametrize("fate", [Fate.FAILED, Fate.DEAD])
+@pytest.mark.parametrize("apart", [True, False])
+async def test_a_success_beats_a_failure_in_whatever_order_they_come(
+    store_bench: StoreBench, order: tuple[str, ...], fate: Fate, apart: bool
+) -> None:
+    """A worker reports to one daemon, and another finds it silent. `apart`: in calls of their own."""
+    job = store_bench.make(keep_result=True)
+    waiting: list[Outcome] = []
+    for what in order:
+        if what == "job":
+            await store_bench.settle(*waiting)
+            waiting.clear()
+            await store_bench.add(job)
+            continue
+        waiting.append(outcome_of(job, fate if what == "failure" else Fate.SUCCEEDED))
+        if apart:
+            await store_bench.settle(*waiting)
+            waiting.clear()
+    await store_bench.settle(*waiting)
+    view = await store_bench.view(job)
+    assert (view.state, view.result) == (State.SUCCEEDED, b"\x05")
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)
+    assert await store_bench.settle(outcome_of(job, Fate.SUCCEEDED)) == [job.id], "once"
+
+
 async def test_a_success_beats_the_end_of_a_cancelled_attempt_in_the_same_call(store_bench: StoreBench) -> None:
     owner = await store_bench.join()
     jobs = [await store_bench.push(keep_result=True) for _ in range(2)]

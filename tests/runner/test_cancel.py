@@ -95,11 +95,12 @@ async def test_a_probe_that_is_withdrawn_before_its_first_step_is_not_waited_for
         await house.run_to_end(hold(1))
 
 
+@pytest.mark.parametrize("by", ["cancel", "success"])
 @pytest.mark.parametrize("cancelled", [1, 2])
 async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
-    cancelled: int, open_house: OpenHouse, eventually: Eventually, monkeypatch: pytest.MonkeyPatch
+    cancelled: int, by: str, open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It was packed and waits for its connection when one of its jobs is cancelled."""
+    """It waits for its connection when one of its jobs is cancelled, or an earlier attempt of it succeeds after all."""
     connect = trio.Event()
     real = network.dial
 
@@ -113,7 +114,11 @@ async def test_a_request_that_was_packed_does_not_take_a_cancelled_job_out(
         held = hold(2)
         house.run(held)
         await trio.testing.wait_all_tasks_blocked()
-        house.runner.cancel(claims(held[:cancelled]))
+        if by == "cancel":
+            house.runner.cancel(claims(held[:cancelled]))
+        else:
+            house.runner.spare([(each.job.id, each.fence - 1) for each in held[:cancelled]])
+            house.runner.spare([*claims(held[cancelled:]), ("NEVER HERE", 7)])
         connect.set()
         await house.stopped(2)
         assert house.returned == ids(held[:cancelled])

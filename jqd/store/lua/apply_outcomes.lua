@@ -151,10 +151,23 @@ local function retry(one, sysid)
   redis.call('ZREM', held_key(sysid), one.id)
 end
 
--- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays.
+-- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
+-- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
+local function did_run(one)
+  local kept = one.fate == SUCCEEDED and redis.call('HGET', K.outcome, one.id) or ''
+  local mark = kept:sub(1, 1)
+  if mark == CANCELLED or mark == CRASHED then
+    return true
+  end
+  local failure, meant = failure_in(kept)
+  return failure and meant == tonumber(one.generation or 0)
+end
+
+-- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a
+-- success beats a failure.
 local function note(one)
   local ends = redis.call('ZMSCORE', K.tomb, 's' .. one.id, 'd' .. one.id)
-  if ends[1] or ends[2] then
+  if (ends[1] or ends[2]) and not did_run(one) then
     if one.fate ~= RETRY then
       end_late(one)
     end
@@ -165,6 +178,7 @@ local function note(one)
   else
     local place = keep_result(one)
     redis.call('HSET', K.outcome, one.id, one.kept)
+    redis.call('ZREM', K.tomb, 'd' .. one.id)
     redis.call('ZADD', K.tomb, place, (one.fate == DEAD and 'd' or 's') .. one.id)
   end
   return true
@@ -185,13 +199,12 @@ local function finish_late(one, sysid)
   stop_waiting(one.id)
 end
 
--- A success of a job that lies among the ended as cancelled: the job did run, and the success beats the cancel in whatever
--- order both come. Returns whether the job is such a one.
+-- A success of a job that lies among the ended otherwise. Returns whether the job is such a one.
 local function succeed_after_all(one)
-  local ended_so = one.fate == SUCCEEDED and (redis.call('HGET', K.outcome, one.id) or ''):sub(1, 1) == CANCELLED
-  if not ended_so or began(one.id) > one.meant then
+  if began(one.id) > one.meant or not did_run(one) then
     return false
   end
+  redis.call('ZREM', K.dead, one.id)
   redis.call('ZADD', K.ended, keep_result(one), one.id)
   redis.call('HSET', K.outcome, one.id, one.kept)
   return true

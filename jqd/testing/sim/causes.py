@@ -27,6 +27,8 @@ class Attempt:
     fate: Fate | None = None
     """What its daemon heard."""
     fate_at_s: float = math.inf
+    told: int = 0
+    """From which moment on the store knew of the success of a worker that held the job by itself; 0: it does not."""
 
 
 @dataclass(slots=True)

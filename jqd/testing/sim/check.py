@@ -9,6 +9,7 @@ What is not demanded is known by its cause (`causes.py`). Jobs whose contents ch
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import trio
@@ -35,6 +36,8 @@ class Story:
     due_s: float = 0.0
     """It must not start before."""
     attempts: list[Attempt] = field(default_factory=list)
+    taken_s: list[float] = field(default_factory=list)
+    """When workers that held it by themselves were told that their success is taken."""
     cancels: list[tuple[float, str]] = field(default_factory=list)
     """Asked for: when, of which node."""
     cancelled: list[tuple[float, str]] = field(default_factory=list)
@@ -58,6 +61,8 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
+        self._known: set[tuple[str, str, int]] = set()
+        """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
 
     # ------------------------------------------------------------ what happened
@@ -121,11 +126,19 @@ class History(Notes):
             if story.job_id == job_id and not any(each.fence == fence for each in story.attempts):
                 # The answer to the poll was lost, which nobody can tell from a worker that began and died.
                 story.attempts.append(Attempt(node, node, fence, trio.current_time()))
+            if story.job_id == job_id and heard and fate is Fate.SUCCEEDED:
+                story.taken_s.append(trio.current_time())
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
         for its_id, attempt in runs:
             if (its_id, attempt.fence) == (job_id, fence) and not (heard and attempt.fate):
                 attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
+                if fate is Fate.SUCCEEDED and not heard:
+                    attempt.told = attempt.told or self.moment()
+
+    def knows(self, life: str, claims: Iterable[tuple[str, int]]) -> None:
+        """That life knows that the store knows of these successes."""
+        self._known.update((life, *claim) for claim in claims)
 
     # ------------------------------------------------------------ what must hold
 
@@ -138,7 +151,9 @@ class History(Notes):
             if not any(self.forgotten(self._home(story), at_s, taker, now_s) for taker in takers):
                 self.wrong(f"cancel: {name} started by {life} after a 204 given by {node} at {at_s:.3f} s")
         for attempt in story.attempts:
-            if attempt.fate not in (None, Fate.RETRY) and not self.again(self._home(story), attempt, now_s):
+            if attempt.fate in (None, Fate.RETRY) or self._raced(story, attempt, life, fence):
+                continue
+            if not self.again(self._home(story), attempt, now_s):
                 assert attempt.fate is not None
                 self.wrong(
                     f"again: {name} had ended ({attempt.fate.name} at {attempt.life}, {attempt.fate_at_s:.3f} s), "
@@ -148,6 +163,11 @@ class History(Notes):
             self.wrong(f"fence: {name} started by {life} under {fence}, which is older than one before")
         if now_s < story.due_s - DATE_S and not self.clock_jumps:
             self.wrong(f"date: {name} started by {life} {story.due_s - now_s:.3f} s too early")
+
+    def _raced(self, story: Story, attempt: Attempt, life: str, fence: int) -> bool:
+        """Whether the store gave the job before it heard of that success, and this daemon has not heard of it since."""
+        claimed = self.claims.get((self._home(story), fence), math.inf)
+        return claimed < attempt.told and (life, story.job_id, attempt.fence) not in self._known
 
     def _home(self, story: Story) -> int:
         return partition_of(story.job_id, self.plan.partitions)
@@ -165,6 +185,8 @@ class History(Notes):
                 self.wrong(f"lost: job {number} was acknowledged, and the store does not know it")
             elif not state.is_final:
                 self.wrong(f"stuck: job {number} is still {state.value}")
+            elif self._gave_way(story, state):
+                self.wrong(f"lost: job {number} counts as {state.value}, and the success of a worker was taken")
             elif state is State.CANCELLED and not story.cancels:
                 self.wrong(f"lost: job {number} is cancelled, and nobody asked for that")
             elif state is State.CANCELLED and self._surely_succeeded(story):
@@ -179,6 +201,11 @@ class History(Notes):
             for number in sorted(self.crashed):
                 if not self.plan.works[number].is_poison:
                     self.wrong(f"innocent: job {number} is in the dead set for deaths that another job caused")
+
+    def _gave_way(self, story: Story, state: State) -> bool:
+        """Whether something else stands in the place of a success that is in a journal: it beats all."""
+        taken_s = story.taken_s if state is not State.SUCCEEDED else []
+        return bool(taken_s) and not self.is_untold(self._home(story), self.plan.kinds, taken_s)
 
     def _is_poison(self, story: Story) -> bool:
         """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""

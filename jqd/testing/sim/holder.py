@@ -78,6 +78,8 @@ class Holders:
         self._partitions = history.plan.partitions
         self._held: dict[str, dict[Held, None]] = {}
         self._heard: dict[tuple[int, int], Heard] = {}
+        self._ends: dict[tuple[int, str], tuple[int, int]] = {}
+        """Up to where the store has a journal's outcomes, and how often it had lost data by then."""
         self._begun: set[tuple[int, int]] = set()
         """Leases of which a worker began a job."""
         self._scopes: dict[str, trio.CancelScope] = {}
@@ -93,6 +95,8 @@ class Holders:
         """The store did a call."""
         now_s = trio.current_time()
         if call == "apply_outcomes":
+            if not self._is_news(partition, *args[:3]):
+                return
             outcomes: Sequence[Outcome] = args[-1]
             stale = list(answer)
             for each in reversed(outcomes):  # of two on one job the later one is the stale one
@@ -108,6 +112,14 @@ class Holders:
                 heard = self._heard.get((partition, fence))
                 if one.hold is Hold.STANDS and one.worker and heard is not None:
                     heard.at_s = now_s
+
+    def _is_news(self, partition: int, journal_id: str, start: int, end: int) -> bool:
+        """Whether the store did not have those records already: of what it has, its answer says nothing."""
+        losses, known = len(self._history.losses_of(partition)), self._ends.get((partition, journal_id))
+        if known is not None and known[0] == losses and start < known[1]:
+            return False
+        self._ends[partition, journal_id] = losses, end
+        return True
 
     def at_work(self, job_id: str, but: str) -> Iterator[str]:
         """Names of those at work on it, and rightly so: their lease was heard of in time."""

@@ -3,7 +3,7 @@
 import contextlib
 import errno
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +185,7 @@ class Node:
                 runner._pool = pool
                 _tell_endings(runner._ledger, lambda outcome: world.ended(life, outcome))
                 _tell_silence(partition.silence, lambda outcome: world.silent(life, outcome))
+                _tell_known(runner, lambda claims: world.history.knows(life.label, claims))
             for host in HOSTS:
                 card = Card(name=host, url=f"http://{host}/run", max_jobs=SLOTS, id=host, ttl_s=86_400.0)
                 daemon.workers.register(card)
@@ -241,6 +242,18 @@ def _tell_silence(silence: Any, tell: Callable[[Outcome], None]) -> None:
             yield outcome
 
     silence._end = told
+
+
+def _tell_known(runner: Any, tell: Callable[[Sequence[tuple[str, int]]], None]) -> None:
+    """Let this runner tell of each success that its daemon knows the store to know."""
+    spare = runner.spare
+
+    def told(claims: Iterable[tuple[str, int]]) -> None:
+        known = [*claims]
+        tell(known)
+        spare(known)
+
+    runner.spare = told
 
 
 def _tell_endings(ledger: Any, tell: Callable[[Outcome], None]) -> None:

@@ -90,7 +90,7 @@ UNKEPT: dict[str, Mistake] = {
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
             "one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')\n"
-            "    one.kept = meant_so(generation, one.packed)\n",
+            "    one.kept, one.generation = meant_so(generation, one.packed), generation\n",
             "one.fence = number(fence, 'fence')\n    one.meant = one.fence - 1\n",
         ),
         changes=True,
