@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from jqd.cli.exits import Usage
 from jqd.cli.render import Output
-from jqd.client import Client, daemon_url
+from jqd.client import Client, daemon_urls
 from jqd.words.errors import ConfigError
 from jqd.words.units import has_unit, seconds
 
@@ -22,14 +22,14 @@ class Common:
     output: Annotated[Output, Parameter(alias="-o")] = "table"
     """table, json or jsonl."""
     url: Annotated[str | None, Parameter(env_var="JQD_URL")] = None
-    """URL of the daemon. Default http://127.0.0.1:7420."""
+    """URL of the daemon; of several daemons of one store, with commas between them. Default http://127.0.0.1:7420."""
     token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
     """Bearer token."""
 
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a wrong URL."""
         with worded():
-            return Client(self.url or daemon_url(), token=self.token or None)
+            return Client(self.url or daemon_urls(), token=self.token or None)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from cyclopts import Parameter
 
 from jqd.cli.common import duration, worded
 from jqd.cli.exits import Exit, Usage
-from jqd.client import URL_DEFAULT, daemon_url
+from jqd.client import URL_DEFAULT, daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
@@ -161,7 +161,7 @@ async def worker(
         await serve_worker(
             app,
             bind=bind,
-            daemons=daemon or [daemon_url()],
+            daemons=daemon or daemon_urls(),
             concurrency=concurrency,
             processes=processes,
             name=name,

@@ -1,7 +1,7 @@
 """The pusher's SDK. It imports nothing of the daemon."""
 
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
-from jqd.client.environ import URL_DEFAULT, daemon_url
+from jqd.client.environ import URL_DEFAULT, daemon_urls
 from jqd.client.errors import (
     Conflict,
     Forbidden,
@@ -45,5 +45,5 @@ __all__ = [
     "Unavailable",
     "Unreachable",
     "WrongUrl",
-    "daemon_url",
+    "daemon_urls",
 ]

@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Self
+from uuid import uuid4
 
 import httpx2
 import msgspec
 
-from jqd.client.environ import daemon_token, daemon_url
+from jqd.client.environ import daemon_token, daemon_urls
 from jqd.client.errors import (
     Conflict,
     ItemError,
@@ -28,34 +29,34 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.http import Answer, Http, encode, item_errors, job_path, odd, query
+from jqd.client.http import TRIES_MAX, Answer, Http, encode, item_errors, job_path, odd, query
 from jqd.client.info import Ack, Cancel, JobInfo, Taken, job_info, job_map, listed_job
 from jqd.client.manage import Manage
+from jqd.client.pushes import cuts, how_safe, less, of_all, taken
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.units import Duration, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
-PUSH_JOBS_MAX = 5_000  # per request of `push_many`: half of what a daemon takes
-PUSH_BYTES_MAX = 4 * 1024 * 1024  # per request, before its last job: well below a daemon's limit
 WAITERS_MAX = 16  # requests of one `wait` at once
-ACKS = ("memory", "fsync", "store")  # the levels, each safer than the one before it
+TAKING_S = 0.2  # longer than a push takes: the pause before one is sent again that another daemon has in hand
 POLL_S_MIN = 0.05  # between polls of a daemon that answers a long poll at once
 
 
 class Client(Manage):
-    """Talks to one daemon.
+    """Talks to a daemon, or to one of several of one store.
 
-    `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. `timeout_s`: for one
-    answer, on top of the time that a call asks the daemon to wait. `token`: sent as a bearer token. A client may be
-    made before a process forks, and is used on both sides: the child makes connections of its own (not with a
-    `transport`). Every method raises `Unreachable` when no answer came, and the other members of `JqdClientError` by
-    what it says.
+    `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. Of several (a list,
+    or a text with commas) the first that answers is asked, and the next when it does not. So that a push is never two,
+    each then gets an id of its own from this client, unless it has one. `timeout_s`: for one answer, on top of the time
+    that a call asks the daemon to wait. `token`: sent as a bearer token. A client may be made before a process forks,
+    and is used on both sides: the child makes connections of its own (not with a `transport`). Every method raises
+    `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
     """
 
     def __init__(
         self,
-        url: str | None = None,
+        url: str | Sequence[str] | None = None,
         *,
         timeout_s: float = TIMEOUT_S_DEFAULT,
         token: str | None = None,
@@ -63,10 +64,14 @@ class Client(Manage):
         clock: Clock | None = None,
     ) -> None:
         if url is None:
-            url, token = daemon_url(), token or daemon_token()
+            url, token = daemon_urls(), token or daemon_token()
         self._http = Http(url, timeout_s=timeout_s, token=token, transport=transport)
         self._clock = clock or SystemClock()
-        self.url = self._http.url
+
+    @property
+    def url(self) -> str:
+        """Of the daemon that is asked first."""
+        return self._http.url
 
     def __enter__(self) -> Self:
         return self
@@ -125,13 +130,22 @@ class Client(Manage):
 
     def push_one(self, job: Mapping[str, Any], *, ack: Ack | None = None) -> Taken:
         """As `push`, of a map as `POST /v1/jobs` takes it; answers also whether the job was known already."""
-        answer = self._send(encode(job), query(ack=ack), [job])
+        named = self._named(job)
+        for tried in range(1, TRIES_MAX + 1):
+            try:
+                answer = self._send(encode(named), query(ack=ack), [named])
+                break
+            except Conflict:
+                # Nobody else has an id that was made here: the daemon that did not answer is taking this very push.
+                if named is job or tried == TRIES_MAX:
+                    raise
+                self._http.pause(TAKING_S * tried)
         given = answer.body.get("job_id") if isinstance(answer.body, dict) else None
         if not isinstance(given, str):
             raise odd("a push", answer)
-        if reached := _less(ack, answer.body):
-            raise LessSafe(_how_safe(f"job {given} was", ack, reached), job_ids=[given], ack=reached)
-        return Taken(given, bool(answer.body.get("duplicate")))
+        if reached := less(ack, answer.body):
+            raise LessSafe(how_safe(f"job {given} was", ack, reached), job_ids=[given], ack=reached)
+        return Taken(given, named is job and bool(answer.body.get("duplicate")))
 
     def push_many(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
@@ -142,19 +156,20 @@ class Client(Manage):
         `atomic` all go in one request and are taken, or none and `Invalid` (or `TooLarge`) says why. Raises `LessSafe`
         when all were taken, but some are less safe than `ack` asks for.
         """
-        return [taken.job_id for taken in self.push_all(jobs, atomic=atomic, ack=ack)]
+        return [each.job_id for each in self.push_all(jobs, atomic=atomic, ack=ack)]
 
     def push_all(
         self, jobs: Iterable[Mapping[str, Any]], *, atomic: bool = False, ack: Ack | None = None
     ) -> list[Taken]:
         """As `push_many`; answers also which jobs were known already."""
-        listed = list(jobs)
-        encoded = [encode(listed_job(index, job)) for index, job in enumerate(listed)]
+        given = [listed_job(index, job) for index, job in enumerate(jobs)]
+        listed = [self._named(job) for job in given]
+        encoded = [encode(job) for job in listed]
         job_ids: list[str | None] = []
         errors: list[ItemError] = []
         known: set[str] = set()
         least: str | None = None
-        for start, stop in [(0, len(encoded))] if atomic and encoded else _cuts(encoded):
+        for start, stop in [(0, len(encoded))] if atomic and encoded else cuts(encoded):
             try:
                 params = query(ack=ack, atomic=atomic or None)
                 ids, refused, told = self._push_list(encoded[start:stop], params, listed[start:stop])
@@ -162,21 +177,26 @@ class Client(Manage):
                 if not any(job_ids):
                     raise
                 job_ids += [None] * (len(encoded) - len(job_ids))
-                message = f"{_taken(job_ids)} jobs were taken before this happened: {error}"
+                message = f"{taken(job_ids)} jobs were taken before this happened: {error}"
                 raise PartlyPushed(message, job_ids=job_ids, errors=errors) from error
             job_ids += ids
-            errors += [_of_all(error, start) for error in refused]
+            errors += [of_all(error, start) for error in refused]
             known.update(told.get("duplicates") or ())
-            least = _less(ack, told) or least
-        taken = [job_id for job_id in job_ids if job_id is not None]
-        if len(taken) == len(job_ids) and not errors:
+            least = less(ack, told) or least
+        safe = [job_id for job_id in job_ids if job_id is not None]
+        if len(safe) == len(job_ids) and not errors:
             if least is not None:
-                raise LessSafe(_how_safe("some of the jobs were", ack, least), job_ids=taken, ack=least)
-            return [Taken(job_id, job_id in known) for job_id in taken]
+                raise LessSafe(how_safe("some of the jobs were", ack, least), job_ids=safe, ack=least)
+            known.intersection_update(str(job["job_id"]) for job in given if job.get("job_id") is not None)
+            return [Taken(job_id, job_id in known) for job_id in safe]
         first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
-        raise PartlyPushed(
-            f"{_taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors
-        )
+        raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
+
+    def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The job; with an id where several daemons may be asked to take it and it has none."""
+        if len(self._http.urls) == 1 or job.get("job_id") is not None or job.get("replace"):
+            return job
+        return {**job, "job_id": uuid4().hex}
 
     def _push_list(
         self, encoded: Sequence[bytes], params: dict[str, str], jobs: Sequence[Mapping[str, Any]]
@@ -342,42 +362,6 @@ def _side_by_side(ask: Callable[[str], JobInfo], job_ids: Sequence[str], threads
 
 def _wait_s(wait: Duration | None) -> float:
     return 0.0 if wait is None else duration_s(wait)
-
-
-def _less(asked: Ack | None, told: Mapping[str, Any]) -> str | None:
-    """The level that was reached, if it is lower than the one asked for. A job that was there before has none."""
-    reached = told.get("ack")
-    if asked is None or reached not in ACKS or ACKS.index(reached) >= ACKS.index(asked):
-        return None
-    return str(reached)
-
-
-def _how_safe(jobs: str, asked: Ack | None, reached: str) -> str:
-    return (
-        f"{jobs} taken, but with ack={reached} instead of {asked}: the store was not there in time. Do not push again"
-    )
-
-
-def _cuts(encoded: Sequence[bytes]) -> list[tuple[int, int]]:
-    """Where to cut a list of jobs into requests: (start, stop) of each, by number and by bytes."""
-    cuts, start, size = [], 0, 0
-    for index, job in enumerate(encoded):
-        if index > start and (index - start == PUSH_JOBS_MAX or size + len(job) > PUSH_BYTES_MAX):
-            cuts.append((start, index))
-            start, size = index, 0
-        size += len(job)
-    return [*cuts, (start, len(encoded))] if encoded else []
-
-
-def _of_all(error: ItemError, start: int) -> ItemError:
-    """An error of one request, with its index in the whole list and its pointer within the job."""
-    if error.index is None:
-        return error
-    return ItemError(error.detail, error.index + start, error.pointer.removeprefix(f"/{error.index}"))
-
-
-def _taken(job_ids: Sequence[str | None]) -> str:
-    return f"{sum(job_id is not None for job_id in job_ids)} of {len(job_ids)}"
 
 
 def _ending(info: JobInfo) -> str:

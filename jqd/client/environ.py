@@ -1,28 +1,28 @@
-"""The daemon to talk to when no URL is given: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
+"""The daemons to talk to when no URL is given: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
 
 import os
 
 from jqd.client.errors import WrongUrl
-from jqd.client.url import checked_url
+from jqd.client.url import checked_urls
 
 URL_DEFAULT = "http://127.0.0.1:7420"
 URL_VARIABLE = "JQD_URL"
 TOKEN_VARIABLE = "JQD_TOKEN"  # noqa: S105 - a name, not a token
 
 
-def daemon_url() -> str:
-    """The URL of the daemon that this process talks to. Raises WrongUrl when the variable holds none."""
+def daemon_urls() -> list[str]:
+    """The URLs of the daemons that this process talks to, with commas between them there. Raises WrongUrl."""
     said = os.environ.get(URL_VARIABLE)
     if not said:
-        return URL_DEFAULT
+        return [URL_DEFAULT]
     try:
-        return checked_url(said)
+        return checked_urls(said)
     except WrongUrl as error:
         raise WrongUrl(f"{URL_VARIABLE}: {error}") from error
 
 
 def daemon_token() -> str | None:
-    """The token for that daemon, and for no other: with a URL of your own, give its token, too."""
+    """The token for those daemons, and for no other: with a URL of your own, give its token, too."""
     return os.environ.get(TOKEN_VARIABLE) or None
 
 

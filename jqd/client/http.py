@@ -3,7 +3,7 @@
 import os
 import random
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -25,7 +25,7 @@ from jqd.client.errors import (
     Unreachable,
 )
 from jqd.client.trust import trouble_of_tls, trusted
-from jqd.client.url import checked_url
+from jqd.client.url import checked_urls
 from jqd.words.backoff import Backoff
 from jqd.words.media import MSGPACK, language_of
 
@@ -49,11 +49,11 @@ def _sleep(seconds: float) -> None:
 
 
 class Http:
-    """Sends requests to one daemon; safe to share between threads."""
+    """Sends requests to one of the daemons of a store, to the next when it does not answer; safe between threads."""
 
     def __init__(
         self,
-        url: str,
+        urls: str | Sequence[str],
         *,
         timeout_s: float,
         token: str | None,
@@ -61,7 +61,8 @@ class Http:
         source: random.Random | None = None,
         sleep: Callable[[float], None] = _sleep,
     ) -> None:
-        self.url = checked_url(url).rstrip("/")
+        self.urls = checked_urls(urls)
+        self._at = 0  # the one that answers, as far as is known; threads may disagree for a request
         self._timeout_s = timeout_s
         self._source = source or random.Random()
         self._sleep = sleep
@@ -84,7 +85,6 @@ class Http:
         mine = self._by_process.get(process)
         if mine is None:
             made = httpx2.Client(
-                base_url=self.url,
                 headers=self._headers,
                 trust_env=False,  # a proxy for the web is not meant for a queue next door
                 transport=self._transport,
@@ -93,6 +93,11 @@ class Http:
             )
             mine = self._by_process.setdefault(process, made)  # another thread may have been sooner
         return mine
+
+    @property
+    def url(self) -> str:
+        """Of the daemon that is asked first."""
+        return self.urls[self._at]
 
     def pause(self, seconds: float) -> None:
         """Wait a little between two requests."""
@@ -113,33 +118,49 @@ class Http:
 
         `wait_s`: how long the daemon was asked to wait, on top of the usual timeout. A request that was not sent is
         repeated a few times. A request that may have arrived is repeated only if `repeatable`: if twice counts as once.
+        Each time the next daemon is asked, and a pause is made when all have been.
         """
         headers = {"content-type": MSGPACK} if body is not None else None
-        for tried in range(1, TRIES_MAX + 1):
+        daemons = len(self.urls)
+        for tried in range(1, TRIES_MAX * daemons + 1):
+            at, others = self._at, tried < daemons  # whether there are daemons that were not asked yet
+            url = self.urls[at]
             try:
                 response = self._connections().request(
                     method,
-                    path,
+                    url + path,
                     params=params,
                     content=body,
                     headers=headers,
                     timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
                 )
             except httpx2.TransportError as error:
-                trouble = self._trouble(error)
-                again = isinstance(trouble, Unreachable) and (repeatable or not trouble.sent)
-                again = again and self._by_tls(error) is None
-                if tried == TRIES_MAX or not again:
+                trouble = self._trouble(url, error)
+                if isinstance(trouble, Unreachable):
+                    again = (repeatable or not trouble.sent) and (others or _by_tls(url, error) is None)
+                else:
+                    again = isinstance(trouble, TimedOut) and repeatable and others
+                if tried == TRIES_MAX * daemons or not again:
                     raise trouble from error
-                self._sleep(BACKOFF.delay_s(tried, self._source))
+                self._leave(at)
+                if tried % daemons == 0:
+                    self._sleep(BACKOFF.delay_s(tried // daemons, self._source))
             else:
-                body_told = self._decode(response)
+                body_told = self._decode(url, response)
                 if response.is_success or response.status_code in accept:
                     return Answer(response.status_code, body_told)
-                raise error_of(response.status_code, body_told, response.headers.get("retry-after"))
+                refused = error_of(response.status_code, body_told, response.headers.get("retry-after"))
+                if not (isinstance(refused, Unavailable) and repeatable and others):
+                    raise refused
+                self._leave(at)
         raise AssertionError("the last try answers or raises")
 
-    def _decode(self, response: httpx2.Response) -> Any:
+    def _leave(self, at: int) -> None:
+        """Ask the daemon after that one from now on, unless another thread has moved on already."""
+        if self._at == at:
+            self._at = (at + 1) % len(self.urls)
+
+    def _decode(self, url: str, response: httpx2.Response) -> Any:
         if not response.content:
             return None
         kind = response.headers.get("content-type", "")
@@ -150,31 +171,24 @@ class Http:
                 return msgspec.json.decode(response.content)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             status = response.status_code
-            raise JqdClientError(f"the answer of {self.url} cannot be decoded: {error}", status=status) from error
+            raise JqdClientError(f"the answer of {url} cannot be decoded: {error}", status=status) from error
         if response.is_success:
-            message = (
-                f"{self.url} answered with {kind or 'untyped content'} instead of MessagePack; is it a jqd daemon?"
-            )
+            message = f"{url} answered with {kind or 'untyped content'} instead of MessagePack; is it a jqd daemon?"
             raise JqdClientError(message, status=response.status_code)
         return response.text[:DETAIL_CHARS_MAX]
 
-    def _by_tls(self, error: httpx2.TransportError) -> str | None:
-        return trouble_of_tls(self.url, error) if isinstance(error, httpx2.ConnectError) else None
-
-    def _trouble(self, error: httpx2.TransportError) -> JqdClientError:
+    def _trouble(self, url: str, error: httpx2.TransportError) -> JqdClientError:
         if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
-            return TimedOut(f"{self.url} did not answer within {self._timeout_s:g} s; it may have taken the request")
+            return TimedOut(f"{url} did not answer within {self._timeout_s:g} s; it may have taken the request")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
-            return JqdClientError(f"cannot talk to {self.url}: {error}; a URL like http://127.0.0.1:7420 is needed")
-        if (told := self._by_tls(error)) is not None:
+            return JqdClientError(f"cannot talk to {url}: {error}; a URL like http://127.0.0.1:7420 is needed")
+        if (told := _by_tls(url, error)) is not None:
             return Unreachable(f"{told}; nothing was sent", sent=False)
         why = str(error) or type(error).__name__
         if _was_sent(error):
-            message = f"the connection to {self.url} broke before the answer came ({why}); the request may have arrived"
+            message = f"the connection to {url} broke before the answer came ({why}); the request may have arrived"
             return Unreachable(message, sent=True)
-        message = (
-            f"no daemon answers at {self.url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
-        )
+        message = f"no daemon answers at {url} ({why}); nothing was sent. Start one with `jqd serve`, or check the URL"
         return Unreachable(message, sent=False)
 
 
@@ -190,6 +204,10 @@ def _unpacked(packed: bytes) -> Any:
         if "argument" not in told:
             raise
         return {name: value if name == "argument" else msgspec.msgpack.decode(value) for name, value in told.items()}
+
+
+def _by_tls(url: str, error: httpx2.TransportError) -> str | None:
+    return trouble_of_tls(url, error) if isinstance(error, httpx2.ConnectError) else None
 
 
 def _was_sent(error: httpx2.TransportError) -> bool:

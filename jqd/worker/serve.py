@@ -19,7 +19,7 @@ import httpx2
 import trio
 
 from jqd import __version__
-from jqd.client import daemon_url
+from jqd.client import daemon_urls
 from jqd.client.trust import trusted
 from jqd.doors import DoorConfig, Guard, from_asgi, listen, serve_http, url_of
 from jqd.words import address
@@ -89,7 +89,7 @@ async def serve(
     thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to stop as the first
     signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
-    daemons = daemons or [daemon_url()]
+    daemons = daemons or daemon_urls()
     at = _check(app, processes, bind, daemons, advertise, concurrency, priority_min, priority_max)
     signalled = Signalled(trio.Event() if stop is None else stop, reloads=processes > 0)
     card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)

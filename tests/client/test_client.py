@@ -26,9 +26,10 @@ from jqd.client import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.client import PUSH_BYTES_MAX, PUSH_JOBS_MAX, WAIT_S_MAX, _cuts
+from jqd.client.client import WAIT_S_MAX
 from jqd.client.http import TRIES_MAX
-from jqd.client.info import job_info
+from jqd.client.info import Taken, job_info
+from jqd.client.pushes import PUSH_BYTES_MAX, PUSH_JOBS_MAX, cuts
 from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
 from jqd.words.clock import ManualClock
 from jqd.words.media import MSGPACK
@@ -135,9 +136,9 @@ async def test_no_jobs_are_no_request(daemon: ScriptedDaemon) -> None:
 
 def test_cuts_follow_bytes_too() -> None:
     big = bytes(PUSH_BYTES_MAX // 2 + 1)
-    assert _cuts([big, big, b"a", big, big]) == [(0, 1), (1, 3), (3, 4), (4, 5)]
-    assert _cuts([bytes(2 * PUSH_BYTES_MAX)]) == [(0, 1)]
-    assert _cuts([]) == []
+    assert cuts([big, big, b"a", big, big]) == [(0, 1), (1, 3), (3, 4), (4, 5)]
+    assert cuts([bytes(2 * PUSH_BYTES_MAX)]) == [(0, 1)]
+    assert cuts([]) == []
 
 
 async def test_refused_items_are_named_by_their_place_in_the_whole_list(daemon: ScriptedDaemon) -> None:
@@ -439,3 +440,21 @@ def test_what_is_no_job_is_refused(told: Any) -> None:
 def test_fields_of_a_newer_daemon_and_missing_ones_do_no_harm() -> None:
     info = job_info({"job_id": "a", "name": "n", "state": "resting", "mood": "good", "history": None, "tags": None})
     assert (info.state, info.ended, list(info.history), info.finished_at) == ("resting", False, [], None)
+
+
+def test_a_push_that_another_daemon_still_takes_is_sent_until_it_is_known() -> None:
+    sent: list[dict[str, Any]] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(msgspec.msgpack.decode(request.content))
+        if len(sent) == 1:
+            raise httpx2.ReadError("reset")
+        known = {"job_id": sent[0]["job_id"], "duplicate": True}
+        status, body = (409, {"detail": "came first elsewhere"}) if len(sent) == 2 else (200, known)
+        headers = {"content-type": "application/msgpack"}
+        return httpx2.Response(status, content=msgspec.msgpack.encode(body), headers=headers)
+
+    client = Client("http://one.test:1,http://two.test:2", transport=httpx2.MockTransport(answer))
+    assert client.push_one({"name": "n"}) == Taken(sent[0]["job_id"], duplicate=False)
+    assert len(sent) == 3
+    assert sent[0] == sent[1] == sent[2]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import httpx2
 import msgspec
@@ -40,10 +41,10 @@ class Wire:
             raise act
         return act
 
-    def http(self, token: str | None = None) -> Http:
+    def http(self, token: str | None = None, urls: str = URL) -> Http:
         transport = httpx2.MockTransport(self)
         return Http(
-            URL, timeout_s=1, token=token, transport=transport, source=random.Random(1), sleep=self.slept.append
+            urls, timeout_s=1, token=token, transport=transport, source=random.Random(1), sleep=self.slept.append
         )
 
 
@@ -72,6 +73,47 @@ def test_repeating_is_bounded_and_the_error_says_that_nothing_was_sent() -> None
         wire.http().call("POST", "/v1/jobs", body=b"x")
     assert not caught.value.sent
     assert len(wire.requests) == TRIES_MAX
+
+
+TWO = "http://one.test:1, http://two.test:2"
+
+
+@pytest.mark.parametrize(
+    ("act", "repeatable", "again"),
+    [
+        (httpx2.ConnectError("refused"), False, True),
+        (httpx2.ReadError("reset"), True, True),
+        (httpx2.ReadError("reset"), False, False),
+        (httpx2.ReadTimeout("slow"), True, True),
+        (httpx2.ReadTimeout("slow"), False, False),
+        (packed(503, {"detail": "draining"}), True, True),
+        (packed(503, {"detail": "draining"}), False, False),
+        (packed(409, {"detail": "other content"}), True, False),
+    ],
+)
+def test_the_next_daemon_is_asked_where_twice_counts_as_once(act: Any, repeatable: bool, again: bool) -> None:
+    wire = Wire(act, packed(201, {"job_id": "a"}), packed(200, {}))
+    http = wire.http(urls=TWO)
+    if not again:
+        with pytest.raises(JqdClientError):
+            http.call("POST", "/v1/jobs", body=b"x", repeatable=repeatable)
+        return
+    assert http.call("POST", "/v1/jobs", body=b"x", repeatable=repeatable).status == 201
+    http.call("GET", "/v1/jobs/a")
+    assert [request.url.host for request in wire.requests] == ["one.test", "two.test", "two.test"], "it stays there"
+    assert not wire.slept
+    assert http.url == "http://two.test:2"
+
+
+def test_a_pause_is_made_when_no_daemon_was_left_and_the_rounds_are_bounded() -> None:
+    wire = Wire(*[httpx2.ConnectError("refused")] * 20)
+    with pytest.raises(Unreachable):
+        wire.http(urls=TWO).call("POST", "/v1/jobs", body=b"x")
+    assert (len(wire.requests), len(wire.slept)) == (2 * TRIES_MAX, TRIES_MAX - 1)
+    wire = Wire(*[packed(503, {"detail": "the store is away"})] * 5)
+    with pytest.raises(Unavailable):
+        wire.http(urls=TWO).call("GET", "/v1/jobs/a")
+    assert len(wire.requests) == 2
 
 
 BROKEN = [httpx2.ReadError("reset"), httpx2.WriteError("pipe"), httpx2.RemoteProtocolError("closed")]

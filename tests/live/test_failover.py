@@ -1,0 +1,84 @@
+"""A pusher with several URLs, whose first daemon takes a push and dies before it answers: the push counts once."""
+
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from jqd import App
+from jqd.client import Client
+from tests.live.harness import Daemon, short_directory
+from tests.valkey import valkey
+
+ANSWER_S = 30.0
+PUSHES = 5
+
+
+@contextmanager
+def cut(daemon: Daemon) -> Iterator[tuple[str, list[bytes]]]:
+    """The URL of a door to `daemon` that passes requests on and hangs up instead of answering; and what it heard."""
+    host, _, port = daemon.bind.rpartition(":")
+    answers: list[bytes] = []
+    stop = threading.Event()
+
+    def run(listener: socket.socket) -> None:
+        while not stop.is_set():
+            try:
+                client, _ = listener.accept()
+            except TimeoutError:
+                continue
+            with client, socket.create_connection((host, int(port)), ANSWER_S) as onward:
+                client.settimeout(ANSWER_S)
+                request = client.recv(1 << 16)
+                while b"\r\n\r\n" not in request or len(request.partition(b"\r\n\r\n")[2]) < length(request):
+                    request += client.recv(1 << 16)
+                onward.sendall(request)
+                answers.append(onward.recv(1 << 16))
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(0.1)
+        thread = threading.Thread(target=run, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listener.getsockname()[1]}", answers
+        finally:
+            stop.set()
+            thread.join(ANSWER_S)
+
+
+def length(request: bytes) -> int:
+    head = request.partition(b"\r\n\r\n")[0].lower()
+    return int(head.partition(b"content-length:")[2].split(b"\r\n")[0])
+
+
+def waiting(daemon: Daemon, name: str) -> int:
+    return sum(row["waiting"] for row in daemon.get("/v1/types").json()["types"] if row["name"] == name)
+
+
+def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: Path) -> None:
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with Daemon(base / "one", *flags) as one, Daemon(base / "two", *flags) as two:
+            ids = []
+            for number in range(PUSHES):
+                with cut(one) as (door, answers), Client(f"{door},{two.url}") as client:
+                    ids.append(client.push("single", number, ack="store"))
+                    assert client.url == two.url
+                    assert b" 201 " in answers[0], "the first has taken it, and nobody heard of it"
+            with cut(one) as (door, answers), Client([door, two.url]) as client:
+                many = client.push_many([{"name": "many", "argument": number} for number in range(PUSHES)], ack="store")
+                assert b" 201 " in answers[0]
+            assert len(set(ids)) == len(set(many)) == PUSHES
+            assert (waiting(two, "single"), waiting(two, "many")) == (PUSHES, PUSHES)
+            app = App(f"{one.url},{two.url}")
+
+            @app.job
+            def late(number: int) -> None: ...
+
+            assert not late.push(1).duplicate
+            one.kill()
+            assert late.options(ack="store").push(2).status().name == "late"
+            assert app.client.url == two.url
+            app.client.close()
+            assert waiting(two, "late") >= 1
