@@ -13,7 +13,7 @@ from jqd import __version__
 from jqd.desk import NewJob
 from jqd.loops.pace import Pace
 from jqd.partition import Partition, Shared
-from jqd.runner import Runners
+from jqd.runner import Runners, Seen
 from jqd.store import Owner
 from jqd.words.errors import StaleOwner, StoreAway
 from jqd.words.lease import Peer
@@ -113,6 +113,10 @@ class Control:
         """The living daemons that share the slots of workers, this one first: those that some partition shows."""
         living = {peer.sysid for partition in self._partitions for peer in partition.renew.peers() if peer.living}
         return [self.sysid, *sorted(living - {self.sysid})]
+
+    def seen(self, worker_id: str) -> dict[str, Seen]:
+        """How the living daemons see that worker."""
+        return self._shared.views.of(worker_id, self.sharers())
 
     def place(self) -> tuple[int, int]:
         """Which of these this one is, in the order of their names, and how many they are."""

@@ -34,7 +34,7 @@ from jqd.loops.retention import Retention
 from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
-from jqd.runner import Gates, Reach, Runners, Workers, make_pool
+from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
 from jqd.scheduler import Scheduler
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words.clock import Clock, SystemClock
@@ -87,6 +87,7 @@ class Daemon:
             scheduler=self.scheduler,
             workers=self.workers,
             gates=self.gates,
+            views=Views(sysid, self.workers, self.gates, clock),
             pool=self.pool,
             endings=self.endings,
             rates=Rates(clock),
@@ -104,9 +105,8 @@ class Daemon:
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
-        desk = self._desk(stores)
-        self.upkeep = self._upkeep(desk, source)
-        self.parts = Parts(config.api, desk, config.http.guard)
+        self.parts = Parts(config.api, self._desk(stores), config.http.guard)
+        self.upkeep = self._upkeep(self.parts.desk, source)
         self.api = Api(self.parts)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:

@@ -31,7 +31,7 @@ from jqd.loops.rules import Follow
 from jqd.loops.settle import Settle
 from jqd.loops.silence import Silence
 from jqd.loops.watch import Watch
-from jqd.runner import Gates, Pool, Runner, Workers
+from jqd.runner import Gates, Pool, Runner, Views, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store
 from jqd.words.clock import Clock
@@ -61,6 +61,7 @@ class Shared:
     scheduler: Scheduler
     workers: Workers
     gates: Gates
+    views: Views
     pool: Pool
     """Connections to workers."""
     endings: Endings
@@ -100,6 +101,7 @@ class Partition:
             store=store,
             membership=self.membership,
             workers=shared.workers,
+            views=shared.views,
             told=lambda: not self.lanes[Lane.RULES].waits,
             clock=clock,
             source=source,

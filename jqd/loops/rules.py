@@ -2,7 +2,7 @@
 
 A rule goes to the store through the journal, in the lane `rules`, and to every partition of it: so any partition that
 answers has all of them. It comes back by asking, twice a second, what is new there. The same call tells which workers
-were heard of here, and whom others heard of (docs/adr/0028).
+were heard of here, whom others heard of, and how this daemon sees the workers (docs/adr/0028).
 """
 
 import random
@@ -16,7 +16,7 @@ from jqd.journal import Journal
 from jqd.loops.membership import Membership
 from jqd.loops.older import drop_older, read_older
 from jqd.loops.pace import Pace
-from jqd.runner import Workers
+from jqd.runner import Views, Workers
 from jqd.runner.workers import KIND, body_of
 from jqd.store import Store
 from jqd.words.clock import Clock
@@ -54,6 +54,7 @@ class Follow:
         store: Store,
         membership: Membership,
         workers: Workers,
+        views: Views,
         told: Callable[[], bool],
         clock: Clock,
         source: random.Random,
@@ -66,6 +67,8 @@ class Follow:
         self._membership = membership
         self._rules = workers.rules
         self._workers = workers
+        self._views = views
+        self._viewed = 0  # the revision of our view that this store has
         self._told = told
         self._clock = clock
         self._signs = workers.signs()
@@ -97,9 +100,13 @@ class Follow:
     async def _ask(self) -> bool:
         """One question; whether there is more to be told."""
         if self._life != self._membership.life:
-            self._life, self._rules_at, self._signs_at = self._membership.life, 0, 0  # numbers of another life
+            # Numbers of another life say nothing; nor do we know what it has of us.
+            self._life, self._rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
+        view = self._views.look()
+        said = [view] if view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
-        answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs)
+        answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs, said)
+        self._viewed = view.revision
         self._signs.difference_update(signs)
         self._rules_at, self._signs_at = answer.rules_at, answer.signs_at
         self._rules.take(answer.rules)
@@ -111,7 +118,7 @@ class Follow:
         """Drop what was deleted, or has been silent, for long."""
         now_ms = self._clock.wall_ms()
         deleted = [rule for rule in self._rules.all(KIND) if _is_stale(rule, now_ms)]
-        gone = [*self._workers.silent(SILENT_S), *deleted][:TIDY_RULES]
+        gone = [*self._workers.silent(SILENT_S), *deleted, *self._views.stale()][:TIDY_RULES]
         if gone:
             dropped = await self._store.forget_rules(self._signs_at, gone)
             self._log.info("rules.forgotten", count=dropped)

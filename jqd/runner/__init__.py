@@ -10,6 +10,7 @@ from jqd.runner.runner import Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.styles.native import BatchJob, batch_jobs
 from jqd.runner.verdict import Report, end_attempt, says_again
+from jqd.runner.views import Seen, Views
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
 
@@ -27,7 +28,9 @@ __all__ = [
     "RunnerConfig",
     "Runners",
     "Running",
+    "Seen",
     "Stopped",
+    "Views",
     "Worker",
     "Workers",
     "batch_jobs",

@@ -111,7 +111,7 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
             for gate in shared.gates.at(parcel.worker.endpoint):
-                gate.back_off(parcel.set_out_at_s, now_s)
+                gate.unreachable(parcel.set_out_at_s, now_s)
             parcel.give_back()
             shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:

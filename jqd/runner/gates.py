@@ -74,10 +74,27 @@ class Gates:
             )
         else:
             gate.resize(max_jobs, batch)
+            self._begin(gate, worker)
+        gate.registered_at_ms = worker.registered_at_ms
         if gate.endpoint != worker.endpoint:
             gate.endpoint = worker.endpoint
             gate.solitude = self._solitudes.setdefault(worker.endpoint, Solitude())
         return gate
+
+    def _begin(self, gate: Gate, worker: Worker) -> None:
+        """A worker that left and came back, or moved, begins anew.
+
+        Unless nobody could be reached there a moment ago: then it is tried with one job first, when its pause is over.
+        """
+        now_s = self._clock.mono_s()
+        moved = gate.endpoint != worker.endpoint
+        afresh = gate.registered_at_ms != worker.registered_at_ms
+        if moved or (afresh and not (gate.unreached and gate.is_open(now_s))):
+            gate.begin(now_s)
+
+    def ailing(self) -> dict[str, Gate]:
+        """By worker's id, those of which something failed last, or has to be mended."""
+        return {worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint}
 
     def at(self, endpoint: str) -> list[Gate]:
         """Of all workers at that host and port: when one cannot be reached there, none can."""

@@ -83,6 +83,10 @@ class Gate:
         """Nothing is sent before this moment."""
         self.complaint = ""
         """What somebody has to mend at this worker, since its last good answer."""
+        self.unreached = False
+        """Whether the last failure was that it could not be reached."""
+        self.registered_at_ms = 0
+        """Which registration of the worker this counts for."""
         self._complained_at_s = float("-inf")
         self.endpoint = ""
         """Host and port of the worker."""
@@ -167,6 +171,7 @@ class Gate:
             return
         self.complaint = ""
         self.failures = 0
+        self.unreached = False
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
@@ -184,6 +189,7 @@ class Gate:
             return False
         self._share = max(SHARE_MIN, self._share / 2)
         self.failures += 1
+        self.unreached = False
         self._backed_off_at_s = now_s
         if asked_s is None:
             self.open_until_s = max(self.open_until_s, now_s + self._backoff.delay_s(self.failures, self._source))
@@ -196,6 +202,22 @@ class Gate:
             return False
         self._complained_at_s = now_s
         return True
+
+    def unreachable(self, sent_at_s: float, now_s: float) -> None:
+        """Nothing could be connected to there."""
+        self.back_off(sent_at_s, now_s)
+        self.unreached = True
+
+    def begin(self, now_s: float) -> None:
+        """The worker registered afresh, or elsewhere: what it did before does not count against it."""
+        self.complaint = ""
+        self.failures = 0
+        self.unreached = False
+        self.open_until_s = float("-inf")
+        self._backed_off_at_s = now_s  # requests that were sent before say nothing of it, either
+        self._share = 1.0
+        self._probes.clear()
+        self._not_taken.clear()
 
     def crowded(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> None:
         """The worker had no room for a job and handed it back: it gets no more than it still has in hand.

@@ -29,15 +29,20 @@ class RuleMethods:
         flat = (value for rule in rules for value in (_member(rule), rule.revision, encode_rule(rule)))
         await self._caller.call_behind("apply_rules", lane_field(journal_id, Lane.RULES), start, end, *flat)
 
-    async def follow_rules(self, rules_at: int, signs_at: int, alive: Sequence[str] = ()) -> Followed:
+    async def follow_rules(
+        self, rules_at: int, signs_at: int, alive: Sequence[str] = (), said: Sequence[Rule] = ()
+    ) -> Followed:
         """What is new since the numbers of an earlier answer, 0 at first: rules, and workers that were heard of.
 
-        `alive`: ids of at most CALL_JOBS_MAX workers that the caller heard of. Numbers of one life are only good in
-        that life: raises StoreChanged in another than the one we looked at.
+        `alive`: ids of at most CALL_JOBS_MAX workers that the caller heard of; `said`: rules that stand in no journal,
+        to be said again to a store that forgot. Numbers of one life are only good in that life: raises StoreChanged in
+        another than the one we looked at.
         """
         bound(alive)
+        bound(said)
+        flat = (value for rule in said for value in (_member(rule), rule.revision, encode_rule(rule)))
         answer = await self._caller.call(
-            "follow_rules", self._caller.identity, rules_at, signs_at, FOLLOWED_MAX, *alive
+            "follow_rules", self._caller.identity, rules_at, signs_at, FOLLOWED_MAX, len(said), *flat, *alive
         )
         now_rules_at, packed, now_signs_at, signs, unknown = codec.list_of(self._keys, "rules", answer)
         rows = codec.list_of(self._keys, "rules", packed)

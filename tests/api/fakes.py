@@ -21,8 +21,9 @@ from jqd.api.route import Document
 from jqd.desk import Desk, NewJob
 from jqd.doors import DoorConfig, to_asgi
 from jqd.loops.endings import Endings
-from jqd.runner import Report, Running, Workers
+from jqd.runner import Report, Running, Seen, Workers
 from jqd.runner.verdict import end_attempt, succeed_late
+from jqd.runner.views import WELL
 from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, TypeView
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
@@ -308,6 +309,9 @@ class FakeControl:
 
     def sharers(self) -> list[str]:
         return ["fake"]
+
+    def seen(self, worker_id: str) -> Mapping[str, Seen]:
+        return {"fake": WELL}
 
     async def in_hand(self, sysid: str) -> int | None:
         await trio.lowlevel.checkpoint()

@@ -33,6 +33,7 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "options": {},
         "overruled": [],
         "trouble": None,
+        "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None}],
         "registered_at": "2027-01-15T08:00:00.000Z",
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204

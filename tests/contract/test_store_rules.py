@@ -62,6 +62,17 @@ async def test_many_are_told_in_pieces(store_bench: StoreBench) -> None:
     assert found.alive == names[200:]
 
 
+async def test_what_stands_in_no_journal_is_told_like_any_rule_and_the_highest_revision_stays(
+    store_bench: StoreBench,
+) -> None:
+    store = store_bench.store
+    assert (await store.follow_rules(0, 0, ["a"], [rule("a", 7), rule("b", 5)])).unknown == []
+    assert (await store.follow_rules(0, 0, [], [rule("a", 6, "late")])).rules == [rule("a", 7), rule("b", 5)]
+    found = await store.follow_rules(0, 0, [], [rule("b", 9, "new")])
+    assert found.rules == [rule("a", 7), rule("b", 9, "new")]
+    assert (found.alive, (await store.follow_rules(found.rules_at, found.signs_at)).rules) == (["a"], [])
+
+
 async def test_any_order_of_any_journals_ends_with_the_same_rules(store_bench: StoreBench) -> None:
     source = random.Random(11)
     store, book, at = store_bench.store, Rules(), {JOURNAL: 0, OTHER_JOURNAL: 0}

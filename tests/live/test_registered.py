@@ -128,6 +128,34 @@ def test_one_registration_holds_at_all_daemons() -> None:
                     wait_known([again, two, third], [])
 
 
+def seen(daemon: Daemon) -> dict[str, str]:
+    rows = daemon.get("/v1/workers").json()["workers"]
+    return {each["daemon"]: each["state"] for row in rows for each in row["seen"]}
+
+
+def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
+    with valkey() as server, short_directory() as base, Holding().serving() as holder:
+        flags, elsewhere = ("--store", server.url), {"JQD_RUNNER__WORKER_NETWORKS": "10.0.0.0/8"}
+        holder.answer.set()
+        with Daemon(base / "one", *flags, env=QUICK) as one:
+            with Daemon(base / "two", *flags, env=QUICK | elsewhere) as two, Client(two.url) as client:
+                names = [each.get("/v1/stats").json()["daemon"] for each in (one, two)]
+                say(one, name="holder", url=holder.url)
+                wait_for(lambda: seen(one) == seen(two) == dict.fromkeys(names, "ok"), "not seen to be well")
+                wait_for(lambda: bool(client.push("hold")) and seen(two)[names[1]] == "unreachable", "two reaches it")
+                expected = dict(zip(names, ("ok", "unreachable"), strict=True))
+                deadline_s = time.monotonic() + KNOWN_S
+                while (found := [seen(one), seen(two)]) != [expected] * 2:
+                    assert time.monotonic() < deadline_s, f"{found}, not {expected}"
+                    time.sleep(0.02)  # watches processes of their own
+                (row,) = one.get("/v1/workers").json()["workers"]
+                (view,) = [each for each in row["seen"] if each["daemon"] == names[1]]
+                assert view["since"] > row["registered_at"]
+                forget(server)
+                wait_for(lambda: seen(one) == seen(two) == expected, "a store that forgot is not told")
+            wait_for(lambda: seen(one) == {names[0]: "ok"}, "shown of a daemon that is gone")
+
+
 class Hook(BaseHTTPRequestHandler):
     """Says where it was asked."""
 

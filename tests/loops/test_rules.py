@@ -109,8 +109,9 @@ async def walk(seed: int) -> str | None:
         for place in places:
             place.kill()
         store.wipe()  # with nobody there: all must come from the journals
-        for place in places:
-            await nursery.start(place.live)
+        async with trio.open_nursery() as starting:
+            for place in places:
+                starting.start_soon(nursery.start, place.live)
         await trio.sleep(10)
         found += [place.shown() for place in places]
         nursery.cancel_scope.cancel()

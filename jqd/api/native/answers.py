@@ -232,6 +232,15 @@ class Registered(Struct, frozen=True):
     """Those that share its slots, the one that answers first."""
 
 
+class Seen(Struct, frozen=True):
+    """How one daemon sees a worker."""
+
+    daemon: str
+    state: Literal["ok", "backed_off", "unreachable"]
+    since: Instant | None
+    complaint: str | None
+
+
 class Worker(Struct, frozen=True):
     """A registration."""
 
@@ -259,6 +268,8 @@ class Worker(Struct, frozen=True):
     """Those jobtypes for which something else holds, which another said later."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
+    seen: Sequence[Seen]
+    """By each living daemon, in the order of their names."""
     registered_at: Instant | None
 
 

@@ -59,7 +59,7 @@ def _declared(place: int, entry: dict[str, Any]) -> Declared:
 
 
 async def list_workers(parts: Parts, request: Request) -> Response:
-    """All workers registered at this daemon."""
+    """All workers, and how each daemon sees them."""
     rows = [_row(parts, worker) for worker in parts.desk.workers.list()]
     return answer(200, Workers(rows), request.answer_language())
 
@@ -91,5 +91,9 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         options=worker.options,
         overruled=parts.desk.options.others(worker.options),
         trouble=worker.trouble,
+        seen=[
+            answers.Seen(daemon, seen.state, iso(seen.since_ms) if seen.since_ms else None, seen.complaint or None)
+            for daemon, seen in parts.desk.control.seen(worker.id).items()
+        ],
         registered_at=iso(worker.registered_at_ms),
     )

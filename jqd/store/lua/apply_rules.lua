@@ -5,7 +5,7 @@
 -- Returns  how many hold now that did not before
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
---@include fail keys now position sequence
+--@include fail keys now position sequence rules
 local _, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
@@ -20,11 +20,7 @@ if not at_position(field, from, to) then
 end
 local taken = 0
 for at = 1, #rules, 3 do
-  local member, revision, packed = rules[at], rules[at + 1], rules[at + 2]
-  local known = (redis.call('HGET', K.rules, member) or ''):match('^(%d+):')
-  if tonumber(revision) > (tonumber(known or nil) or 0) then
-    redis.call('ZADD', K.ruled, next_in(K.ruled, now_us), member)
-    redis.call('HSET', K.rules, member, revision .. ':' .. packed)
+  if take_rule(rules[at], rules[at + 1], rules[at + 2], now_us) then
     taken = taken + 1
   end
 end

@@ -1,0 +1,96 @@
+"""How each daemon sees the workers: whom it can reach, and whom it gives no jobs for now.
+
+A daemon's *view* is a rule under its own name, which stands in no journal: it says it to the store with its questions
+what is new (`loops/rules.py`), so all daemons have all views, and show the same. Only workers that are not well have
+a row in it.
+"""
+
+from collections.abc import Iterable
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from jqd.runner.gates import Gates
+from jqd.runner.workers import Workers
+from jqd.words.clock import Clock
+from jqd.words.log import get_logger
+from jqd.words.rules import Rule
+
+VIEW = "view"  # a kind of rule
+ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most twice a second while it changes
+WHY_MAX = 200  # characters of a complaint
+AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
+KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
+
+Health = Literal["ok", "backed_off", "unreachable"]
+
+
+class Seen(NamedTuple):
+    """How one daemon sees one worker."""
+
+    state: Health
+    since_ms: int
+    """0: it is well."""
+    complaint: str = ""
+    """What somebody has to mend at it."""
+
+
+WELL = Seen("ok", 0)
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(dict[str, Seen])
+
+
+class Views:
+    """Ours, and those of the others as far as they were told."""
+
+    def __init__(self, daemon: str, workers: Workers, gates: Gates, clock: Clock) -> None:
+        self._daemon = daemon
+        self._workers = workers
+        self._rules = workers.rules
+        self._gates = gates
+        self._clock = clock
+        self._known: dict[str, dict[str, Seen]] = {}
+        self._log = get_logger("workers")
+        self._rules.watch(VIEW, self._ruled)
+
+    def look(self) -> Rule:
+        """Ours as it is now: another rule where something changed since the last look."""
+        now_ms = self._clock.wall_ms()
+        body = _encoder.encode(self._rows(now_ms))
+        rule = self._rules.get(VIEW, self._daemon)
+        if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
+            (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
+            self._rules.take([rule])
+        return rule
+
+    def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, Seen]:
+        """How these daemons see a worker; those whose view is not known here are left out."""
+        views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
+        return {daemon: view.get(worker_id, WELL) for daemon, view in views if view is not None}
+
+    def stale(self) -> list[Rule]:
+        """Views of daemons that are gone."""
+        now_ms = self._clock.wall_ms()
+        return [rule for rule in self._rules.all(VIEW) if now_ms - rule.at_ms > KEPT_S * 1000]
+
+    def _rows(self, now_ms: int) -> dict[str, Seen]:
+        ailing = self._gates.ailing()
+        known = {worker.id for worker in self._workers.list()} if ailing else ()
+        before = self._known.get(self._daemon, {})
+        rows: dict[str, Seen] = {}
+        for worker_id in sorted(ailing.keys() & known)[:ROWS_MAX]:
+            gate = ailing[worker_id]
+            state: Health = "ok" if not gate.failures else "unreachable" if gate.unreached else "backed_off"
+            then = before.get(worker_id, WELL)
+            since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
+            rows[worker_id] = Seen(state, since_ms, gate.complaint[:WHY_MAX])
+        return rows
+
+    def _ruled(self, rule: Rule) -> None:
+        try:
+            self._known[rule.name] = _decoder.decode(rule.body)
+        except msgspec.MsgspecError as error:
+            # Of a newer jqd, which may see more: it is left out of what is shown here.
+            self._known.pop(rule.name, None)
+            self._log.warning("workers.view_unreadable", daemon=rule.name, error=str(error))
