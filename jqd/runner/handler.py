@@ -43,6 +43,10 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     keep_result: bool | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
 
+    def __repr__(self) -> str:
+        """Without headers and secrets, whoever asks."""
+        return f"{type(self).__name__}({self.style}, weight={self.weight})"
+
     @property
     def of_jobs(self) -> JobOptions:
         """Those that count for jobs."""

@@ -101,6 +101,10 @@ def _each(
         try:
             alone.decode(_encode({name: given[name]}))
         except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+                for fault in faults_of(bytes(given[name]), hint, texts=texts):
+                    yield Fault(f"{_pointer(name)}{fault.pointer}", f"{name}: {fault.detail}")
+                continue
             places = [int(place) for place in _PLACE.findall(str(error))]
             where = "/".join((name, *map(str, places)))
             said = "what was given" if _is_secret(hint) else _said(given[name], places)

@@ -26,6 +26,10 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
     body: Raw = Raw(NIL)
     """Any MessagePack value; nil where the rule is deleted."""
 
+    def __repr__(self) -> str:
+        """Without the body, which may hold secrets, whoever asks."""
+        return f"Rule({self.kind}, {self.name!r}, {self.revision}{', deleted' if self.is_deleted else ''})"
+
     @property
     def key(self) -> tuple[str, str]:
         """What it is about."""

@@ -57,8 +57,14 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
     [
         ({"lang": "python"}, "/lang"),
         ({"body": "nowhere"}, "/body"),
-        ({"options": {"weight": 101}}, "/options"),
-        ({"options": {"colour": "red"}}, "/options"),
+        ({"options": {"weight": 101}}, "/options/weight"),
+        ({"options": {"colour": "red"}}, "/options/colour"),
+        ({"options": 7}, "/options"),
+        ({"options": {"secrets": ["hidden", 5]}}, "/options/secrets/1"),
+        ({"options": {"secrets": "hidden"}}, "/options/secrets"),
+        ({"options": {"headers": {"X-Key": "hidden", "X-Age": 5}}}, "/options/headers"),
+        ({"options": {"headers": {"X Key": "hidden"}}}, "/options/headers"),
+        ({"options": {"secrets": ["hidden"]}}, "/options/secrets"),
         ({"options": {"format": "msgpack", "style": "lines"}}, "/options/format"),
         ({"bodies": 1}, "/bodies"),
     ],
@@ -66,6 +72,7 @@ async def test_each_put_is_a_new_version_and_old_ones_go(edge):
 async def test_what_is_wrong_is_named(edge, said, why):
     told = await edge.call("PUT", "/v1/handlers/mail", {**HOOK, **said}, accept=JSON)
     assert (told.status, told.body["errors"][0]["pointer"]) == (422, why)
+    assert "hidden" not in str(told.body)
     assert (await edge.call("PUT", f"/v1/handlers/{'x' * 120}", HOOK)).status == 422
     assert (await edge.call("GET", "/v1/handlers?version=1")).status == 422
     assert edge.workers.list() == []

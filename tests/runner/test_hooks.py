@@ -7,7 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from jqd.cli.records import Record
 from jqd.runner.endpoint import fill
+from jqd.runner.handler import Handler, HandlerOptions, Version
 from jqd.runner.sign import signature
 from jqd.runner.styles import STYLES, Sending
 from jqd.runner.styles.style import Request
@@ -15,6 +17,8 @@ from jqd.runner.worker import Card, StyleName, Worker
 from jqd.words import fields
 from jqd.words.errors import Invalid
 from jqd.words.job import Held, Job
+from jqd.words.record import Lane
+from jqd.words.rules import Rule
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 OTHER = "whsec_" + base64.b64encode(b"another secret, of 31 bytes....").decode()
@@ -102,6 +106,19 @@ def test_secrets_and_headers_stand_in_no_log() -> None:
     card = read_card(secrets=[SECRET], headers={"Authorization": "Bearer hidden"})
     assert repr(card) == "Card('w', None, webhook, http://h/mail/{name}/{job_id}.json)"
     assert "hidden" not in f"{card} {[card]}"
+    version = Version(
+        lang="http",
+        body="http://h/",
+        options=HandlerOptions(secrets=(SECRET,), headers={"Authorization": "Bearer hidden"}),
+        number=1,
+        set_at_ms=1,
+    )
+    handler = Handler(1, (version,))
+    rule = Rule("handler", "mail", 7, 1, msgspec.Raw(msgspec.msgpack.encode(handler)))
+    shown = f"{handler} {rule} {Record(0, Lane.RULES, 1, rule).as_json()}"
+    assert "hidden" not in shown
+    assert SECRET not in shown
+    assert '"headers":"(not shown)"' in shown
 
 
 def test_a_hook_is_asked_as_it_registered() -> None:
