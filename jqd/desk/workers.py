@@ -15,13 +15,16 @@ async def register(
 ) -> Worker:
     """Take a registration, or its repetition; what is new of it is on disk when this returns, and comes to all daemons.
 
-    `options`: of jobtypes; those of a new or changed registration hold from now on, whoever pushes. `peer`: the address
+    `options`: of jobtypes; those that are new in a registration hold from now on, whoever pushes. `peer`: the address
     it came from. Raises Invalid, NotYet, JournalRefused.
     """
     await desk.workers.judge(card.url, peer)
     worker = desk.workers.check(card, options=options, peer=peer)
     if not desk.workers.knows(worker):
-        await say(desk, {(KIND, worker.id): body_of(worker), **desk.options.bodies(worker.options, worker.id)})
+        known = desk.workers.get(worker.id)
+        before = known.options if known is not None else {}
+        new = {name: said for name, said in worker.options.items() if before.get(name) != said}
+        await say(desk, {(KIND, worker.id): body_of(worker), **desk.options.bodies(new, worker.id)})
     desk.workers.repeated(worker.id)
     return worker
 

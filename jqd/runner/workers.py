@@ -13,7 +13,7 @@ import msgspec
 
 from jqd.runner.endpoint import host_of
 from jqd.runner.handler import Handler, id_of, workers_of
-from jqd.runner.reach import Reach, machine, standing_of
+from jqd.runner.reach import Reach, Standing, machine, standing_of
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
@@ -29,6 +29,7 @@ SIGN_S = 30.0  # between two signs of life told to others of a worker without tt
 SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
 SPREAD_S = 2.0  # so long a sign may take from another daemon to us
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
+FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
 BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,6 +53,8 @@ class Workers:
         self._seen_at_s: dict[str, float] = {}
         self._told_at_s: dict[str, float] = {}  # when the others were last told that a worker lives
         self._unreachable_since_s: dict[str, float] = {}
+        self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
+        self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
         self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._watchers: list[Callable[[], None]] = []
         self._signs: list[set[str]] = []
@@ -99,7 +102,21 @@ class Workers:
         known = self._workers.get(worker.id)
         if known is None or known.standing < worker.standing:
             return False
-        return known == msgspec.structs.replace(worker, standing=known.standing, machine=known.machine)
+        if known == msgspec.structs.replace(worker, standing=known.standing, machine=known.machine):
+            self._repeated_at_s[worker.id] = self._clock.mono_s()
+            return True
+        return self._is_former(worker, known)
+
+    def _is_former(self, worker: Worker, known: Worker) -> bool:
+        """Whether it is what the one that holds took the place of, with other options, and that one is still said.
+
+        Behind one URL an old program and its new version repeat themselves until the deploy is through: each would
+        undo the other's. The newer one holds until it was silent here for its `ttl`.
+        """
+        if worker.ttl_s is None or known.ttl_s is None or worker.options == known.options:
+            return False
+        silent_s = self._clock.mono_s() - self._repeated_at_s[worker.id]
+        return silent_s <= known.ttl_s and _saying(worker) in self._former.get(worker.id, ())
 
     def register(self, card: Card, *, peer: str | None = None) -> Worker:
         """Take a registration without a journal: only this process knows of it. Raises Invalid."""
@@ -255,6 +272,10 @@ class Workers:
             return
         known = self._workers.get(worker.id)
         self._workers[worker.id] = worker
+        self._repeated_at_s[worker.id] = self._clock.mono_s()
+        if known is not None and known.options != worker.options:
+            before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
+            self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
         self._seen_at_s[worker.id] = self._now_s()
         self._unreachable_since_s.pop(worker.id, None)
         if known is None:
@@ -320,10 +341,17 @@ class Workers:
         worker = self._workers.pop(worker_id, None)
         if worker is None:
             return False
-        self._told_at_s.pop(worker_id, None)
+        for noted in (self._told_at_s, self._repeated_at_s, self._former):
+            noted.pop(worker_id, None)
         self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         return True
+
+
+def _saying(worker: Worker) -> bytes:
+    """What it says of itself, but for its trouble, by which a registration may be known again."""
+    said = msgspec.structs.replace(worker, trouble=None, standing=Standing.LOOPBACK, machine="")
+    return hashlib.blake2b(_encoder.encode(said), digest_size=16).digest()
 
 
 def body_of(worker: Worker) -> bytes:

@@ -70,6 +70,35 @@ async def test_the_latest_registration_that_says_something_new_holds(edge):
     assert await pushed(edge, {"name": "mail"}) == [(30.0, 5, False, 0)], "a map without any takes them back"
 
 
+async def test_an_old_program_and_its_new_version_do_not_undo_each_others_options_by_repeating(edge):
+    """Both behind one URL, or each with an id of its own, for as long as the deploy takes."""
+    new, shared = {"name": "mail", "timeout": 9}, {"name": "s", "url": "http://127.0.0.1:1/", "ttl": 30}
+    for old_id, new_id in (({}, {}), ({"worker_id": "old"}, {"worker_id": "new"})):
+        await register(edge, SAID, **shared, **old_id)
+        await register(edge, new, **shared, **new_id)
+        frames = len(edge.journal.frames)
+        for _ in range(20):
+            edge.clock.advance(10)
+            await register(edge, SAID, **shared, **old_id)
+            await register(edge, new, **shared, **new_id)
+        assert len(edge.journal.frames) == frames, "no repetition writes a record"
+        assert await pushed(edge, {"name": "mail"}) == [(9.0, 5, False, 0)]
+    await register(edge, SAID, **shared, worker_id="old", trouble="stuck")
+    await register(edge, SAID, **shared, worker_id="old")
+    assert not any(row["trouble"] for row in (await edge.call("GET", "/v1/workers")).body["workers"])
+    assert await pushed(edge, {"name": "mail"}) == [(9.0, 5, False, 0)], "the old one said nothing new of options"
+
+
+async def test_a_deploy_that_is_taken_back_holds_once_the_newer_program_is_silent(edge):
+    new, shared = {"name": "mail", "timeout": 9}, {"name": "s", "url": "http://127.0.0.1:1/", "ttl": 30}
+    await register(edge, SAID, **shared)
+    await register(edge, new, **shared)
+    for _ in range(4):
+        edge.clock.advance(10)
+        await register(edge, SAID, **shared)
+    assert await pushed(edge, {"name": "mail"}) == [(20.0, 3, True, -5)]
+
+
 async def test_the_same_content_is_the_same_whatever_was_registered_in_between(edge):
     job = {"name": "mail", "job_id": "mine"}
     assert await pushed(edge, job) == [(30.0, 5, False, 0)]
