@@ -1,9 +1,11 @@
 """Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from jqd.desk.desk import Desk
-from jqd.desk.rules import say
+from jqd.desk.rules import say, told
 from jqd.runner.handler import Definition, Handler, Version, card_of, id_of
 from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
@@ -28,14 +30,21 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
         await desk.workers.judge(definition.body, peer)
     except Invalid as error:
         raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
-    known = desk.workers.handler(name) or Handler(0)
+    await told(desk)
     said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
-    number, now_ms = known.last + 1, desk.clock.wall_ms()
-    version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
-    handler = Handler(number, (*known.versions, version)[-VERSIONS_MAX:])
-    options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
-    await say(desk, {(HANDLER, name): _encoder.encode(handler), **options})
-    return version
+    made: list[Version] = []
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        known = desk.workers.handler(name) or Handler(0)
+        number, now_ms = known.last + 1, desk.clock.wall_ms()
+        version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+        made.append(version)
+        handler = Handler(number, (*known.versions, version)[-VERSIONS_MAX:])
+        options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
+        return {(HANDLER, name): _encoder.encode(handler), **options}
+
+    await say(desk, make)
+    return made[0]
 
 
 def _placed(fault: Fault) -> Fault:
@@ -45,10 +54,14 @@ def _placed(fault: Fault) -> Fault:
 
 
 async def delete(desk: Desk, name: str) -> None:
-    """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound as `find`."""
-    handler, _ = find(desk, name)
-    options = desk.options.of_handler(name, None, "")
-    await say(desk, {(HANDLER, name): _encoder.encode(Handler(handler.last)), **options})
+    """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound, NotYet."""
+    await told(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        handler, _ = find(desk, name)
+        return {(HANDLER, name): _encoder.encode(Handler(handler.last)), **desk.options.of_handler(name, None, "")}
+
+    await say(desk, make)
 
 
 def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:

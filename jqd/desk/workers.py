@@ -1,6 +1,7 @@
 """Who runs jobs: registering and leaving, at this daemon for all."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say
@@ -21,12 +22,27 @@ async def register(
     await desk.workers.judge(card.url, peer)
     worker = desk.workers.check(card, options=options, peer=peer)
     if not desk.workers.knows(worker):
+        worker = await _say(desk, partial(desk.workers.check, card, options=options, peer=peer))
+    desk.workers.repeated(worker.id)
+    return worker
+
+
+async def _say(desk: Desk, check: Callable[[], Worker]) -> Worker:
+    """Say a registration, unless the same was said while this one waited."""
+    checked: list[Worker] = []
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        worker = check()
+        checked.append(worker)
+        if desk.workers.knows(worker):
+            return {}
         known = desk.workers.get(worker.id)
         before = known.options if known is not None else {}
         new = {name: said for name, said in worker.options.items() if before.get(name) != said}
-        await say(desk, {(KIND, worker.id): body_of(worker), **desk.options.bodies(new, worker.id)})
-    desk.workers.repeated(worker.id)
-    return worker
+        return {(KIND, worker.id): body_of(worker), **desk.options.bodies(new, worker.id)}
+
+    await say(desk, make)
+    return checked[0]
 
 
 async def unregister(desk: Desk, worker_id: str) -> None:
@@ -40,4 +56,4 @@ async def unregister(desk: Desk, worker_id: str) -> None:
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {worker.handler!r}; delete that handler, or set it anew"
         raise Conflict(why, [Fault("", why)])
-    await say(desk, no_more([worker_id]))
+    await say(desk, partial(no_more, [worker_id]))

@@ -6,8 +6,9 @@ were heard of here, whom others heard of, and how this daemon sees the workers (
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 
 import trio
@@ -41,8 +42,8 @@ DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daem
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 TIDY_RULES = 500  # dropped in one call
 
-Say = Callable[[Mapping[tuple[str, str], bytes]], Awaitable[object]]
-"""Journals new rules, and makes them known here. Raises JournalRefused."""
+Say = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
+"""Journals the rules that its argument makes, and makes them known here. Raises JournalRefused."""
 
 
 class Follow:
@@ -112,6 +113,8 @@ class Follow:
         self._rules.take(answer.rules)
         self._workers.heard(answer.alive)
         self.unknown.update(answer.unknown)
+        if not answer.more:
+            self._rules.told.set()
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def _tidy(self) -> None:
@@ -175,21 +178,21 @@ class Upkeep:
         self._rules.loaded.set()
 
     async def _say_news(self) -> None:
-        said = self._workers.farewells()
         unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
-        for worker_id in unknown:
-            worker = self._workers.get(worker_id)
-            if worker is not None:
-                said.setdefault((KIND, worker_id), body_of(worker))
-        if self._older is not None:
-            said = {**read_older(self._older, self._rules), **said}
-        if said:
-            await self._say(said)
+        await self._say(partial(self._news, unknown))
         if self._older is not None:
             drop_older(self._older)
             self._older = None
         for follow in self._follows:
             follow.unknown -= unknown
+
+    def _news(self, unknown: Collection[str]) -> dict[tuple[str, str], bytes]:
+        said = self._workers.farewells()
+        for worker_id in unknown:
+            worker = self._workers.get(worker_id)
+            if worker is not None:
+                said.setdefault((KIND, worker_id), body_of(worker))
+        return {**(read_older(self._older, self._rules) if self._older is not None else {}), **said}
 
 
 def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:

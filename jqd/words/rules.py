@@ -63,10 +63,16 @@ class Rules:
     """The rules that are known here. `watch` tells of each that holds from now on."""
 
     def __init__(self, *, loading: bool = False) -> None:
-        """`loading`: some are still to be read from the journal; `loaded` is set when they are."""
+        """`loading`: some are still to be learned: `loaded` and `told` are set when they are."""
         self.loaded = trio.Event()
+        """All is known that the journal says."""
+        self.told = trio.Event()
+        """And all that a partition of the store knew when it was asked first in this life."""
         if not loading:
             self.loaded.set()
+            self.told.set()
+        self.saying = trio.Lock()
+        """Held from reading what holds until what was made of it is on disk and holds."""
         self._rules: dict[tuple[str, str], Rule] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0

@@ -2,9 +2,12 @@
 
 import random
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
 from jqd.runner.handler import freest
 from tests.api.fakes import JSON
@@ -139,3 +142,32 @@ async def test_options_of_a_handler_hold_for_its_jobs_and_go_with_it(edge):
     await put(edge, options={"timeout": 8})
     assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 204
     assert await pushed() == 30
+
+
+async def test_two_puts_in_one_moment_are_two_versions(edge):
+    await put(edge)
+    edge.journal.hold = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for weight in (10, 20):
+            nursery.start_soon(partial(put, edge, options={"weight": weight}))
+        await trio.testing.wait_all_tasks_blocked()
+        edge.journal.hold.set()
+    handler = edge.workers.handler("mail")
+    assert [version.number for version in handler.versions] == [1, 2, 3]
+    assert {version.options.weight for version in handler.versions[1:]} == {10, 20}
+
+
+async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_without(edge, autojump_clock):
+    for _ in range(3):
+        await put(edge)
+    said = edge.workers.rules.get("handler", "mail")
+    edge = await Whole().begin()
+    edge.workers.rules.told = trio.Event()  # as at a daemon that has just begun
+    assert (await edge.call("PUT", "/v1/handlers/mail", HOOK)).status == 503
+    assert (await edge.call("DELETE", "/v1/handlers/mail")).status == 503
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(put, edge)
+        await trio.testing.wait_all_tasks_blocked()
+        edge.workers.rules.take([said])
+        edge.workers.rules.told.set()
+    assert [version.number for version in edge.workers.handler("mail").versions] == [1, 2, 3, 4]

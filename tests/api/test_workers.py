@@ -3,7 +3,10 @@
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 
+from jqd.desk.rules import say
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs", "jobs": ["mail"]}
@@ -206,3 +209,20 @@ async def test_a_wrong_method_names_the_right_ones(edge):
         told = await edge.call(method, path)
         assert told.status == 405
         assert "POST" in told.headers["allow"]
+
+
+async def test_who_registers_while_its_farewell_is_due_stays(edge):
+    async def register() -> None:
+        assert (await edge.call("POST", "/v1/workers", CARD)).status == 201
+
+    await register()
+    (worker,) = edge.workers.list()
+    assert edge.workers.unregister(worker.id, "unreachable")
+    edge.journal.hold = trio.Event()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(register)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(say, edge.api._parts.desk, edge.workers.farewells)
+        await trio.testing.wait_all_tasks_blocked()
+        edge.journal.hold.set()
+    assert edge.workers.list() == [worker]
