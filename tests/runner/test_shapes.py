@@ -220,3 +220,29 @@ async def test_jobs_run_on_a_line_runner(open_house: OpenHouse) -> None:
         assert (unpack(outcomes[0].result), outcomes[1].message) == ("sent", "no such")
         assert outcomes[6].message.startswith("NO_RESPONSE")
         assert house.runner.stats()["chains_ignored"] == 1
+
+
+# ------------------------------------------------ answers of servers that say no length
+
+
+@pytest.mark.parametrize("style", ["webhook", "lines"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "HTTP/1.0 200 OK\r\n",
+        "HTTP/1.1 200 OK\r\nConnection: close\r\n",
+        "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n",
+    ],
+    ids=["as of http.server", "closed", "compressed"],
+)
+async def test_a_good_status_is_a_success_however_the_body_ends(
+    open_house: OpenHouse, style: StyleName, head: str
+) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.raw(head.encode() + b"Content-Type: text/plain\r\n\r\nok")
+        await reply.close()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, style=style)
+        (told,) = await house.run_out(hold(1, max_retry=0, keep_result=True))
+        assert (told.fate, unpack(told.result), len(worker.requests)) == (Fate.SUCCEEDED, "ok", 1)

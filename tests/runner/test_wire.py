@@ -103,6 +103,15 @@ async def test_what_is_no_answer(data: bytes, kind: str) -> None:
     assert lost.value.kind == kind
 
 
+async def test_what_came_whole_before_the_fault_stands() -> None:
+    wire = Wire(Script([b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\nno chunk\r\n"]), ORIGIN)
+    await wire.ask(ASK)
+    assert await wire.read() == b"hi"
+    with pytest.raises(LostError, match="no HTTP"):
+        await wire.read()
+    assert not wire.is_lasting
+
+
 @pytest.mark.parametrize("surplus", [b"x", b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad"])
 async def test_more_than_an_answer_is_no_part_of_it(surplus: bytes) -> None:
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi"

@@ -137,7 +137,8 @@ async def _hear(wire: Wire, style: Style, sending: Sending, listener: Listener, 
     judgement = style.judge(wire.status)
     listener.answered(judgement)
     if judgement is Judgement.READ:
-        content_type = wire.headers.get(b"content-type", "")
+        # What is compressed is not of the type that the head names.
+        content_type = wire.headers.get(b"content-type", "") if _coding(wire) == "identity" else ""
         reader = style.reader(sending, content_type, config.result_bytes_max + FIELDS_BYTES)
         return await _hear_answers(wire, reader, listener, config, len(sending.held))
     excerpt = await hear_excerpt(wire, config.linger_s)
@@ -154,10 +155,9 @@ async def _hear(wire: Wire, style: Style, sending: Sending, listener: Listener, 
 
 
 async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: RunnerConfig, jobs: int) -> Ending:
-    coding = wire.headers.get(b"content-encoding", "identity").strip().lower()
-    size = 0
+    coding, size = _coding(wire), 0
     while chunk := await wire.read():
-        if coding != "identity":
+        if coding != "identity" and not reader.is_decided:
             raise AnswerGarbled(f"the answer is encoded as {coding[:50]!r}, which was not asked for")
         size += len(chunk)
         if size > config.answer_bytes_max:
@@ -169,11 +169,15 @@ async def _hear_answers(wire: Wire, reader: Reader, listener: Listener, config: 
     last = reader.end()
     # Without a length the end of the connection is the end of the body, also when the worker died there.
     framed = wire.status == 204 or b"content-length" in wire.headers or b"transfer-encoding" in wire.headers
-    if not framed:
+    if not framed and not reader.is_decided:
         return Ending(End.LOST, message="the connection closed, and the answer had no length to tell that it was whole")
     for answer in last:
         listener.said(answer)
     return Ending(End.COMPLETE, status=wire.status)
+
+
+def _coding(wire: Wire) -> str:
+    return wire.headers.get(b"content-encoding", "identity").strip().lower()
 
 
 async def hear_excerpt(wire: Wire, within_s: float) -> str:

@@ -47,6 +47,7 @@ class Wire:
         self._body: list[bytes] = []  # what has come of it and was not handed on
         self._quiet_bytes = 0  # taken in since something was handed on
         self._broken: BaseException | None = None  # what kept the request from going out whole
+        self._fault: LostError | None = None  # what came behind the body that was taken in
         self._whole = self._lasting = False
 
     async def ask(self, request: Request) -> None:
@@ -91,6 +92,8 @@ class Wire:
 
     async def _take_in(self) -> bool:
         """What comes next. False: the worker ended the line."""
+        if self._fault is not None:
+            raise self._fault
         try:
             data = await self._line.receive()
         except (OSError, trio.BrokenResourceError) as error:
@@ -103,7 +106,9 @@ class Wire:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if not self._whole or isinstance(error, httptools.HttpParserUpgrade):
-                raise LostError(f"the answer is no HTTP: {error}", "no HTTP") from error
+                self._fault = LostError(f"the answer is no HTTP: {error}", "no HTTP")
+                if not self._body:
+                    raise self._fault from error
             self._lasting = False
         if self._body:
             self._quiet_bytes = 0

@@ -70,6 +70,7 @@ class _Lines:
     """See Reader."""
 
     def __init__(self, job_ids: Sequence[str], line_bytes_max: int, *, single: bool) -> None:
+        self.is_decided = single
         self._left = iter(job_ids)
         self._limit = line_bytes_max
         self._single = single

@@ -26,6 +26,8 @@ class _Cutter(Protocol):
 class AnswerReader:
     """Reads one answer; a new one for each. An answer without a body says that every job has succeeded."""
 
+    is_decided = False
+
     def __init__(self, content_type: str, *, value_bytes_max: int, values_max: int) -> None:
         """`value_bytes_max`: of one outcome. `values_max`: outcomes, and arrays around them."""
         self._content_type = content_type

@@ -128,6 +128,9 @@ Answer = Said | Refused | Started | ItemFailures | Chain | Unclear
 class Reader(Protocol):
     """Reads the body of one answer."""
 
+    is_decided: bool
+    """Whether the status has said all: the body is a result, and may be compressed or end with the connection."""
+
     def feed(self, data: bytes) -> Iterable[Answer]:
         """What `data` completed. Raises AnswerGarbled where reading cannot go on; what was given before stands."""
         ...

@@ -66,6 +66,8 @@ class WebHook(Style):
 class _Body:
     """See Reader. Keeps no more than can be a result, and nothing of a job that wants none."""
 
+    is_decided = True
+
     def __init__(self, wanted: bool, content_type: str, bytes_max: int) -> None:
         self._content_type = content_type
         self._wanted = wanted
