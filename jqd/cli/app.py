@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import cyclopts
 
 from jqd import __version__
-from jqd.cli import jobs, manage
+from jqd.cli import jobs, look, manage, screen
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")
-GROUPS = ("journal",)  # words that stand before a command
+GROUPS = ("journal", "workers")  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -38,12 +38,18 @@ app.command(
 app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
 app.command(jobs.push)
 app.command(jobs.get)
-app.command(jobs.status)
-for command in (manage.jobs, manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
+app.command(screen.status)
+app.command(screen.top)
+app.command(look.jobs)
+app.command(look.errors)
+for command in (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
     app.command(command)
-app.command(manage.types)
-app.command(manage.workers)
-app.command(manage.daemons)
+app.command(look.types)
+workers = cyclopts.App(name="workers", help="List the workers that are registered; rm forgets some.")
+workers.default(look.workers)
+workers.command(manage.forget, name="rm")
+app.command(workers)
+app.command(look.daemons)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
 journal.command("jqd.cli.journal:ls", help="List the segments.")
 journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")
@@ -82,7 +88,8 @@ def _ordered(argv: Sequence[str]) -> list[str]:
     words, before = list(argv), 0
     while before < len(words) and words[before].partition("=")[0] in GLOBALS:
         before += 1 if "=" in words[before] else 2
-    after = before + (2 if words[before : before + 1] and words[before] in GROUPS else 1)
+    grouped = words[before : before + 1] and words[before] in GROUPS
+    after = before + (2 if grouped and not "".join(words[before + 1 : before + 2]).startswith("-") else 1)
     return [*words[before:after], *words[:before], *words[after:]]
 
 

@@ -1,4 +1,4 @@
-"""Commands that ask a daemon: push, get, status."""
+"""Commands about one job: push, get."""
 
 import re
 import shlex
@@ -133,15 +133,6 @@ def get(
         print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
     show(info, common.output)
     return Exit.TIMED_OUT if wait_s and not info.ended else Exit.DONE
-
-
-def status(*, common: Common | None = None) -> int:
-    """Show what a daemon says of itself and its store; ends with 1 when it takes no jobs."""
-    common = common or Common()
-    with common.client() as client:
-        ready, stats = client.ready(), client.stats()
-    show({**ready, **stats}, common.output)
-    return Exit.DONE if ready["ready"] else Exit.FAILED
 
 
 def _push(client: Client, name: str, argument: Any, options: dict[str, Any]) -> str:

@@ -1,80 +1,29 @@
-"""Commands that look over many jobs and change what becomes of them."""
+"""Commands that change what becomes of jobs, one or many, and of workers."""
 
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd.cli.common import Common, age, checked_id
+from jqd.cli.argument import argument as read_argument
+from jqd.cli.common import Common, age, checked_id, duration
 from jqd.cli.exits import Exit, Usage, exit_of
+from jqd.cli.look import Flag, Matching
 from jqd.cli.render import show
 from jqd.client import Cancel, Changed, Client, Conflict, NotFound
 from jqd.client.info import FINAL_STATES
 
-LIST_JOBS = 50  # shown when no number is given: a screen or two
-
-Flag = Annotated[bool, Parameter(negative="")]
-
-
-@Parameter(name="*")
-@dataclass(frozen=True)
-class Which:
-    """Options of the commands that change all jobs of some kind."""
-
-    name: str | None = None
-    """The jobtype."""
-    tag: str | None = None
-    """One of their tags."""
-    dry_run: Flag = False
-    """Only count them."""
-
-
-def jobs(
-    *,
-    state: str | None = None,
-    name: str | None = None,
-    tag: str | None = None,
-    limit: int = LIST_JOBS,
-    common: Common | None = None,
-) -> int:
-    """List jobs, newest first.
-
-    Parameters
-    ----------
-    state
-        waiting, scheduled, running, retrying, succeeded, failed or cancelled.
-    name
-        The jobtype.
-    tag
-        One of their tags.
-    limit
-        How many at most.
-    """
-    common = common or Common()
-    if limit < 1:
-        raise Usage(f"--limit {limit}: list one job or more")
-    with common.client() as client:
-        found = list(client.jobs(state=state, name=name, tag=tag, limit=limit))
-    _say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
-    if common.output == "table":
-        for info in found:
-            when = info.finished_at or info.started_at or info.eligible_at or info.created_at
-            at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
-            why = (info.message or "").strip().rpartition("\n")[2]
-            show(f"{info.job_id:<26}  {info.state:<9}  {at:<19}  {info.name}  {why}".rstrip(), common.output)
-    else:
-        show(found, common.output)
-    return Exit.DONE
+IDS_MAX = 1_000  # named in one request
 
 
 def cancel(
     *job_ids: str,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     state: str | None = None,
-    which: Which | None = None,
+    which: Matching | None = None,
+    dry_run: Flag = False,
     common: Common | None = None,
 ) -> int:
     """Cancel jobs that have not ended: those named, or with --all those that match all other options.
@@ -87,16 +36,18 @@ def cancel(
         All jobs in that state, of that name, with that tag.
     state
         waiting, scheduled, running or retrying.
+    dry_run
+        Only count them.
     """
-    common, which = common or Common(), which or Which()
-    _one_of(job_ids, all_, state=state, **asdict(which))
-    if all_ and not (state or which.name or which.tag):
+    common, which = common or Common(), which or Matching()
+    filters = _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
+    if all_ and filters in ([], ["--dry-run"]):
         raise Usage("all of which? Give --state, --name or --tag")
     if state in FINAL_STATES:
         raise Usage(f"--state {state}: it has ended, and only jobs that have not are cancelled")
     with common.client() as client:
         if all_:
-            return _told(client.cancel_many(state=state, **asdict(which)), common)
+            return _told(client.cancel_many(state=state, **which.asked(), dry_run=dry_run), common)
         return _each(job_ids, "cancel", lambda job_id: _cancel(client, job_id), common)
 
 
@@ -104,7 +55,12 @@ def retry(
     *job_ids: str,
     all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
     state: str | None = None,
-    which: Which | None = None,
+    which: Matching | None = None,
+    dry_run: Flag = False,
+    argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    text: Flag = False,
+    priority: int | None = None,
+    in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
     common: Common | None = None,
 ) -> int:
     """Have failed or cancelled jobs tried anew: those named, or with --all those that match all other options.
@@ -117,15 +73,35 @@ def retry(
         All jobs that failed; with --state cancelled those that were cancelled.
     state
         failed or cancelled.
+    dry_run
+        Only count them.
+    argument
+        Of one job: its argument is this from now on, written as for push.
+    text
+        Take that argument as a string, also when it looks like JSON.
+    priority
+        Of one job: its priority is this from now on.
+    in_
+        Of one job: not before so much time has passed: 90, 30s, 5m, 2h, 1d.
     """
-    common, which = common or Common(), which or Which()
-    _one_of(job_ids, all_, state=state, **asdict(which))
+    common, which = common or Common(), which or Matching()
+    _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
     if state not in (None, "failed", "cancelled"):
         raise Usage(f"--state {state}: only failed and cancelled jobs are tried anew")
+    changes: dict[str, Any] = {} if argument is None else {"argument": read_argument(argument, as_text=text)}
+    if priority is not None:
+        changes["priority"] = priority
+    if in_ is not None:
+        changes["delay"] = duration(in_, "--in")
+    if changes and len(job_ids) != 1:
+        raise Usage(f"--{next(iter(changes)).replace('delay', 'in')} changes one job; name it")
     with common.client() as client:
         if all_:
-            return _told(client.retry_many(state=state or "failed", **asdict(which)), common)
-        return _each(job_ids, "retry", lambda job_id: (client.retry(job_id).state, Exit.DONE), common)
+            asked = which.asked()
+            return _told(client.retry_many(state=state or "failed", **asked, dry_run=dry_run), common)
+        if len(job_ids) == 1:
+            return _each(job_ids, "retry", lambda job_id: (client.retry(job_id, **changes).state, Exit.DONE), common)
+        return _named(job_ids, "retry", "waiting", lambda ids: client.retry_many(job_ids=ids), common)
 
 
 def run_now(*job_ids: str, common: Common | None = None) -> int:
@@ -142,18 +118,43 @@ def run_now(*job_ids: str, common: Common | None = None) -> int:
         return _each(job_ids, "run_now", lambda job_id: (client.run_now(job_id).state, Exit.DONE), common)
 
 
-def delete(*job_ids: str, common: Common | None = None) -> int:
-    """Delete jobs for good that have ended, dead ones too.
+def delete(
+    *job_ids: str,
+    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    state: str | None = None,
+    which: Matching | None = None,
+    dry_run: Flag = False,
+    yes: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """Delete jobs for good that have ended: those named, or with --all the dead that match all other options.
 
     Parameters
     ----------
     job_ids
         Ids of jobs.
+    all_
+        All jobs that failed; with --state those that ended so.
+    state
+        failed, cancelled or succeeded.
+    dry_run
+        Only count them.
+    yes
+        Do not ask whether to delete them.
     """
-    common = common or Common()
-    _one_of(job_ids, False)
+    common, which = common or Common(), which or Matching()
+    _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
+    if state not in (None, *FINAL_STATES):
+        raise Usage(f"--state {state}: only jobs that have ended are deleted; cancel them first")
     with common.client() as client:
-        return _each(job_ids, "delete", lambda job_id: _delete(client, job_id), common)
+        if not all_:
+            if len(job_ids) == 1:
+                return _each(job_ids, "delete", lambda job_id: _delete(client, job_id), common)
+            return _named(job_ids, "delete", "deleted", lambda ids: client.delete_many(job_ids=ids), common)
+        asked = {"state": state or "failed", **which.asked()}
+        if not (dry_run or yes):
+            _sure(client.delete_many(**asked, dry_run=True).matched)
+        return _told(client.delete_many(**asked, dry_run=dry_run), common)
 
 
 def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) -> int:
@@ -172,48 +173,65 @@ def clean(*, older: str, dry_run: Flag = False, common: Common | None = None) ->
         return _told(client.clean(old, dry_run=dry_run), common)
 
 
-def types(*, common: Common | None = None) -> int:
-    """List the jobtypes that have jobs waiting or running."""
-    return _rows(common or Common(), lambda client: client.types(), "no job waits or runs")
+def forget(*worker_ids: str, common: Common | None = None) -> int:
+    """Forget workers everywhere; what they have in hand is still waited for.
 
-
-def workers(*, common: Common | None = None) -> int:
-    """List the workers that are registered at this daemon, and the jobtypes they run."""
-    none = "no worker is registered at this daemon; start one with `jqd worker`"
-    return _rows(common or Common(), lambda client: client.workers(), none)
-
-
-def daemons(*, common: Common | None = None) -> int:
-    """List the daemons that share one store."""
-    return _rows(common or Common(), lambda client: client.daemons(), "no daemon has been heard of yet")
-
-
-def _rows(common: Common, ask: Callable[[Client], list[dict[str, Any]]], none: str) -> int:
+    Parameters
+    ----------
+    worker_ids
+        Ids of workers, as `jqd workers` shows them.
+    """
+    common = common or Common()
+    if not worker_ids:
+        raise Usage("which workers? Give their ids; `jqd workers` shows them")
     with common.client() as client:
-        rows = ask(client)
-    _say_if_none(rows, none, common)
-    show(rows, common.output)
-    return Exit.DONE
+        return _each(worker_ids, "rm", lambda one: _forget(client, one), common, called="worker_id")
 
 
-def _say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
-    """Say on stderr that the list is empty: no output at all would look like a command that failed."""
-    if not rows and common.output == "table":
-        print(f"jqd: {none}", file=sys.stderr)
+def _sure(matched: int) -> None:
+    """Raises Usage unless somebody says yes."""
+    if not sys.stdin.isatty():
+        raise Usage(f"{matched} jobs would be deleted for good; say so with --yes, or count them with --dry-run")
+    print(f"jqd: delete {matched} jobs for good? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise Usage("nothing was deleted")
 
 
-def _one_of(job_ids: tuple[str, ...], all_: bool, **given: Any) -> None:
-    """Raises Usage unless either jobs are named or --all is given."""
+def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching | None = None, **given: Any) -> list[str]:
+    """The filters that were given. Raises Usage unless either jobs are named or --all is given."""
     filters = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    filters = [*(which.words() if which else ()), *filters]
     if job_ids and (all_ or filters):
         raise Usage(f"name jobs, or give {' '.join(['--all', *filters[:1]])}: not both")
     if not job_ids and not all_:
         hint = f"; {filters[0]} goes with --all" if filters else ""
         raise Usage(f"which jobs? Give their ids{hint}")
+    return filters
 
 
-def _each(job_ids: tuple[str, ...], what: str, act: Callable[[str], tuple[str, Exit]], common: Common) -> int:
-    """Do the same to each job named; of several, one that is gone or cannot be changed stops none of the others."""
+def _named(
+    job_ids: tuple[str, ...], what: str, done: str, act: Callable[[Sequence[str]], Changed], common: Common
+) -> int:
+    """Do the same to all jobs named, a thousand in one request; say of each what became of it."""
+    wished = [checked_id(job_id) for job_id in dict.fromkeys(job_ids)]
+    refused: dict[str, Mapping[str, Any]] = {}
+    for at in range(0, len(wished), IDS_MAX):
+        refused |= {str(row["job_id"]): row for row in act(wished[at : at + IDS_MAX]).refused}
+    rows = [{"job_id": each, what: refused[each]["detail"] if each in refused else done} for each in wished]
+    show(rows, common.output)
+    codes = [Exit.NOT_FOUND if row["status"] == 404 else Exit.FAILED for row in refused.values()]
+    return max(codes, default=Exit.DONE)
+
+
+def _each(
+    job_ids: tuple[str, ...],
+    what: str,
+    act: Callable[[str], tuple[str, Exit]],
+    common: Common,
+    *,
+    called: str = "job_id",
+) -> int:
+    """Do the same to each one named; of several, one that is gone or cannot be changed stops none of the others."""
     rows: list[dict[str, str]] = []
     codes: list[Exit] = []
     for job_id in map(checked_id, job_ids):
@@ -223,7 +241,7 @@ def _each(job_ids: tuple[str, ...], what: str, act: Callable[[str], tuple[str, E
             if len(job_ids) == 1:
                 raise
             told, code = str(error), exit_of(error)
-        rows.append({"job_id": job_id, what: told})
+        rows.append({called: job_id, what: told})
         codes.append(code)
     show(rows[0] if len(rows) == 1 else rows, common.output)
     return max(codes)
@@ -239,6 +257,11 @@ def _delete(client: Client, job_id: str) -> tuple[str, Exit]:
     return "deleted", Exit.DONE
 
 
+def _forget(client: Client, worker_id: str) -> tuple[str, Exit]:
+    client.unregister(worker_id)
+    return "forgotten", Exit.DONE
+
+
 def _told(changed: Changed, common: Common) -> int:
-    show(changed._asdict(), common.output)
+    show({"matched": changed.matched, "changed": changed.changed}, common.output)
     return Exit.DONE

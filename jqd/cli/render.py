@@ -21,7 +21,7 @@ Output = Literal["table", "json", "jsonl"]
 USERS = ("argument", "result", "error")  # values that users made: shown as they are, as JSON
 VALUE_LENGTH_MAX = 2_000  # of such a value for people: half a screen
 # A worker's message must not command the terminal it is shown on: control characters but newline and tab.
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def show(value: Any, output: Output) -> None:
@@ -77,8 +77,8 @@ def _rows(value: dict[str, Any]) -> None:
     told = {name: item for name, item in value.items() if _worth(name, item)}
     width = max((len(name) for name in told), default=0) + 2
     for name, item in told.items():
-        first, *more = [line.translate(_CONTROLS) for line in _lines(name, item)] or [""]
-        console.print(Text.assemble((name.translate(_CONTROLS).ljust(width), "bold"), first))
+        first, *more = [line.translate(CONTROLS) for line in _lines(name, item)] or [""]
+        console.print(Text.assemble((name.translate(CONTROLS).ljust(width), "bold"), first))
         for line in more:
             _line(" " * width + line)
 
@@ -114,7 +114,7 @@ def _inline(item: Any, name: str = "") -> str:
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):
-        return item.strip("\n").rpartition("\n")[2].translate(_CONTROLS)
+        return item.strip("\n").rpartition("\n")[2].translate(CONTROLS)
     if isinstance(item, float):
         return f"{item:.6g}"
-    return json.dumps(item, ensure_ascii=False).translate(_CONTROLS)
+    return json.dumps(item, ensure_ascii=False).translate(CONTROLS)

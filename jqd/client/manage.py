@@ -1,9 +1,10 @@
 """The part of the client that looks over many jobs and changes what becomes of them."""
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
 from jqd.client.http import Answer, Http, encode, job_path, odd, query
@@ -12,6 +13,7 @@ from jqd.client.info import JobInfo, job_info, job_map
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
 BULK_S = 60.0  # on top of the usual timeout: one request changes up to some ten thousand jobs
+Date = datetime | float | timedelta
 UNSET: Any = object()  # stands for an argument that was not given, for None may be given
 
 
@@ -22,6 +24,8 @@ class Changed(NamedTuple):
     """Jobs that it was about."""
     changed: int
     """Those that it changed: none in a dry run, and none that another call changed meanwhile."""
+    refused: Sequence[Mapping[str, Any]] = ()
+    """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
 
 
 class Manage:
@@ -30,18 +34,28 @@ class Manage:
     _http: Http
 
     def jobs(
-        self, *, state: str | None = None, name: str | None = None, tag: str | None = None, limit: int | None = None
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        error: str | None = None,
+        since: Date | None = None,
+        before: Date | None = None,
+        limit: int | None = None,
     ) -> Iterator[JobInfo]:
-        """Jobs in that state, of that name, with that tag; newest first, at most `limit`. Asks page by page.
+        """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
 
-        They come without error, result and history, which `get` tells. A job that changes its state meanwhile comes
-        once, as it was seen first. Raises Invalid for an unknown state.
+        `error`: stands in what the last attempt said. `since`, `before`: when that ended, or the job was pushed; a
+        date, Unix seconds, or a time ago. They come without error, result, history and argument, which `get` tells. A
+        job that changes its state meanwhile comes once, as it was seen first. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
+        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
         seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
-            params = query(state=state, name=name, tag=tag, limit=size, cursor=cursor or None)
+            params = query(state=state, name=name, tag=tag, **between, limit=size, cursor=cursor or None)
             answer = self._http.call("GET", "/v1/jobs", params=params)
             told = _map("a question for jobs", answer)
             infos = [_info(job, answer) for job in told.get("jobs", [])]
@@ -55,9 +69,58 @@ class Manage:
                 return
             left = None if left is None else left - len(infos)
 
-    def retry(self, job_id: str) -> JobInfo:
-        """Have a job tried anew that failed or was cancelled. Raises NotFound, Conflict."""
-        return self._act("POST", f"{job_path(job_id)}/retry")
+    def errors(
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        error: str | None = None,
+        since: Date | None = None,
+        before: Date | None = None,
+    ) -> list[dict[str, Any]]:
+        """Why jobs failed, the most frequent reason first: `name`, `error`, `count`, `since`, `latest`, `job_id`.
+
+        `state`: "retrying" for those that will be tried again. The other arguments are as of `jobs`.
+        """
+        params = query(
+            state=state,
+            name=name,
+            tag=tag,
+            error=error,
+            since=_seconds("since", since),
+            before=_seconds("before", before),
+        )
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        cursor = ""
+        while True:
+            asked = params | ({"cursor": cursor} if cursor else {})
+            told = _map("a question for errors", self._http.call("GET", "/v1/errors", params=asked, wait_s=BULK_S))
+            for row in told["errors"]:
+                known = found.setdefault((row["name"], row["error"]), row)
+                if known is not row:
+                    known["count"] += row["count"]
+                    known["since"] = min(known["since"] or "", row["since"] or "")
+                    known["latest"] = max(known["latest"] or "", row["latest"] or "")
+            cursor = told.get("cursor") or ""
+            if not cursor:
+                return sorted(found.values(), key=lambda row: -row["count"])
+
+    def retry(
+        self,
+        job_id: str,
+        *,
+        priority: int | None = None,
+        run_at: datetime | float | str | None = None,
+        delay: float | timedelta | None = None,
+        argument: Any = UNSET,
+    ) -> JobInfo:
+        """Have a job tried anew that failed or was cancelled, changed before in the same step if anything is given.
+
+        Raises NotFound, Invalid, Conflict.
+        """
+        told = _changes(priority, run_at, delay, argument)
+        return self._act("POST", f"{job_path(job_id)}/retry", encode(told) if told else None)
 
     def run_now(self, job_id: str) -> JobInfo:
         """Have a job run at once that waits for its date. Raises NotFound, Conflict."""
@@ -73,11 +136,7 @@ class Manage:
         argument: Any = UNSET,
     ) -> JobInfo:
         """Change a job that waits; what is left out stays. Raises NotFound, Invalid, Conflict when it does not wait."""
-        told = job_map("", priority=priority, run_at=run_at, delay=delay)
-        del told["name"]
-        if argument is not UNSET:
-            told["argument"] = argument
-        return self._act("PATCH", job_path(job_id), encode(told))
+        return self._act("PATCH", job_path(job_id), encode(_changes(priority, run_at, delay, argument)))
 
     def delete(self, job_id: str) -> None:
         """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
@@ -89,11 +148,15 @@ class Manage:
         state: str | None = None,
         name: str | None = None,
         tag: str | None = None,
+        error: str | None = None,
+        since: Date | None = None,
+        before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
-        return self._many("cancel", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
+        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        return self._many("cancel", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
         self,
@@ -101,21 +164,39 @@ class Manage:
         state: str | None = None,
         name: str | None = None,
         tag: str | None = None,
+        error: str | None = None,
+        since: Date | None = None,
+        before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
-        return self._many("retry", state=state, name=name, tag=tag, job_ids=job_ids, dry_run=dry_run)
+        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        return self._many("retry", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
+
+    def delete_many(
+        self,
+        *,
+        state: str | None = None,
+        name: str | None = None,
+        tag: str | None = None,
+        error: str | None = None,
+        since: Date | None = None,
+        before: Date | None = None,
+        job_ids: Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> Changed:
+        """Delete all failed jobs for good that match all that is given; with another final `state` those."""
+        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        return self._many("delete", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
         """Delete jobs that ended before that date, or longer ago than that time; never dead ones."""
-        if isinstance(before, timedelta):
-            before = datetime.now(UTC) - before
-        if isinstance(before, datetime):
-            if before.tzinfo is None:
-                raise ValueError(f"before {before} has no time zone; write datetime.now(UTC) - …")
-            before = before.timestamp()
-        return self._many("clean", before=before, dry_run=dry_run)
+        return self._many("clean", before=_seconds("before", before), dry_run=dry_run)
+
+    def unregister(self, worker_id: str) -> None:
+        """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, Conflict."""
+        self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
 
     def stats(self) -> dict[str, Any]:
         """The daemon's counters, as it tells them."""
@@ -140,6 +221,7 @@ class Manage:
     def _many(self, what: str, **fields: Any) -> Changed:
         """Ask again until the daemon says that there are no more."""
         matched = changed = 0
+        refused: list[Mapping[str, Any]] = []
         cursor = ""
         told = {key: value for key, value in fields.items() if value not in (None, False)}
         while True:
@@ -147,9 +229,10 @@ class Manage:
             answer = self._http.call("POST", f"/v1/jobs/{what}", body=body, wait_s=BULK_S)
             said = _map(f"a wish to {what} many jobs", answer)
             matched, changed = matched + said["matched"], changed + said["changed"]
+            refused += said.get("refused") or ()
             cursor = said.get("cursor") or ""
             if not cursor:
-                return Changed(matched, changed)
+                return Changed(matched, changed, tuple(refused))
 
     def _rows(self, what: str) -> list[dict[str, Any]]:
         answer = self._http.call("GET", f"/v1/{what}")
@@ -163,6 +246,24 @@ def _map(what: str, answer: Answer) -> dict[str, Any]:
     if not isinstance(answer.body, dict):
         raise odd(what, answer)
     return answer.body
+
+
+def _changes(priority: int | None, run_at: Any, delay: Any, argument: Any) -> dict[str, Any]:
+    """What is to be changed of a job."""
+    told = job_map("", priority=priority, run_at=run_at, delay=delay)
+    del told["name"]
+    return told if argument is UNSET else told | {"argument": argument}
+
+
+def _seconds(field: str, given: Date | None) -> float | None:
+    """A date, or a time ago, as Unix seconds. Raises ValueError without a time zone."""
+    if isinstance(given, timedelta):
+        given = datetime.now(UTC) - given
+    if not isinstance(given, datetime):
+        return given
+    if given.tzinfo is None:
+        raise ValueError(f"{field} {given} has no time zone; write datetime.now(UTC) - …")
+    return given.timestamp()
 
 
 def _info(told: Any, answer: Answer) -> JobInfo:

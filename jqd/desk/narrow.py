@@ -36,7 +36,11 @@ class Narrow(NamedTuple):
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if at_ms < self.since_ms or (self.before_ms is not None and at_ms >= self.before_ms):
             return False
-        return not self.error or (last is not None and self.error.casefold() in words_of(last).casefold())
+        if not self.error:
+            return True
+        # The last line, too: an attempt without words is shown by its reason, and found by what is shown.
+        said = f"{words_of(last)}\n{last_line(last)}" if last is not None else ""
+        return self.error.casefold() in said.casefold()
 
 
 EVERYTHING = Narrow()

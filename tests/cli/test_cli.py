@@ -2,6 +2,8 @@
 
 import io
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -208,3 +210,51 @@ def test_help_and_version_are_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--lines" in out(capsys)
     assert run(["--version"]) == 0
     assert out(capsys) == "0.1.0"
+
+
+def test_what_went_wrong_at_night_is_seen_and_mended(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    to = ["--url", url, "-o", "json"]
+    for _ in range(3):
+        assert run(["push", "fail", '{"to": "nobody"}', "--max-retry", "0", "--tag", "night", "--wait", *to]) == 1
+    ids = [json.loads(text)["job_id"] for text in re.split(r"\n(?={)", out(capsys))]
+    assert run(["push", "nobodys", "1", "--id", "night/1", *to]) == 0
+    capsys.readouterr()
+
+    assert run(["errors", "--tag", "night", *to]) == 0
+    (reason,) = json.loads(out(capsys))
+    assert (reason["name"], reason["count"], reason["job_id"]) == ("fail", 3, max(ids))
+    assert run(["errors", "--tag", "night", "--url", url]) == 0
+    told = out(capsys)
+    (retry,) = re.findall(r"retry    jqd (.*)", told)
+    (delete,) = re.findall(r"delete   jqd (.*)", told)
+    assert run([*shlex.split(retry), "--dry-run", "--tag", "night", *to]) == 0
+    assert json.loads(out(capsys)) == {"matched": 3, "changed": 0}, "the command that is told finds what it is told of"
+
+    assert run(["get", ids[0], "--url", url]) == 0
+    told = out(capsys)
+    assert 'argument        {"to": "nobody"}' in told
+    assert re.search(r"history .*attempt 1  status \d+", told)
+    assert run(["retry", ids[0], "--argument", "mended", *to]) == 0
+    capsys.readouterr()
+    assert run(["get", ids[0], "--wait", "20", *to]) == 0
+    assert json.loads(out(capsys))["argument"] == "mended"
+    assert run(["retry", *ids, "none", *to]) == 3
+    assert [row["retry"] for row in json.loads(out(capsys))[:3]] == ["waiting"] * 3
+    for job_id in ids:
+        assert run(["get", job_id, "--wait", "20", *to]) == 0
+    capsys.readouterr()
+    assert run([*shlex.split(delete), "--tag", "night", "--newer", "1h", *to]) == 0
+    assert json.loads(out(capsys)) == {"matched": 2, "changed": 0}, "what was mended fails with other words"
+    assert run(["delete", "--all", "--tag", "night", "--yes", *to]) == 0
+    assert json.loads(out(capsys)) == {"matched": 3, "changed": 3}
+
+    assert run(["types", "--url", url]) == 0
+    assert re.search(r"nobodys +1 +0 .* 0 +no worker takes these jobs", out(capsys))
+    assert run(["status", "--url", url]) == 0
+    told = out(capsys)
+    assert f"{url} takes jobs\n{url} runs jobs\n" in told
+    assert "waits     nobodys (1): no worker takes these jobs" in told
+    assert run(["workers", "--url", url]) == 0
+    assert out(capsys).startswith("ID ")
+    assert run(["delete", "night/1", *to]) == 1
+    assert run(["cancel", "night/1", *to]) == 0

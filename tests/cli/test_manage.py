@@ -1,6 +1,7 @@
 """Commands over many jobs: what they ask, what they print, how they end."""
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -69,18 +70,36 @@ def test_jobs_are_listed_a_line_each(script: Script, capsys: pytest.CaptureFixtu
     waiting = {**JOB, "state": "waiting", "finished_at": None, "message": None}
     script.on("GET", "/v1/jobs", 200, {"jobs": [JOB, waiting], "cursor": ""})
     assert run(["jobs", "--state", "failed", "--name", "mail", "--tag", "red", "--limit", "7"]) == 0
-    first, second = out(capsys).splitlines()
-    assert first.split() == [
-        "order/7",
-        "failed",
-        "2027-01-15",
-        "08:00:09",
-        "mail",
-        "ValueError:",
-        *["no", "such", "address"],
-    ]
-    assert second.split() == ["order/7", "waiting", "2027-01-15", "08:00:00", "mail"]
+    heading, first, second = out(capsys).splitlines()
+    assert heading.split() == ["ID", "STATE", "AT", "(UTC)", "TRIES", "NAME", "MESSAGE"]
+    assert re.sub(r" {2,}", "|", re.sub(r"in \d+ d", "-", first)) == (
+        "order/7|failed|2027-01-15 08:00:09|-|3|mail|ValueError: no such address"
+    )
+    assert re.sub(r" {2,}", "|", re.sub(r"in \d+ d", "-", second)) == ("order/7|waiting|2027-01-15 08:00:00|-|3|mail")
     assert script.asked == [("GET", "/v1/jobs", {"state": "failed", "name": "mail", "tag": "red", "limit": "7"})]
+
+
+def test_jobs_are_asked_for_by_error_and_age(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("GET", "/v1/jobs", 200, {"jobs": [JOB], "cursor": ""})
+    assert run(["jobs", "--error", "address", "--newer", "2h", "--older", "1h", "-o", "jsonl"]) == 0
+    ((_, _, asked),) = script.asked
+    assert asked["error"] == "address"
+    assert float(asked["before"]) - float(asked["since"]) == pytest.approx(3_600, abs=5)
+    assert "argument" not in json.loads(out(capsys)), "a list does not tell it"
+
+
+def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"name": "mail", "error": "it's \x1b[2J", "count": 2, "since": "2027-01-15T08:00:00.000Z", "job_id": "a b"}
+    other = {**row, "error": "y", "count": 3, "latest": "2027-01-16T08:00:00.000Z"}
+    script.on("GET", "/v1/errors", 200, {"errors": [{**row, "latest": row["since"]}], "cursor": "next"})
+    script.on("GET", "/v1/errors", 200, {"errors": [other, {**other, **row}], "cursor": ""})
+    assert run(["errors", "--name", "mail"]) == 0
+    text = out(capsys)
+    assert text.index("4 × mail: it's \\x1b[2J") < text.index("3 × mail: y")
+    assert "\n  2027-01-15 08:00:00 to 2027-01-16 08:00:00 UTC\n  example  jqd get 'a b'\n" in text
+    assert "  retry    jqd retry --all --name mail --error y\n" in text
+    assert "  delete   jqd delete --all --name mail --error y --dry-run" in text
+    assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -128,13 +147,51 @@ def test_a_job_is_deleted(script: Script, capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_of_several_the_bad_ones_stop_none(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
-    script.on("POST", "/v1/jobs/a/retry", 409, {"detail": "job a is running"})
-    script.on("POST", "/v1/jobs/c/retry", 200, {**JOB, "state": "waiting"})
+    refused = [
+        {"job_id": "b", "status": 404, "detail": "there is no such job"},
+        {"job_id": "a", "status": 409, "detail": "job a is running"},
+    ]
+    script.on("POST", "/v1/jobs/retry", 200, {"matched": 1, "changed": 1, "cursor": "", "refused": refused})
+    script.on("POST", "/v1/jobs/retry", 200, {"matched": 1, "changed": 1, "cursor": "", "refused": refused[1:]})
     assert run(["retry", "a", "b", "c", "-o", "jsonl"]) == 3
     rows = [json.loads(line) for line in out(capsys).splitlines()]
     assert [row["job_id"] for row in rows] == ["a", "b", "c"]
-    assert [row["retry"] for row in rows] == ["job a is running (409)", "there is no such job (404)", "waiting"]
+    assert [row["retry"] for row in rows] == ["job a is running", "there is no such job", "waiting"]
     assert run(["retry", "a", "c"]) == 1
+    assert [body for _, _, body in script.asked] == [{"job_ids": ["a", "b", "c"]}, {"job_ids": ["a", "c"]}]
+
+
+def test_a_job_is_mended_and_tried_anew(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("POST", "/v1/jobs/a/retry", 200, {**JOB, "state": "scheduled"})
+    assert run(["retry", "a", "--argument", '{"to": "ann"}', "--priority", "-2", "--in", "1m", "-o", "json"]) == 0
+    assert script.asked == [("POST", "/v1/jobs/a/retry", {"argument": {"to": "ann"}, "priority": -2, "delay": 60.0})]
+    assert json.loads(out(capsys))["retry"] == "scheduled"
+
+
+def test_deleting_all_dead_is_asked_about(
+    script: Script, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script.on("POST", "/v1/jobs/delete", 200, {"matched": 7, "changed": 0, "cursor": ""})
+    words = ["delete", "--all", "--name", "mail", "-o", "json"]
+    assert run(words) == 2
+    assert "7 jobs would be deleted for good; say so with --yes" in capsys.readouterr().err
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    for answer, code in (("n\n", 2), ("y\n", 0)):
+        monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
+        assert run(words) == code
+    assert run([*words, "--yes"]) == run([*words, "--dry-run"]) == 0
+    wanted = {"state": "failed", "name": "mail"}
+    counted = {**wanted, "dry_run": True}
+    assert [body for _, _, body in script.asked] == [counted, counted, counted, wanted, wanted, counted]
+
+
+def test_workers_are_forgotten(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    script.on("DELETE", "/v1/workers/mail%403", 409, {"detail": "it is a version of a handler"})
+    script.on("DELETE", "/v1/workers/w1", 204)
+    assert run(["-o", "json", "workers", "rm", "w1"]) == 0
+    assert json.loads(out(capsys)) == {"worker_id": "w1", "rm": "forgotten"}
+    assert run(["workers", "rm", "mail@3", "w1"]) == 1
+    assert run(["workers", "rm", "none"]) == 3
 
 
 @pytest.mark.parametrize(("status", "code"), [(404, 3), (409, 1)])
@@ -245,6 +302,12 @@ def test_what_is_old_is_cleaned_away(
         (["run-now"], "which jobs?"),
         (["delete"], "which jobs?"),
         (["delete", ""], "empty"),
+        (["delete", "--all", "--state", "waiting"], "only jobs that have ended are deleted"),
+        (["retry", "a", "b", "--argument", "1"], "--argument changes one job; name it"),
+        (["jobs", "--newer", "7"], "--newer 7 has no unit"),
+        (["jobs", "--watch", "-o", "json"], "take -o jsonl"),
+        (["top"], "top draws on a terminal"),
+        (["workers", "rm"], "which workers?"),
         (["clean", "--older", "soon"], "--older soon is no duration"),
         (["clean", "--older", "7"], "--older 7 has no unit: 7d is days, 7h hours, 7m minutes, 7s seconds"),
         (["cancel", "--all"], "all of which? Give --state, --name or --tag"),

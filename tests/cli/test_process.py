@@ -1,11 +1,15 @@
 """The command as a process: terminals, pipes that close, and who hears what."""
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
+
+from jqd.client import Client
 
 END_S = 60.0  # for one command on a loaded machine
 
@@ -49,6 +53,42 @@ def test_the_progress_bar_is_for_terminals_only(url: str, lines: Path) -> None:
         os.close(ours)
         os.close(theirs)
     assert len(done.stdout.splitlines()) == 3_000
+
+
+def seen_on_a_terminal(words: list[str], *wanted: bytes) -> None:
+    """Run a command on a terminal until it has shown all that is wanted; then Ctrl-C ends it well."""
+    ours, theirs = os.openpty()
+    env = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "LINES": "60"}
+    child = subprocess.Popen(words, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    os.close(theirs)
+    shown, deadline = b"", threading.Timer(END_S, child.kill)
+    deadline.start()
+    try:
+        while not all(each in shown for each in wanted):
+            shown += os.read(ours, 65_536)  # an OSError when it ended before it showed that
+        child.send_signal(signal.SIGINT)
+        assert child.wait(timeout=END_S) == 0, shown.decode()
+    finally:
+        deadline.cancel()
+        child.kill()
+        child.wait()
+        os.close(ours)
+
+
+def test_a_queue_is_watched_on_a_terminal(url: str) -> None:
+    with Client(url) as client:
+        client.push("unmanned", job_id="watched", replace=True)
+    try:
+        red, bold = b"\x1b[31m", b"\x1b[1m"
+        told = (b"takes jobs", b"runs jobs", red + b"waits     unmanned (1): no worker takes", bold + b"NAME")
+        seen_on_a_terminal(command("top", "--url", url), *told)
+        seen_on_a_terminal(command("jobs", "--name", "unmanned", "--watch", "--url", url), bold + b"ID", b"watched")
+        seen_on_a_terminal(
+            command("jobs", "--name", "unmanned", "--watch", "-o", "jsonl", "--url", url), b'"job_id": "watched"'
+        )
+    finally:
+        with Client(url) as client:
+            client.cancel("watched")
 
 
 def test_a_push_does_not_import_the_daemon() -> None:

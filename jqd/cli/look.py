@@ -1,0 +1,271 @@
+"""Commands that show what there is: jobs, errors, jobtypes, workers, daemons; once, or as long as one watches."""
+
+import shlex
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.live import Live
+from rich.text import Text
+
+from jqd.cli.common import Common, age
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.render import plain, show
+from jqd.cli.table import COLOURS, ago, console, lasting, table
+from jqd.client import Client, JobInfo
+
+LIST_JOBS = 50  # shown when no number is given: a screen or two
+WATCH_S = 2.0  # between looks: what changes in between nobody could read
+# What a list of jobs leaves out: shown as null it would be a lie.
+UNTOLD = ("argument", "argument_bytes", "timeout", "keep_result", "progress", "error", "result", "history")
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Matching:
+    """Options of the commands that are about all jobs of some kind."""
+
+    name: str | None = None
+    """The jobtype."""
+    tag: str | None = None
+    """One of their tags."""
+    error: str | None = None
+    """Stands in what their last attempt said, in capitals or not."""
+    newer: str | None = None
+    """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Where there was none, when they were pushed."""
+    older: str | None = None
+    """The same, longer ago than that."""
+
+    def asked(self) -> dict[str, Any]:
+        """As the client takes it. Raises Usage."""
+        return {
+            "name": self.name,
+            "tag": self.tag,
+            "error": self.error,
+            "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
+            "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
+        }
+
+    def words(self) -> list[str]:
+        """The flags that were given."""
+        return [f"--{name}" for name in self.__dataclass_fields__ if getattr(self, name) is not None]
+
+
+def jobs(
+    *,
+    state: str | None = None,
+    which: Matching | None = None,
+    limit: int = LIST_JOBS,
+    watch: Flag = False,
+    common: Common | None = None,
+) -> int:
+    """List jobs, newest first.
+
+    Parameters
+    ----------
+    state
+        waiting, scheduled, running, retrying, succeeded, failed or cancelled.
+    limit
+        How many at most.
+    watch
+        Look again every two seconds; with -o jsonl a line for each job that is new or has changed its state.
+    """
+    common, which = common or Common(), which or Matching()
+    if limit < 1:
+        raise Usage(f"--limit {limit}: list one job or more")
+    if watch and common.output == "json":
+        raise Usage("--watch has no end, and JSON has: take -o jsonl")
+    asked = which.asked()
+    with common.client() as client:
+        if watch:
+            return _watch_jobs(client, lambda: list(client.jobs(state=state, **asked, limit=limit)), common)
+        found = list(client.jobs(state=state, **asked, limit=limit))
+    say_if_none(found, "no job is of that kind, or the store does not know it yet", common)
+    if common.output != "table":
+        show([_brief(info) for info in found], common.output)
+    elif found:
+        console().print(_jobs(found), end="")
+    return Exit.DONE
+
+
+def errors(
+    *,
+    state: Literal["failed", "retrying"] = "failed",
+    which: Matching | None = None,
+    common: Common | None = None,
+) -> int:
+    """Why jobs failed: jobtype and last line of the error, how many, one of them, and what can be done about it.
+
+    Parameters
+    ----------
+    state
+        failed, or retrying: those that will be tried again.
+    """
+    common, which = common or Common(), which or Matching()
+    with common.client() as client:
+        rows = client.errors(state=state, **which.asked())
+    say_if_none(rows, f"no job is {state}", common)
+    if common.output != "table":
+        show(rows, common.output)
+        return Exit.DONE
+    for row in rows:
+        _reason(row, state)
+    return Exit.DONE
+
+
+def types(*, common: Common | None = None) -> int:
+    """List the jobtypes that have jobs waiting or running; ends with 0 also where some wait without a worker."""
+    common = common or Common()
+    return rows_of(common, lambda client: client.types(), type_table, "no job waits or runs")
+
+
+def workers(*, common: Common | None = None) -> int:
+    """List the workers that are registered, and the jobtypes they run."""
+    none = "no worker is registered at this daemon; start one with `jqd worker`"
+    return rows_of(common or Common(), lambda client: client.workers(), _workers, none)
+
+
+def daemons(*, common: Common | None = None) -> int:
+    """List the daemons that share one store."""
+    return rows_of(common or Common(), lambda client: client.daemons(), _daemons, "no daemon has been heard of yet")
+
+
+def rows_of(
+    common: Common, ask: Callable[[Client], list[dict[str, Any]]], draw: Callable[[Any], Text], none: str
+) -> int:
+    """Rows of the daemon, as a table for people."""
+    with common.client() as client:
+        rows = ask(client)
+    say_if_none(rows, none, common)
+    if common.output != "table":
+        show(rows, common.output)
+    elif rows:
+        console().print(draw(rows), end="")
+    return Exit.DONE
+
+
+def say_if_none(rows: Sequence[Any], none: str, common: Common) -> None:
+    """Say on stderr that the list is empty: no output at all would look like a command that failed."""
+    if not rows and common.output == "table":
+        print(f"jqd: {none}", file=sys.stderr)
+
+
+def watch_screen(draw: Callable[[], Text]) -> int:
+    """Draw again and again until Ctrl-C, which is how it is meant to end."""
+    screen = console()
+    try:
+        with Live(draw(), console=screen, auto_refresh=False, vertical_overflow="crop", screen=True) as live:
+            while True:
+                threading.Event().wait(WATCH_S)
+                live.update(draw(), refresh=True)
+    except KeyboardInterrupt:
+        return Exit.DONE
+
+
+def _watch_jobs(client: Client, ask: Callable[[], list[JobInfo]], common: Common) -> int:
+    if common.output == "table" and console().is_terminal:
+        return watch_screen(lambda: _jobs(ask()))
+    states: dict[str, str] = {}
+    try:
+        while True:
+            found = ask()
+            for info in reversed(found):
+                if states.get(info.job_id) != info.state:
+                    told = _jobs([info]).split("\n")[1].plain if common.output == "table" else _brief(info)
+                    show(told, common.output)
+            states = {info.job_id: info.state for info in found}
+            sys.stdout.flush()
+            threading.Event().wait(WATCH_S)
+    except KeyboardInterrupt:
+        return Exit.DONE
+
+
+def _brief(info: JobInfo) -> dict[str, Any]:
+    return {name: value for name, value in plain(info).items() if name not in UNTOLD}
+
+
+def _jobs(found: Sequence[JobInfo]) -> Text:
+    rows = []
+    for info in found:
+        when = info.finished_at or info.started_at or info.eligible_at or info.created_at
+        at = when.isoformat(sep=" ", timespec="seconds").removesuffix("+00:00") if when else ""
+        rows.append((info.job_id, info.state, at, ago(when), info.attempts, info.name, info.message))
+    styles = {n: COLOURS[info.state] for n, info in enumerate(found) if info.state in COLOURS}
+    return table(("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE"), rows, styles)
+
+
+def _reason(row: dict[str, Any], state: str) -> None:
+    """One reason, an example of it, and the commands for all of its jobs, ready to be copied."""
+    out = console()
+    words = f"--name {quoted(row['name'])} --error {quoted(row['error'])}"
+    since, latest = (str(row[name] or "")[:19].replace("T", " ") for name in ("since", "latest"))
+    out.print(table((f"{row['count']} × {row['name']}: {row['error']}",), [], None), end="")
+    lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])}"]
+    if state == "failed":
+        lines += [f"retry    jqd retry --all {words}", f"delete   jqd delete --all {words} --dry-run"]
+    else:
+        lines += [f"cancel   jqd cancel --all --state retrying {words}"]
+    for line in lines:
+        show(f"  {line}", "table")
+
+
+def quoted(text: str) -> str:
+    """As the shell takes it."""
+    return shlex.quote(text)
+
+
+def type_table(rows: Sequence[dict[str, Any]]) -> Text:
+    """Jobtypes; those that wait and have no worker stand out."""
+    cells = [
+        (
+            row["name"],
+            row["waiting"],
+            row.get("running"),
+            "" if row.get("oldest_s") is None else lasting(row["oldest_s"]),
+            f"{row.get('rate') or 0:.6g}",
+            row.get("workers"),
+            row.get("handler"),
+            row.get("note"),
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if row["waiting"] and row.get("workers") == 0}
+    return table(("NAME", "WAITING", "RUNNING", "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE"), cells, styles)
+
+
+def _workers(rows: Sequence[dict[str, Any]]) -> Text:
+    cells = [
+        (
+            row["worker_id"],
+            row["name"],
+            row["max_jobs"],
+            row["jobs"] if isinstance(row["jobs"], str) else ",".join(row["jobs"]),
+            row.get("url") or "pulls",
+            row.get("trouble"),
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("trouble")}
+    return table(("ID", "NAME", "SLOTS", "JOBS", "URL", "TROUBLE"), cells, styles)
+
+
+def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
+    cells = [
+        (
+            row["daemon"],
+            "this one" if row.get("this") else "",
+            "yes" if row.get("living") else "no",
+            "yes" if row.get("through") else "no",
+            f"{row.get('heard_s') or 0:.1f} s",
+            row.get("in_hand"),
+        )
+        for row in rows
+    ]
+    styles = {n: "red" for n, row in enumerate(rows) if not row.get("living")}
+    return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND"), cells, styles)

@@ -1,0 +1,118 @@
+"""How a queue does at a glance: once with `status`, as long as one watches with `top`."""
+
+from typing import Any, NamedTuple
+
+from rich.text import Text
+
+from jqd.cli.common import Common
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.look import Flag, type_table, watch_screen
+from jqd.cli.render import CONTROLS, show
+from jqd.cli.table import COLOURS, ago, console, lasting, table
+from jqd.client import Client, JobInfo
+from jqd.client.errors import Unavailable
+
+TOP_JOBS = 10  # running and failed ones: with the types they fill a screen
+PARTS = ("push", "run")
+
+
+class Glance(NamedTuple):
+    """What a person wants to know first."""
+
+    ready: dict[str, Any]
+    stats: dict[str, Any]
+    types: list[dict[str, Any]]
+    workers: int
+
+
+def status(*, verbose: Flag = False, common: Common | None = None) -> int:
+    """Say how the queue does, what is wrong first; ends with 1 when the daemon takes no jobs.
+
+    Parameters
+    ----------
+    verbose
+        And all counters of the daemon and its store, as -o json has them.
+    """
+    common = common or Common()
+    with common.client() as client:
+        if common.output != "table":
+            ready, stats = client.ready(), client.stats()
+            show({**ready, **stats}, common.output)
+        else:
+            seen = _glance(client)
+            ready = seen.ready
+            console().print(_summary(client.url, seen), end="")
+            if verbose:
+                show({**ready, **seen.stats}, "table")
+    return Exit.DONE if ready["ready"] else Exit.FAILED
+
+
+def top(*, common: Common | None = None) -> int:
+    """Watch the queue on a terminal: its state, its jobtypes, what runs and what failed last. Ctrl-C ends it."""
+    common = common or Common()
+    if common.output != "table" or not console().is_terminal:
+        raise Usage("top draws on a terminal; for programs there is: jqd status -o json")
+    with common.client() as client:
+        return watch_screen(lambda: _top(client))
+
+
+def _glance(client: Client) -> Glance:
+    """Ask for it. While the store is away its part is left out, as `stats` says why."""
+    try:
+        types = client.types()
+    except Unavailable:
+        types = []
+    return Glance(client.ready(), client.stats(), types, len(client.workers()))
+
+
+def _summary(url: str, seen: Glance) -> Text:
+    """The sentences, the bad ones in red."""
+    lines: list[tuple[str, str]] = []
+    for part, verb in zip(PARTS, ("takes jobs", "runs jobs"), strict=True):
+        half = seen.ready.get(part) or {}
+        good = half.get("ready", False)
+        lines.append((f"{url} {verb}", "green") if good else (f"{url} {verb} NOT: {half.get('reason')}", "bold red"))
+    store = seen.stats.get("store")
+    if store is None:
+        lines.append((f"store     {seen.stats.get('store_error', 'does not answer')}", "bold red"))
+    else:
+        told = [f"{store[name]} {name}" for name in ("waiting", "scheduled", "running")]
+        lines.append((f"jobs      {', '.join(told)}, {store['dead']} dead", ""))
+        if store["dead"]:
+            lines.append((f"dead      {store['dead']}: `jqd errors` says why, and what to do", "yellow"))
+    oldest = [row for row in seen.types if row.get("oldest_s") is not None]
+    if oldest:
+        worst = max(oldest, key=lambda row: row["oldest_s"])
+        lines.append((f"oldest    {worst['name']} waits for {lasting(worst['oldest_s'])}", ""))
+    lines.append((f"workers   {seen.workers}", "" if seen.workers else "yellow"))
+    stuck = [row for row in seen.types if row["waiting"] and row.get("note")]
+    lines += [(f"waits     {row['name']} ({row['waiting']}): {row['note']}", "red") for row in stuck]
+    lines += [(f"warning   {warning}", "yellow") for warning in seen.ready.get("warnings") or ()]
+    text = Text()
+    for line, style in lines:
+        text.append(line.translate(CONTROLS), style=style)
+        text.append("\n")
+    return text
+
+
+def _top(client: Client) -> Text:
+    seen = _glance(client)
+    text = _summary(client.url, seen)
+    if seen.types:
+        text.append("\n")
+        text.append_text(type_table(seen.types))
+    if seen.stats.get("store") is not None:
+        for state in ("running", "failed"):
+            if found := list(client.jobs(state=state, limit=TOP_JOBS)):
+                text.append("\n")
+                text.append_text(_some(state, found))
+    return text
+
+
+def _some(state: str, found: list[JobInfo]) -> Text:
+    rows = [
+        (info.job_id, info.name, ago(info.finished_at or info.started_at), info.attempts, info.worker, info.message)
+        for info in found
+    ]
+    styles = dict.fromkeys(range(len(rows)), COLOURS[state])
+    return table((state.upper(), "NAME", "", "TRIES", "WORKER", "MESSAGE"), rows, styles)
