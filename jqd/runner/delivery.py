@@ -110,7 +110,7 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
         case End.UNREACHABLE:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
-            for gate in shared.gates.at(parcel.worker.endpoint):
+            for gate in shared.gates.at(parcel.worker.endpoint) if ending.is_shared else [parcel.gate]:
                 gate.unreachable(parcel.set_out_at_s, now_s)
             parcel.give_back()
             shared.workers.unreachable(parcel.worker.id)

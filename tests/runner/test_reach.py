@@ -193,3 +193,15 @@ async def test_no_proxy_of_the_environment_is_asked(open_house: OpenHouse, monke
         house.register(worker.url)
         await house.run_to_end(hold(1))
         assert worker.requests[0].target == "/run"
+
+
+async def test_a_registration_nobody_can_follow_costs_its_neighbours_nothing(open_house: OpenHouse) -> None:
+    """Not so where nothing listens: then all of that host and port wait together."""
+    async with open_worker() as worker, open_house() as house:
+        house.register(worker.url, name="good", jobs=["good"])
+        house.register(worker.url.replace("http:", "https:"), name="bad", jobs=["bad"])  # it speaks no TLS
+        house.run(hold(1, jobtype="bad"))
+        await house.stopped(1)
+        assert len(house.returned) == 1
+        failures = {each["name"]: each["failures"] for each in house.runner.stats()["workers"]}
+        assert failures == {"good": 0, "bad": 1}

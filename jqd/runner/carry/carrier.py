@@ -55,6 +55,8 @@ class Ending(NamedTuple):
     """The header as it came."""
     broke: str = ""
     """What broke the connection: see `kind_of`."""
+    is_shared: bool = True
+    """Whether every worker at that host and port is UNREACHABLE."""
 
     @property
     def brief(self) -> str:

@@ -33,6 +33,11 @@ Dial = Callable[[str], Awaitable[socket.socket]]
 class UnreachedError(JqdError):
     """A worker could not be connected to: nothing was sent. The jobs go back."""
 
+    def __init__(self, message: str, *, is_shared: bool = True) -> None:
+        """`is_shared`: whether that is so for every worker at its host and port. It may allow others, or plain TCP."""
+        super().__init__(message)
+        self.is_shared = is_shared
+
 
 class Origin(NamedTuple):
     """Where a line leads, and on whose behalf: nobody uses a line that he could not have had himself."""
@@ -141,7 +146,7 @@ class Network:
         with trio.move_on_after(within_s):
             try:
                 return await self._connect(origin)
-            except (OSError, trio.BrokenResourceError, ssl.SSLError) as error:
+            except (OSError, trio.BrokenResourceError) as error:
                 raise UnreachedError(str(error.__cause__ or error)) from error
         raise UnreachedError(f"{origin.host} port {origin.port} was not reached within {within_s:g} s")
 
@@ -151,7 +156,8 @@ class Network:
         refused = {address: self._reach.why_not(address, origin.standing) for address in found}
         allowed = [address for address, why in refused.items() if why is None]
         if not allowed:
-            raise UnreachedError(f"not connected to: {next(iter(refused.values()), 'it has no address')}")
+            why = next(iter(refused.values()), "it has no address")
+            raise UnreachedError(f"not connected to: {why}", is_shared=False)
         raw = await first(functools.partial(dial, port=port), allowed)
         if origin.scheme != "https":
             return Plain(raw)
@@ -159,8 +165,10 @@ class Network:
         stream = trio.SSLStream(transport, tls_context(), server_hostname=host, https_compatible=True)
         try:
             await stream.do_handshake()
-        except BaseException:
+        except BaseException as error:
             transport.socket.close()
+            if isinstance(error, OSError | trio.BrokenResourceError):
+                raise UnreachedError(str(error.__cause__ or error), is_shared=False) from error
             raise
         return Secured(raw, stream)
 

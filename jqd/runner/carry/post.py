@@ -94,7 +94,9 @@ def _address(scheme: str, authority: str) -> tuple[str, str, int]:
 def _unsent(error: JqdError) -> Ending:
     """No connection, and so nothing was sent: through us, or through the worker and what leads there."""
     crowded = isinstance(error, CrowdedError) or any(is_ours(cause) for cause in _causes(error))
-    return Ending(End.CROWDED if crowded else End.UNREACHABLE, message=describe(error), broke=kind_of(error))
+    shared = not isinstance(error, UnreachedError) or error.is_shared
+    end = End.CROWDED if crowded else End.UNREACHABLE
+    return Ending(end, message=describe(error), broke=kind_of(error), is_shared=shared)
 
 
 def describe(error: BaseException) -> str:
