@@ -8,6 +8,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from jqd.client import AsyncClient as AsyncClient
     from jqd.client import Cancel as Cancel
     from jqd.client import Client as Client
     from jqd.client import JobFailed as JobFailed
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "jqd.client": ("Cancel", "Client", "JobFailed", "JobInfo", "JqdClientError", "NoResult", "TimedOut"),
+    "jqd.client": ("AsyncClient", "Cancel", "Client", "JobFailed", "JobInfo", "JqdClientError", "NoResult", "TimedOut"),
     "jqd.worker.app": ("App",),
     "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "current"),
     "jqd.worker.job": ("Job",),

@@ -1,5 +1,6 @@
 """The pusher's SDK. It imports nothing of the daemon."""
 
+from jqd.client.aio import AsyncClient
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.environ import URL_DEFAULT, daemon_urls
 from jqd.client.errors import (
@@ -26,6 +27,7 @@ __all__ = [
     "TIMEOUT_S_DEFAULT",
     "URL_DEFAULT",
     "Ack",
+    "AsyncClient",
     "Cancel",
     "Changed",
     "Client",

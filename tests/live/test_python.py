@@ -6,9 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import anyio
 import pytest
 
-from jqd.client import Client
+from jqd.client import AsyncClient, Client
 from tests.live.harness import ROOT, Daemon, Process
 
 WAIT_S = 30.0  # for a job to end on a busy machine
@@ -65,3 +66,16 @@ def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemo
         printed = ["7.0", str(not first), "True", "[3.5, 4.0]", "12.0"]
         assert (told.stdout.split("\n"), told.stderr) == ([*printed, ""], "")
         assert worker.stop() == 0
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_the_async_client_runs_under_both_loops(shared_daemon: Daemon, backend: str) -> None:
+    async def main() -> None:
+        name = f"async-{backend}"
+        async with AsyncClient(shared_daemon.url) as client:
+            job_ids = [await client.push(name, number, ack="store", delay="1h") for number in range(3)]
+            assert [job.job_id async for job in client.jobs(name=name, state="scheduled")] == job_ids[::-1]
+            assert await client.cancel(job_ids[0])
+            assert [info.state for info in await client.wait(job_ids[:1], timeout=WAIT_S)] == ["cancelled"]
+
+    anyio.run(main, backend=backend)

@@ -1,0 +1,104 @@
+"""The pusher's client for async code, under asyncio and trio: the blocking client's calls, made in threads.
+
+So there is one client, with one way to repeat a request, to ask another daemon and to say what went wrong.
+"""
+
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from functools import partial
+from itertools import islice
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from jqd.client.client import TIMEOUT_S_DEFAULT, Client
+from jqd.client.http import CONNECTIONS_MAX
+
+P = ParamSpec("P")
+R = TypeVar("R")
+AT_ONCE = 100  # jobs of a list brought from its thread together
+
+
+def _call(
+    method: Callable[Concatenate[Client, P], R], *, looks: bool = False
+) -> "Callable[Concatenate[AsyncClient, P], Coroutine[Any, Any, R]]":
+    """The same call, to be awaited. It is waited for even when its task is cancelled, for the daemon may have done what
+    was asked; one that only `looks` is left alone then, and its thread ends with the long poll that it is in."""
+
+    async def call(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return await self.in_thread(partial(method, self.client, *args, **kwargs), abandon=looks)
+
+    call.__doc__ = method.__doc__
+    return call
+
+
+def _each(
+    method: Callable[Concatenate[Client, P], Iterator[R]],
+) -> "Callable[Concatenate[AsyncClient, P], AsyncIterator[R]]":
+    """A list that is asked for page by page."""
+
+    async def each(self: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> AsyncIterator[R]:
+        found = method(self.client, *args, **kwargs)
+        while some := await self.in_thread(lambda: list(islice(found, AT_ONCE))):
+            for one in some:
+                yield one
+
+    each.__doc__ = method.__doc__
+    return each
+
+
+class AsyncClient:
+    """As `Client`, call by call, for one event loop. At most 32 calls are under way at once; others wait their turn.
+
+    async with AsyncClient("http://127.0.0.1:7420") as client:
+        job_id = await client.push("resize", {"path": "a.png"}, keep_result=True)
+        print(await client.result(job_id, wait="1m"))
+    """
+
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S_DEFAULT,
+        token: str | None = None,
+    ) -> None:
+        self.client = Client(url, timeout_s=timeout_s, token=token)
+        """The blocking one, which can be used beside it."""
+        self._limiter = anyio.CapacityLimiter(CONNECTIONS_MAX)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.client.close()
+
+    async def in_thread(self, call: Callable[[], R], *, abandon: bool = False) -> R:
+        """What `call` answers in a thread. `abandon`: a cancelled task leaves the thread alone."""
+        return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=self._limiter)
+
+    push = _call(Client.push)
+    push_one = _call(Client.push_one)
+    push_many = _call(Client.push_many)
+    push_all = _call(Client.push_all)
+    cancel = _call(Client.cancel)
+    retry = _call(Client.retry)
+    run_now = _call(Client.run_now)
+    change = _call(Client.change)
+    delete = _call(Client.delete)
+    cancel_many = _call(Client.cancel_many)
+    retry_many = _call(Client.retry_many)
+    clean = _call(Client.clean)
+
+    get = _call(Client.get, looks=True)
+    result = _call(Client.result, looks=True)
+    wait = _call(Client.wait, looks=True)
+    ready = _call(Client.ready, looks=True)
+    stats = _call(Client.stats, looks=True)
+    workers = _call(Client.workers, looks=True)
+    types = _call(Client.types, looks=True)
+    daemons = _call(Client.daemons, looks=True)
+
+    jobs = _each(Client.jobs)
