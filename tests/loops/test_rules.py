@@ -1,4 +1,4 @@
-"""Registrations through kills, wipes and roll-backs: what was answered holds everywhere, what was deleted stays so."""
+"""Registrations and handlers through kills, wipes, roll-backs: what was answered holds everywhere, or stays deleted."""
 
 import random
 from collections.abc import Callable
@@ -10,10 +10,13 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
+from jqd.desk import handlers
 from jqd.desk import workers as desk_workers
-from jqd.journal import JournalConfig, open_journal
-from jqd.loops.rules import DELETED_S, carried
+from jqd.journal import Journal, JournalConfig, open_journal
+from jqd.loops import retention
+from jqd.loops.rules import DELETED_S, Follow, carried
 from jqd.runner import Card
+from jqd.runner.handler import Definition, HandlerOptions
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.mistake import in_scripts
@@ -61,7 +64,25 @@ class Place:
         self.scope.cancel()
 
     def shown(self) -> dict[str, int]:
-        return {worker.id: worker.max_jobs for worker in self.daemon.workers.list()}
+        workers = self.daemon.workers
+        registered = {worker.id: worker.max_jobs for worker in workers.list() if not worker.handler}
+        return registered | {name: each.versions[-1].options.max_jobs for name, each in workers.handlers().items()}
+
+    async def say(self, name: str, slots: int) -> None:
+        """A registration of a worker, or a new version of a handler, by its name."""
+        desk = self.daemon.parts.desk
+        if name.startswith("h"):
+            options = HandlerOptions(max_jobs=slots)
+            await handlers.put(
+                desk, name, Definition(lang="http", body="http://127.0.0.1:1/", options=options), peer=None
+            )
+        else:
+            await desk_workers.register(desk, Card(name="w", id=name, max_jobs=slots), peer=None)
+
+    async def delete(self, name: str) -> None:
+        """Raises NotFound."""
+        desk = self.daemon.parts.desk
+        await (handlers.delete(desk, name) if name.startswith("h") else desk_workers.unregister(desk, name))
 
 
 async def walk(seed: int) -> str | None:
@@ -76,22 +97,21 @@ async def walk(seed: int) -> str | None:
             nursery.start_soon(nursery.start, place.live)
         await trio.sleep(10)
         for _ in range(STEPS):
-            place, worker_id = source.choice(places), f"w{source.randrange(3)}"
+            place, name = source.choice(places), source.choice(("w0", "w1", "w2", "h0", "h1"))
             match source.choice(("say", "say", "say", "leave", "kill", "wipe", "older", "image")):
                 case "say":
-                    card = Card(name="w", id=worker_id, max_jobs=source.randint(1, 99))
-                    await desk_workers.register(place.daemon.parts.desk, card, peer=None)
-                    expected[worker_id] = card.max_jobs
+                    expected[name] = source.randint(1, 99)
+                    await place.say(name, expected[name])
                     if source.random() < 0.3:  # before anybody else heard of it
                         place.kill()
                         await nursery.start(place.live)
                 case "leave":
                     try:
-                        await desk_workers.unregister(place.daemon.parts.desk, worker_id)
+                        await place.delete(name)
                     except NotFound:
-                        if worker_id in expected:
-                            return f"lost: {worker_id} is not known in time at {place.directory}"
-                    expected.pop(worker_id, None)
+                        if name in expected:
+                            return f"lost: {name} is not known in time at {place.directory}"
+                    expected.pop(name, None)
                 case "kill":
                     place.kill()
                     await nursery.start(place.live)
@@ -132,7 +152,24 @@ async def test_what_was_answered_holds_everywhere(seed: int, autojump_clock: Non
 
 MISTAKES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], object]]] = {
     "last-come-holds": ("older|risen|lost", lambda patch: _last_come_holds(patch)),
+    "not-synced": ("lost|older|risen", lambda patch: patch.setattr(Journal, "wsync", _at_once)),
+    "never-asked-again": ("lost|older|risen", lambda patch: _never_asked_again(patch)),
+    "not-carried": ("lost|older|risen", lambda patch: patch.setattr(retention, "carried", lambda *_: [])),
 }
+
+
+async def _at_once(*_: Any, **__: Any) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def _never_asked_again(patch: pytest.MonkeyPatch) -> None:
+    real = Follow._ask
+
+    async def ask(self: Follow) -> bool:
+        asked, self.__dict__["asked"] = "asked" in self.__dict__, True
+        return False if asked else await real(self)
+
+    patch.setattr(Follow, "_ask", ask)
 
 
 def _last_come_holds(patch: pytest.MonkeyPatch) -> None:
@@ -144,11 +181,13 @@ def _last_come_holds(patch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", MISTAKES)
 async def test_each_mistake_is_found(name: str, autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     finds, plant = MISTAKES[name]
-    plant(monkeypatch)
-    for seed in range(12):
-        found = await walk(seed)
+    for seed in range(40):
+        with monkeypatch.context() as patch:
+            plant(patch)
+            found = await walk(seed)
         if found is not None:
             assert found.partition(":")[0] in finds.split("|"), found
+            assert await walk(seed) is None, "the seed is good without it"
             return
     pytest.fail("nobody finds it")
 
