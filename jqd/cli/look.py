@@ -19,6 +19,7 @@ from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
+LIST_REASONS = 20  # for people: each has five lines
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
 UNTOLD = ("argument", "argument_bytes", "timeout", "keep_result", "progress", "error", "result", "history")
@@ -109,13 +110,15 @@ def errors(
     """
     common, which = common or Common(), which or Matching()
     with common.client() as client:
-        rows = client.errors(state=state, **which.asked())
+        rows, others = client.errors(state=state, **which.asked())
     say_if_none(rows, f"no job is {state}", common)
     if common.output != "table":
         show(rows, common.output)
         return Exit.DONE
-    for row in rows:
+    for row in rows[:LIST_REASONS]:
         _reason(row, state)
+    if more := others + sum(row["count"] for row in rows[LIST_REASONS:]):
+        print(f"jqd: {more} more jobs, with rarer errors; --name, --error and --newer look closer", file=sys.stderr)
     return Exit.DONE
 
 

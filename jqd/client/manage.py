@@ -28,6 +28,15 @@ class Changed(NamedTuple):
     """Of `job_ids` those that it left as they were: `job_id`, `status` (404, 409) and `detail`."""
 
 
+class Reasons(NamedTuple):
+    """Why jobs failed."""
+
+    rows: list[dict[str, Any]]
+    """The most frequent first: `name`, `error`, `count`, `since`, `latest`, `job_id`."""
+    others: int
+    """Failures with rarer reasons than these, which are only counted."""
+
+
 class Manage:
     """What `Client` knows besides pushing and waiting."""
 
@@ -78,8 +87,8 @@ class Manage:
         error: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
-    ) -> list[dict[str, Any]]:
-        """Why jobs failed, the most frequent reason first: `name`, `error`, `count`, `since`, `latest`, `job_id`.
+    ) -> Reasons:
+        """Why jobs failed.
 
         `state`: "retrying" for those that will be tried again. The other arguments are as of `jobs`.
         """
@@ -92,7 +101,7 @@ class Manage:
             before=_seconds("before", before),
         )
         found: dict[tuple[str, str], dict[str, Any]] = {}
-        cursor = ""
+        cursor, others = "", 0
         while True:
             asked = params | ({"cursor": cursor} if cursor else {})
             told = _map("a question for errors", self._http.call("GET", "/v1/errors", params=asked, wait_s=BULK_S))
@@ -102,9 +111,9 @@ class Manage:
                     known["count"] += row["count"]
                     known["since"] = min(known["since"] or "", row["since"] or "")
                     known["latest"] = max(known["latest"] or "", row["latest"] or "")
-            cursor = told.get("cursor") or ""
+            cursor, others = told.get("cursor") or "", others + told["others"]
             if not cursor:
-                return sorted(found.values(), key=lambda row: -row["count"])
+                return Reasons(sorted(found.values(), key=lambda row: -row["count"]), others)
 
     def retry(
         self,

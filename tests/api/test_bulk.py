@@ -6,7 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
-from jqd.desk import bulk
+from jqd.desk import bulk, failures
 from jqd.words.dates import iso
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate, State
@@ -215,6 +215,19 @@ async def test_failures_are_grouped_by_their_last_line(edge):
     (row,) = (await edge.call("GET", "/v1/errors?state=retrying", accept=JSON)).body["errors"]
     assert row["error"] == '{"code": 0}', "without a message its error says what it was"
     assert (await edge.call("GET", "/v1/errors?name=none", accept=JSON)).body["errors"] == []
+
+
+async def test_rare_reasons_are_counted_and_a_long_walk_goes_on(edge, monkeypatch):
+    monkeypatch.setattr(failures, "GROUPS_MAX", 2)
+    monkeypatch.setattr(failures, "STEP_JOBS", 4)
+    monkeypatch.setattr(failures, "STEPS_MAX", 2)
+    for number in (1, 2, 2, 3, 3, 3, 4, 4, 4, 4):
+        await failing(edge, f"reason {number}")
+    first = (await edge.call("GET", "/v1/errors", accept=JSON)).body
+    assert [(row["error"], row["count"]) for row in first["errors"]] == [("reason 4", 4), ("reason 3", 3)]
+    assert (first["others"], first["looked"]) == (1, 8)
+    rest = (await edge.call("GET", "/v1/errors?" + urlencode({"cursor": first["cursor"]}), accept=JSON)).body
+    assert ([row["count"] for row in rest["errors"]], rest["others"], rest["cursor"]) == ([1, 1], 0, "")
 
 
 @pytest.mark.parametrize("dry_run", [True, False])

@@ -91,10 +91,12 @@ def test_jobs_are_asked_for_by_error_and_age(script: Script, capsys: pytest.Capt
 def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"name": "mail", "error": "it's \x1b[2J", "count": 2, "since": "2027-01-15T08:00:00.000Z", "job_id": "a b"}
     other = {**row, "error": "y", "count": 3, "latest": "2027-01-16T08:00:00.000Z"}
-    script.on("GET", "/v1/errors", 200, {"errors": [{**row, "latest": row["since"]}], "cursor": "next"})
-    script.on("GET", "/v1/errors", 200, {"errors": [other, {**other, **row}], "cursor": ""})
+    script.on("GET", "/v1/errors", 200, {"errors": [{**row, "latest": row["since"]}], "others": 0, "cursor": "next"})
+    script.on("GET", "/v1/errors", 200, {"errors": [other, {**other, **row}], "others": 9, "cursor": ""})
     assert run(["errors", "--name", "mail"]) == 0
-    text = out(capsys)
+    told = capsys.readouterr()
+    text = told.out.strip()
+    assert "9 more jobs, with rarer errors" in told.err
     assert text.index("4 × mail: it's \\x1b[2J") < text.index("3 × mail: y")
     assert "\n  2027-01-15 08:00:00 to 2027-01-16 08:00:00 UTC\n  example  jqd get 'a b'\n" in text
     assert "  retry    jqd retry --all --name mail --error y\n" in text
