@@ -51,6 +51,8 @@ FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journa
 
 log = get_logger("daemon")
 
+TOLD_S = 2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
+
 E = TypeVar("E", bound=Exception)
 
 
@@ -124,6 +126,8 @@ class Daemon:
                 async with trio.open_nursery() as dispatching:
                     await dispatching.start(self.dispatch.run)
                     door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
+                    with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
+                        await self.workers.rules.told.wait()
                     await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)

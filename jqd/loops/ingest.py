@@ -65,7 +65,7 @@ class LaneRules(NamedTuple, Generic[Record]):
 
     apply: Callable[[str, int, int, Sequence[Record]], Awaitable[object]]
     size_bytes: Callable[[Record], int]
-    applied: Callable[[Sequence[Record]], None]
+    applied: Callable[[Sequence[Record]], object]
     """Called after the store said yes, for those who wait for these records."""
     mine: Callable[[Record], bool] | None = None
     """Which records belong to this partition; None: all. The others are read and passed over."""

@@ -6,9 +6,8 @@ were heard of here, whom others heard of, and how this daemon sees the workers (
 """
 
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 import trio
@@ -18,7 +17,8 @@ from jqd.loops.membership import Membership
 from jqd.loops.older import drop_older, read_older
 from jqd.loops.pace import Pace
 from jqd.runner import Views, Workers
-from jqd.runner.workers import KIND, body_of
+from jqd.runner.views import VIEW
+from jqd.runner.workers import KIND
 from jqd.store import Store
 from jqd.words.clock import Clock
 from jqd.words.errors import (
@@ -31,9 +31,10 @@ from jqd.words.errors import (
     StoreRefused,
 )
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, decode_rules
+from jqd.words.record import Lane, decode_rules, encode_rules
 from jqd.words.rules import Rule, Rules
 
+FIRST_S = 0.02  # between two looks whether the first question can be asked: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
 SIGNS_PER_CALL = 500  # ids told in one call
 TIDY_S = 60.0  # between two looks for what is of no use any more
@@ -41,6 +42,7 @@ SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, fo
 DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 TIDY_RULES = 500  # dropped in one call
+KEPT_RULES = 100  # of others in one frame: a worker that names a thousand jobtypes takes up to 130 kB
 
 Say = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
 """Journals the rules that its argument makes, and makes them known here. Raises JournalRefused."""
@@ -64,6 +66,8 @@ class Follow:
         self.pace = Pace("rules", source=source)
         self.unknown: set[str] = set()
         """Workers that we heard of and that no rule in the store knows."""
+        self.learned: list[Rule] = []
+        """What others said, until it stands in our journal, too."""
         self._store = store
         self._membership = membership
         self._rules = workers.rules
@@ -80,6 +84,7 @@ class Follow:
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled."""
         task_status.started()
+        await self._rules.loaded.wait()  # what our journal says is no news
         tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
             try:
@@ -96,7 +101,7 @@ class Follow:
             else:
                 self.pace.went_well()
                 if not more:
-                    await trio.sleep(FOLLOW_S)
+                    await trio.sleep(FOLLOW_S if self._rules.told.is_set() else FIRST_S)
 
     async def _ask(self) -> bool:
         """One question; whether there is more to be told."""
@@ -110,7 +115,8 @@ class Follow:
         self._viewed = view.revision
         self._signs.difference_update(signs)
         self._rules_at, self._signs_at = answer.rules_at, answer.signs_at
-        self._rules.take(answer.rules)
+        news = self._rules.take(answer.rules)
+        self.learned += [rule for rule in news if rule.kind != VIEW]
         self._workers.heard(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
@@ -130,7 +136,8 @@ class Follow:
 
 
 class Upkeep:
-    """What the rules of this daemon need besides: its own are read at the start, and it says what it found out."""
+    """What the rules of this daemon need besides: those in its journal are read at the start, and it says what it found
+    out."""
 
     def __init__(
         self,
@@ -178,21 +185,34 @@ class Upkeep:
         self._rules.loaded.set()
 
     async def _say_news(self) -> None:
-        unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
-        await self._say(partial(self._news, unknown))
+        await self._say(self._news)
         if self._older is not None:
             drop_older(self._older)
             self._older = None
-        for follow in self._follows:
-            follow.unknown -= unknown
+        await self._keep()
 
-    def _news(self, unknown: Collection[str]) -> dict[tuple[str, str], bytes]:
-        said = self._workers.farewells()
-        for worker_id in unknown:
-            worker = self._workers.get(worker_id)
-            if worker is not None:
-                said.setdefault((KIND, worker_id), body_of(worker))
-        return {**(read_older(self._older, self._rules) if self._older is not None else {}), **said}
+    def _news(self) -> dict[tuple[str, str], bytes]:
+        older = read_older(self._older, self._rules) if self._older is not None else {}
+        return {**older, **self._workers.farewells()}
+
+    async def _keep(self) -> None:
+        """Journal rules as others said them: they hold here from the next start on, and any store gets them again.
+
+        What a store does not know of a worker comes again in the same way: under a new revision it would beat a
+        deletion that has not come here yet.
+        """
+        unknown = {worker_id for follow in self._follows for worker_id in follow.unknown}
+        learned = [rule for follow in self._follows for rule in follow.learned if self._rules.holds(rule)]
+        kept = [*learned, *(rule for worker_id in unknown if (rule := self._rules.get(KIND, worker_id)) is not None)]
+        if not kept:
+            return
+        counts = [len(follow.learned) for follow in self._follows]
+        for at in range(0, len(kept), KEPT_RULES):
+            piece = kept[at : at + KEPT_RULES]
+            await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))
+        for follow, count in zip(self._follows, counts, strict=True):
+            del follow.learned[:count]
+            follow.unknown -= unknown
 
 
 def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:

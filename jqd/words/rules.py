@@ -81,14 +81,17 @@ class Rules:
         """Call `watcher` with each rule of a kind that takes the place of another; it must not wait."""
         self._watchers.setdefault(kind, []).append(watcher)
 
-    def take(self, rules: Iterable[Rule]) -> None:
-        """Learn of rules: what has a higher revision holds from now on."""
+    def take(self, rules: Iterable[Rule]) -> list[Rule]:
+        """Learn of rules: what has a higher revision holds from now on. Those that were news."""
+        news = []
         for rule in rules:
             self._highest = max(self._highest, rule.revision)
             if rule.beats(self._rules.get(rule.key)):
                 self._rules[rule.key] = rule
+                news.append(rule)
                 for watcher in self._watchers.get(rule.kind, ()):
                     watcher(rule)
+        return news
 
     def forget(self, rule: Rule) -> None:
         """Nobody needs this one any more. A later one of the same name may have come."""

@@ -156,6 +156,30 @@ def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
             wait_for(lambda: seen(one) == {names[0]: "ok"}, "shown of a daemon that is gone")
 
 
+def test_options_hold_from_the_first_push_on_also_while_the_store_is_away() -> None:
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+
+        def first() -> str:
+            with Daemon(base / "two", *flags, env=QUICK) as two, Client(two.url) as client:
+                return client.push("long")
+
+        with Daemon(base / "one", *flags, env=QUICK) as one:
+            first()
+            say(one, name="w", jobs=[{"name": "long", "max_retry": 0}])
+            job_ids = [first()]
+            time.sleep(1)
+            with Daemon(base / "two", *flags, env=QUICK) as two:
+                before = two.get("/v1/stats").json()["journal"]["written"]
+                say(one, name="w", worker_id="v", jobs=[{"name": "long", "max_retry": 1}])
+                wait_for(lambda: two.get("/v1/stats").json()["journal"]["written"] > before, "not kept")
+            server.kill()
+            job_ids.append(first())
+            server.start()
+            with Daemon(base / "two", *flags, env=QUICK) as two, Client(two.url) as client:
+                assert [ingested(client, job_id).max_retry for job_id in job_ids] == [0, 1]
+
+
 class Hook(BaseHTTPRequestHandler):
     """Says where it was asked."""
 

@@ -192,6 +192,29 @@ async def test_each_mistake_is_found(name: str, autojump_clock: None, monkeypatc
     pytest.fail("nobody finds it")
 
 
+async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_anew(autojump_clock: None) -> None:
+    source, clock = random.Random(1), TrioClock()
+    store = FakeStore(clock)
+    one, two = (Place(number, store, clock, source) for number in range(2))
+    async with trio.open_nursery() as nursery:
+        for place in (one, two):
+            await nursery.start(place.live)
+        await desk_workers.register(one.daemon.parts.desk, Card(name="w", id="w", max_jobs=7), peer=None)
+        await trio.sleep(KNOWN_S)
+        rule = two.daemon.workers.rules.get("worker", "w")
+        one.kill()
+        store.wipe()
+        two.kill()
+        await nursery.start(two.live)
+        assert two.shown() == {"w": 7}, "it stood in the other's journal only"
+        end = two.daemon.journal.end
+        two.daemon.partitions[0].follow.unknown.add("w")
+        await trio.sleep(KNOWN_S)
+        assert two.daemon.journal.end > end, "the store was not told again"
+        assert two.daemon.workers.rules.get("worker", "w") == rule, "a new revision beats a deletion at the other"
+        nursery.cancel_scope.cancel()
+
+
 def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
     rules = Rules()
     older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): NIL}, now_ms=0, origin=1)
