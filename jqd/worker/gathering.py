@@ -37,6 +37,8 @@ class Batch:
         self.refs.append(ref)
 
     def __enter__(self) -> Self:
+        if self._token is not None:
+            raise RuntimeError("this batch was used before, and its jobs are pushed: make another with app.batch()")
         if self._now.get() is not None:
             raise RuntimeError("a batch is open here already; its jobs go in one request, so one is enough")
         self._token = self._now.set(self)

@@ -91,6 +91,9 @@ async def test_a_batch_is_one_request_and_its_refs_get_their_ids() -> None:
             [None, "mine"],
         )
         assert [ref.job_id for ref in batch.refs] == [one.job_id, two.job_id] == ["job-1", "mine"]
+        with pytest.raises(RuntimeError, match="used before"):
+            async with batch:
+                tell.push("twice")
         async with app.batch():
             pass
         with pytest.raises(KeyError):
