@@ -4,7 +4,7 @@ mypy runs over this file with all others (strict, and an ignore that is not need
 that a wrong argument is refused; the calls run here as well.
 """
 
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Generator
 from contextlib import contextmanager
 from typing import assert_type
 
@@ -35,7 +35,7 @@ async def bare(url: str) -> bytes:
 
 
 @contextmanager
-def unsent() -> Iterator[None]:
+def unsent() -> Generator[None]:
     """Nothing is pushed: the block of a batch that raises."""
     try:
         with app.batch():
