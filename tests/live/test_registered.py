@@ -168,8 +168,8 @@ def test_options_hold_from_the_first_push_on_also_while_the_store_is_away() -> N
             first()
             say(one, name="w", jobs=[{"name": "long", "max_retry": 0}])
             job_ids = [first()]
-            time.sleep(1)
             with Daemon(base / "two", *flags, env=QUICK) as two:
+                time.sleep(2)  # in which it learns, and keeps, what was said first
                 before = two.get("/v1/stats").json()["journal"]["written"]
                 say(one, name="w", worker_id="v", jobs=[{"name": "long", "max_retry": 1}])
                 wait_for(lambda: two.get("/v1/stats").json()["journal"]["written"] > before, "not kept")
