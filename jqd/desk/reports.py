@@ -21,7 +21,16 @@ from jqd.desk.find import Coming, find, not_found
 from jqd.desk.reported import Noted
 from jqd.runner import Report, says_again
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
-from jqd.words.errors import Conflict, JournalRefused, JqdError, NotFound, StoreAway, StoreRefused, TooLarge
+from jqd.words.errors import (
+    Conflict,
+    JournalRefused,
+    JqdError,
+    NotFound,
+    StoreAway,
+    StoreRefused,
+    StoreUnsettled,
+    TooLarge,
+)
 from jqd.words.job import Exit, Fate, Outcome, State
 from jqd.words.jobid import is_id
 from jqd.words.record import Lane, encode_outcomes
@@ -148,6 +157,10 @@ async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[
 def _judge(desk: Desk, place: int, each: Told, seen: Entrusted, sorts: Sorted) -> bool:
     """Decide about one report by who holds the job. False: it is late, or said again."""
     stands = seen.hold is Hold.STANDS and (not each.worker or seen.worker == each.worker)
+    if stands and seen.held is None:
+        # The store was emptied. Hand-overs are told again before anything counts, but the jobs of a backlog are not.
+        sorts.answers[place] = StoreUnsettled("the store is not told of this job again yet; send it again")
+        return True
     if seen.held is None or not stands or _before(desk, each, each.fence, sorts) is not None:
         return False
     sorts.workers.add(seen.worker)

@@ -11,7 +11,7 @@ import trio
 from jqd.doors import DoorConfig, to_asgi
 from jqd.runner import Card
 from jqd.words.errors import JournalRefused, StoreAway
-from jqd.words.job import Fate
+from jqd.words.job import NIL, Fate, Held, Job
 from jqd.words.record import Lane, decode_outcomes
 from tests.api.fakes import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
@@ -261,6 +261,20 @@ async def test_what_nobody_can_say_is_to_be_sent_again(edge: Whole) -> None:
     assert (await edge.call("POST", "/v1/outcomes", [outcome])).status == 507
     edge.journal.refuse = None
     assert await report(edge, outcome) == [(200, "")], "it had not been taken"
+
+
+async def test_a_lease_whose_job_the_store_is_told_of_later_is_no_stale_one(edge: Whole) -> None:
+    """After a wipe: hand-overs are told before anything counts, their jobs need not be."""
+    edge.cancels_first = True  # the lane of jobs stands still
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail"})
+    job = Job(told.body["job_id"], "mail", NIL)
+    await edge.hand(Held(job, fence=7, attempt=1))
+    outcome = {"job_id": job.id, "lease_id": "7", "type": "success"}
+    (status, why), _ = await report(edge, outcome, {**outcome, "job_id": "x"})
+    assert (status, "send it again" in why) == (503, True)
+    edge.cancels_first = False
+    await edge.apply()
+    assert await report(edge, outcome) == [(200, "")]
 
 
 async def test_arrays_that_are_none(edge: Whole) -> None:
