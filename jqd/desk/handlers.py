@@ -6,7 +6,7 @@ import msgspec
 
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say, told
-from jqd.runner.handler import Definition, Handler, Version, card_of, id_of
+from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_version
 from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
 from jqd.words.errors import Fault, Invalid, NotFound
@@ -24,6 +24,9 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
     """
     if not name.isprintable() or not 1 <= len(name) <= 128 - NUMBERS_LENGTH:
         why = f"the name of a handler must be 1 to {128 - NUMBERS_LENGTH} printable characters, not {name[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+    if is_version(name):
+        why = f"{name[:64]!r} is how a version of a handler is called: a handler's name must not end in @ and a number"
         raise Invalid(why, [Fault("/name", why)])
     try:
         desk.workers.check(card_of(name, definition), peer=peer)

@@ -6,8 +6,9 @@ from functools import partial
 from jqd.desk.desk import Desk
 from jqd.desk.rules import say
 from jqd.runner import Card, Worker
+from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
-from jqd.words.errors import Conflict, Fault, NotFound
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound
 from jqd.words.options import JobOptions
 
 
@@ -19,6 +20,9 @@ async def register(
     `options`: of jobtypes; those that are new in a registration hold from now on, whoever pushes. `peer`: the address
     it came from. Raises Invalid, NotYet, JournalRefused.
     """
+    if card.id is not None and is_version(card.id):
+        why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
+        raise Invalid(why, [Fault("/worker_id", why)])
     await desk.workers.judge(card.url, peer)
     worker = desk.workers.check(card, options=options, peer=peer)
     if not desk.workers.knows(worker):

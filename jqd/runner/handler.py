@@ -127,6 +127,12 @@ def id_of(name: str, number: int) -> str:
     return f"{name}@{number}"
 
 
+def is_version(text: str) -> bool:
+    """Whether a version of some handler may be called so: then no worker and no handler is."""
+    name, _, number = text.rpartition("@")
+    return bool(name) and number.isdecimal()
+
+
 def workers_of(name: str, handler: Handler) -> list[Worker]:
     """The workers that a handler is."""
     parts, found = shares(handler), []

@@ -171,3 +171,14 @@ async def test_a_put_waits_for_what_others_said_of_the_handler_and_is_refused_wi
         edge.workers.rules.take([said])
         edge.workers.rules.told.set()
     assert [version.number for version in edge.workers.handler("mail").versions] == [1, 2, 3, 4]
+
+
+async def test_nobody_else_is_called_as_a_version_is(edge: Whole) -> None:
+    """Who registered as `mail@1` got all jobs of that handler."""
+    await put(edge)
+    card = {"name": "w", "worker_id": "mail@1", "jobs": ["other"], "max_jobs": 1, "url": URL}
+    told = await edge.call("POST", "/v1/workers", card, accept=JSON)
+    assert (told.status, told.body["errors"][0]["pointer"]) == (422, "/worker_id")
+    told = await edge.call("PUT", "/v1/handlers/mail@2", HOOK, accept=JSON)
+    assert (told.status, "@ and a number" in told.body["detail"]) == (422, True)
+    assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
