@@ -3,7 +3,8 @@
     trio thread   submit ──► call_soon_threadsafe ──► loop: a task for each item ──► outbox ──► batch.put
 
 Tasks begin in order, at most so many at once. The loop ends with its thread, which is a daemon thread: a function that
-blocks it must not keep the process from leaving.
+blocks it must not keep the process from leaving. No job ends it: `loop.stop()`, or `sys.exit()` in a task that a job
+has started, would take all others along.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from typing import Any
 import trio
 
 from jqd.words.clock import Clock
+from jqd.words.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
@@ -37,6 +39,8 @@ class AsyncioLoop:
         self._running: dict[asyncio.Task[None], Item] = {}
         self._watchers = 0
         self._some_ended = trio.Event()
+        self._is_closing = False
+        self._log = get_logger("worker")
         threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
 
     @property
@@ -68,11 +72,21 @@ class AsyncioLoop:
 
     def close(self) -> None:
         """Stop the tasks and let the thread leave. Nothing waits for it."""
+        self._is_closing = True
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _live(self) -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
-            runner.get_loop().run_forever()  # closing the runner cancels what is left
+            while not self._is_closing:
+                why = "a job called loop.stop()"
+                try:
+                    runner.get_loop().run_forever()
+                except (SystemExit, KeyboardInterrupt) as error:
+                    # asyncio lets these two through; the task that raised it has ended, and whoever awaits that has it.
+                    why = f"a task that a job has started raised {type(error).__name__}"
+                if not self._is_closing:
+                    self._log.error("worker.loop_stopped", why=why, next="the asyncio loop runs on")
+            # Closing the runner cancels what is left.
 
     def _add(self, items: list[Item]) -> None:
         self._queue.extend(items)

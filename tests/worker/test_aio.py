@@ -41,9 +41,16 @@ class Stage:
                 raise TimeoutError("of a library")
             case "exit":
                 raise SystemExit(3)
+            case "stop the loop":
+                asyncio.get_running_loop().stop()
+            case "exit below":
+                await asyncio.gather(self.leave(), asyncio.sleep(PATIENCE_S))
             case "cancel itself":
                 raise asyncio.CancelledError
         return [argument, context.attempt, asyncio.get_running_loop() is not None]
+
+    async def leave(self) -> None:
+        raise SystemExit(4)
 
     async def stay(self, argument: Any, /) -> None:
         self.begun.release()
@@ -127,4 +134,23 @@ async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another
         await trio.sleep(0.01)
     again = await run_batch(stage.service, {"job_id": "b", "name": "end", "argument": 1})
     assert again.by_id["b"]["type"] == "success"
+    stage.service.close()
+
+
+@pytest.mark.parametrize(("argument", "kind"), [("stop the loop", "success"), ("exit below", "failure")])
+async def test_one_that_ends_the_loop_ends_neither_its_neighbours_nor_those_who_come(argument: str, kind: str) -> None:
+    stage = Stage()
+    beside = {"job_id": "beside", "name": "stay", "argument": "b", "timeout": PATIENCE_S}
+    exchange = Exchange(stage.service, packed(beside))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exchange.run)
+        await stage.wait_begun()
+        with capture_logs() as lines:
+            (told,) = (await run_batch(stage.service, {"job_id": "a", "name": "end", "argument": argument})).body
+        assert told["type"] == kind
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == ["worker.loop_stopped"]
+        (after,) = (await run_batch(stage.service, {"job_id": "c", "name": "end", "argument": 1})).body
+        assert (after["type"], stage.stopped) == ("success", [])
+        await Exchange(stage.service, b"", method="DELETE", query="job_id=beside").run()
+    assert exchange.by_id["beside"]["status"] == 499
     stage.service.close()
