@@ -33,8 +33,11 @@ LOOK_UP_S = 2.0  # of a name, when it is registered: one that cannot be looked u
 ADDRESSES_MAX = 16  # of one name; what more there are is not tried
 
 METADATA = frozenset(
-    map(ip_address, ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254"))
-)  # of Alibaba, Azure, Oracle, Amazon, Google; their others are link-local
+    map(
+        ip_address,
+        ("100.100.100.200", "168.63.129.16", "192.0.0.192", "fd00:ec2::254", "fd20:ce::254", "fd00:42::42"),
+    )
+)  # of Alibaba, Azure, Oracle, Amazon, Google, Scaleway; their others are link-local
 THIS_NETWORK = ip_network("0.0.0.0/8")  # Linux takes it for itself
 # What carries an IPv4 address in its last four bytes and leads to it: translated (RFC 6052, 8215), or "compatible".
 CARRIERS = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48", "::/96")))
@@ -58,8 +61,12 @@ class Standing(enum.IntEnum):
 
 @cache
 def machine() -> str:
-    """What tells this machine from others. Not its id itself, which is nobody else's business."""
+    """What tells this machine from others. Not its id itself, which is nobody else's business.
+
+    With its name: containers of one machine, or of one image, may have the same id.
+    """
     said = next((text for path in MACHINE_IDS if path.exists() and (text := path.read_bytes().strip())), b"")
+    said += b"\0" + socket.gethostname().encode()
     return hashlib.blake2b(said, digest_size=8, person=b"jqd").hexdigest()
 
 
@@ -68,7 +75,9 @@ def standing_of(peer: str | None) -> Standing:
     if peer is None:
         return Standing.LOOPBACK
     address = ip_of(peer)
-    standing = Standing.OUTSIDE if address is None else place_of(address)
+    if address is None or (_inner(address) is not None and getattr(address, "ipv4_mapped", None) is None):
+        return Standing.OUTSIDE  # through a translator or a tunnel: the IPv4 address in it is of some other network
+    standing = place_of(address)
     return Standing.INSIDE if standing is Standing.NEVER else standing  # a neighbour's link-local address, for instance
 
 
