@@ -101,11 +101,12 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        296,
+        30,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
         partitions=2,
+        dense=4,
     ),
     "own-hand-only": mistake(
         "poison",
@@ -142,11 +143,12 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        186,
-        "again",
+        11,
+        "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),
         partitions=2,
+        dense=2,
     ),
 }
 """By name."""

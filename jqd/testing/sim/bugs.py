@@ -277,7 +277,7 @@ def hunt(name: str) -> tuple[int, str] | None:
         for seed in range(planned.seed, planned.seed + SEARCH):
             report = simulate(seed, plan=plan_of(name, seed))
             for violation in report.violations:
-                if violation.partition(" s: ")[2].startswith(planned.finds + ":"):
+                if violation.partition(" s: ")[2].partition(":")[0] in planned.finds:
                     return seed, violation
     return None
 
@@ -285,7 +285,8 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    return make_plan(seed, planned.kinds, planned.partitions, changes=planned.changes, lends=planned.lends)
+    changes, lends, dense = planned.changes, planned.lends, planned.dense
+    return make_plan(seed, planned.kinds, planned.partitions, changes=changes, lends=lends, dense=dense)
 
 
 @contextmanager

@@ -61,6 +61,8 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
+        self.answered: set[int] = set()
+        """Fences of all that was given to workers that ask, heard or not."""
         self._known: set[tuple[str, str, int]] = set()
         """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
@@ -123,7 +125,7 @@ class History(Notes):
         """That node says how an attempt ended of a job that a worker held by itself. `heard`: the worker said so."""
         self.note("reported", node, job_id, fence, fate.name)
         for story in self.stories.values():
-            if story.job_id == job_id and not any(each.fence == fence for each in story.attempts):
+            if story.job_id == job_id and fence in self.answered and not any(e.fence == fence for e in story.attempts):
                 # The answer to the poll was lost, which nobody can tell from a worker that began and died.
                 story.attempts.append(Attempt(node, node, fence, trio.current_time()))
             if story.job_id == job_id and heard and fate is Fate.SUCCEEDED:

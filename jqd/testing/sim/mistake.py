@@ -18,14 +18,16 @@ class Mistake(NamedTuple):
     """Faults under which it shows."""
     seed: int
     """The first with which it does, as the code is now."""
-    finds: str
-    """How the violation begins."""
+    finds: tuple[str, ...]
+    """How the violation begins: with one of these."""
     partitions: int = 1
     """Of the store."""
     changes: bool = False
     """Whether some jobs have names and are changed."""
     lends: bool = False
     """Whether some workers hold jobs by themselves."""
+    dense: int = 1
+    """So many times as much to do, where a rare moment must be met: else one seed of hundreds would show it."""
 
     @property
     def what(self) -> str:
@@ -56,7 +58,11 @@ def mistake(
     partitions: int = 1,
     changes: bool = False,
     lends: bool = False,
+    dense: int = 1,
 ) -> Mistake:
-    """`parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one."""
+    """`finds`: with commas.
+
+    `parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one.
+    """
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    return Mistake(bugs, frozenset(kinds.split(",")), seed, finds, partitions, changes, lends)
+    return Mistake(bugs, frozenset(kinds.split(",")), seed, tuple(finds.split(",")), partitions, changes, lends, dense)

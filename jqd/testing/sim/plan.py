@@ -142,8 +142,12 @@ def make_plan(
     *,
     changes: bool | None = None,
     lends: bool | None = None,
+    dense: int = 1,
 ) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`: with or without. Pure."""
+    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`: with or without. Pure.
+
+    `dense`: so many times as much to do in the same time, for a fault to befall.
+    """
     source = random.Random(f"plan {seed}")
     nodes = source.choice((2, 2, 3))
     own = _kinds(source) if partitions == 1 else _kinds_apart(source)
@@ -152,7 +156,7 @@ def make_plan(
     types = JOBTYPES if partitions == 1 else SPREAD_TYPES
     works: list[Work] = []
     pushes: list[Push] = []
-    for _ in range(source.randint(3, 8)):
+    for _ in range(source.randint(3, 8) * dense):
         size = source.choice((1, 1, 1, 2, 4))
         at_s = source.uniform(0.0, FAULTY_S * 0.8)
         numbers = tuple(range(len(works), len(works) + size))
@@ -166,7 +170,7 @@ def make_plan(
     faults = [_fault(source, nodes, often) for _ in range(source.randint(2, 7))] if often else []
     if partitions > 1:
         faults = [*(_befalling(source, fault, partitions) for fault in faults), *_absence(source, kinds, partitions)]
-    matters = _matters(seed, nodes, types, len(works), changes)
+    matters = _matters(seed, nodes, types, len(works), changes, dense)
     works += _works(seed, matters, nodes, "workers" in kinds)
     by_time = sorted(pushes, key=lambda push: push.at_s)
     faults.sort(key=lambda fault: fault.at_s)
@@ -175,10 +179,10 @@ def make_plan(
     return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends)
 
 
-def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None) -> list[Matter]:
+def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None, dense: int) -> list[Matter]:
     source = random.Random(f"matters {seed}")
     wanted = source.random() < CHANGED if changes is None else changes
-    count = source.randint(1, MATTERS_MAX) if wanted else 0
+    count = source.randint(1, MATTERS_MAX) * dense if wanted else 0
     return make_matters(source, count, nodes=nodes, types=types, first=first, until_s=FAULTY_S * 0.6)
 
 

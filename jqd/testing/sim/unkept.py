@@ -85,7 +85,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "ended-by-fence": mistake(
         "backlog",
-        121,
+        5,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
@@ -94,14 +94,16 @@ UNKEPT: dict[str, Mistake] = {
             "one.fence = number(fence, 'fence')\n    one.meant = one.fence - 1\n",
         ),
         changes=True,
+        dense=4,
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        291,
-        "conflict",
+        4009,
+        "conflict,older",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),
         changes=True,
+        dense=4,
     ),
     "names-unsettled": mistake(
         "wipe",
