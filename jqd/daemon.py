@@ -81,6 +81,7 @@ class Daemon:
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
         self.pool = make_pool(config.runner, self.gates.connections.most)
+        self.views = Views(sysid, self.workers, self.gates, clock)
         shared = Shared(
             config=config,
             journal=journal,
@@ -89,7 +90,7 @@ class Daemon:
             scheduler=self.scheduler,
             workers=self.workers,
             gates=self.gates,
-            views=Views(sysid, self.workers, self.gates, clock),
+            views=self.views,
             pool=self.pool,
             endings=self.endings,
             rates=Rates(clock),
@@ -153,8 +154,10 @@ class Daemon:
             journal=self.journal,
             workers=self.workers,
             follows=[partition.follow for partition in self.partitions],
+            views=self.views,
             say=partial(say, desk),
             older=self.config.data_dir,
+            clock=self.clock,
             source=source,
         )
 

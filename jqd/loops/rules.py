@@ -85,13 +85,9 @@ class Follow:
         """Ask until cancelled."""
         task_status.started()
         await self._rules.loaded.wait()  # what our journal says is no news
-        tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
             try:
                 more = self._membership.life is not None and await self._ask()
-                if not more and self._clock.mono_s() >= tidy_at_s:
-                    tidy_at_s = self._clock.mono_s() + TIDY_S
-                    await self._tidy()
             except StoreChanged as error:
                 self._life = None  # the barrier looks who answers there now
                 self._log.debug("rules.store_changed", error=str(error))
@@ -123,16 +119,15 @@ class Follow:
             self._rules.told.set()
         return answer.more or len(signs) == SIGNS_PER_CALL
 
-    async def _tidy(self) -> None:
-        """Drop what was deleted, or has been silent, for long."""
-        now_ms = self._clock.wall_ms()
-        deleted = [rule for rule in self._rules.all(KIND) if _is_stale(rule, now_ms)]
-        gone = [*self._workers.silent(SILENT_S), *deleted, *self._views.stale()][:TIDY_RULES]
-        if gone:
-            dropped = await self._store.forget_rules(self._signs_at, gone)
-            self._log.info("rules.forgotten", count=dropped)
-        for rule in gone:
-            self._rules.forget(rule)
+    async def forget(self, rules: Sequence[Rule]) -> Sequence[Rule]:
+        """Drop in this partition what nobody needs any more; those that stay in it, or may."""
+        if self._life is None or self._life != self._membership.life:
+            return rules  # our number of the last sign is of another life
+        try:
+            return await self._store.forget_rules(self._signs_at, rules)
+        except (StoreAway, StoreRefused) as error:
+            self._log.warning("rules.not_forgotten", error=str(error))  # they are looked at again in TIDY_S
+            return rules
 
 
 class Upkeep:
@@ -145,8 +140,10 @@ class Upkeep:
         journal: Journal,
         workers: Workers,
         follows: Sequence[Follow],
+        views: Views,
         say: Say,
         older: Path,
+        clock: Clock,
         source: random.Random,
     ) -> None:
         """`older`: the directory where earlier versions kept workers."""
@@ -155,7 +152,9 @@ class Upkeep:
         self._journal = journal
         self._rules = workers.rules
         self._workers = workers
+        self._views = views
         self._say = say
+        self._clock = clock
         self._older: Path | None = older
         self._log = get_logger("rules")
 
@@ -163,6 +162,7 @@ class Upkeep:
         """Say until cancelled which workers left, and once more what a store does not know."""
         task_status.started()
         await self._read_own()
+        tidy_at_s = self._clock.mono_s() + TIDY_S
         while True:
             try:
                 await self._say_news()
@@ -170,7 +170,23 @@ class Upkeep:
                 await self.pace.wait_after(error)
             else:
                 self.pace.went_well()
+                if self._clock.mono_s() >= tidy_at_s:
+                    tidy_at_s = self._clock.mono_s() + TIDY_S
+                    await self.tidy()
                 await trio.sleep(FOLLOW_S)
+
+    async def tidy(self) -> None:
+        """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps."""
+        now_ms = self._clock.wall_ms()
+        deleted = [rule for rule in self._rules.all(KIND) if _is_stale(rule, now_ms)]
+        gone = [*self._workers.silent(SILENT_S), *deleted, *self._views.stale()][:TIDY_RULES]
+        if not gone:
+            return
+        kept = {rule.key for follow in self._follows for rule in await follow.forget(gone)}
+        for rule in gone:
+            if rule.key not in kept:
+                self._rules.forget(rule)
+        self._log.info("rules.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
         """What this journal has said so far: what is said from now on must be above it, also while no store answers."""

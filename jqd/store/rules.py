@@ -56,12 +56,15 @@ class RuleMethods:
             max(len(rows), len(ids)) >= FOLLOWED_MAX,
         )
 
-    async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> int:
-        """Drop rules that nobody needs any more: those that still hold, and whose workers gave no sign since."""
+    async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> list[Rule]:
+        """Drop rules that nobody needs any more. Those stay, and are returned, whose worker gave a sign since.
+
+        Also those of which another one holds here; what the store does not have is gone.
+        """
         bound(rules)
         flat = (value for rule in rules for value in (_member(rule), rule.revision, rule.name))
         answer = await self._caller.call("forget_rules", signs_at, *flat)
-        return codec.whole(self._keys, "rules", answer)
+        return [rules[codec.whole(self._keys, "rules", at)] for at in codec.list_of(self._keys, "rules", answer)]
 
     def _ids(self, answer: object) -> list[str]:
         return [codec.text(self._keys, "alive", one) for one in codec.list_of(self._keys, "alive", answer)]

@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,13 +15,15 @@ from jqd.desk import handlers
 from jqd.desk import workers as desk_workers
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention
-from jqd.loops.rules import DELETED_S, Follow, carried
-from jqd.runner import Card
+from jqd.loops.rules import DELETED_S, SILENT_S, Follow, Upkeep, carried
+from jqd.runner import Card, Workers
 from jqd.runner.handler import Definition, HandlerOptions
+from jqd.runner.workers import body_of
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.mistake import in_scripts
 from jqd.testing.store import FakeStore
+from jqd.words.clock import ManualClock
 from jqd.words.errors import NotFound
 from jqd.words.lease import LeaseConfig
 from jqd.words.rules import NIL, Rule, Rules
@@ -213,6 +216,68 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
         assert two.daemon.journal.end > end, "the store was not told again"
         assert two.daemon.workers.rules.get("worker", "w") == rule, "a new revision beats a deletion at the other"
         nursery.cancel_scope.cancel()
+
+
+class Seat:
+    life = "a.b"
+
+
+class House:
+    """A daemon's rules over stores, asked and tidied by hand."""
+
+    def __init__(self, clock: ManualClock, stores: list[FakeStore]) -> None:
+        nothing: Any = None
+        views: Any = SimpleNamespace(look=lambda: Rule("view", "d", 0, 0), stale=list)
+        seat: Any = Seat()
+        self.workers = workers = Workers(Rules(), clock=clock)
+        shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
+        self.follows = [Follow(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
+        self.upkeep = Upkeep(journal=nothing, follows=self.follows, say=nothing, older=Path("/nowhere"), **shared)
+
+    async def ask(self) -> None:
+        for follow in self.follows:
+            await follow._ask()
+
+
+async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: list[House]) -> None:
+    """A registration, whose worker nobody hears of for so long that it is of no use any more."""
+    card = Card(name="w", id="w", max_jobs=1, ttl_s=10.0)
+    body = body_of(houses[0].workers.check(card))
+    said = houses[0].workers.rules.make({("worker", "w"): body}, now_ms=clock.wall_ms(), origin=1)
+    for store in stores:
+        await store.look(fresh=True)
+        await store.apply_rules("ab" * 16, 0, 5, said)
+    for _ in range(round(SILENT_S / 2) + 20):
+        for house in houses:
+            await house.ask()
+        clock.advance(2.0)
+    assert [house.workers.get("w") for house in houses] == [None] * len(houses)
+
+
+async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
+    clock = ManualClock()
+    stores = [FakeStore(clock), FakeStore(clock)]
+    house = House(clock, stores)
+    await silent_for_long(clock, stores, [house])
+    house.follows[1]._life = None  # that partition is away
+    await house.upkeep.tidy()
+    assert house.workers.rules.get("worker", "w") is not None, "nobody could drop it there any more"
+    await house.ask()
+    await house.upkeep.tidy()
+    assert [(await store.follow_rules(0, 0)).rules for store in stores] == [[], []]
+    assert house.workers.rules.get("worker", "w") is None
+
+
+async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_here() -> None:
+    clock = ManualClock()
+    store = FakeStore(clock)
+    houses = [House(clock, [store]) for _ in range(2)]
+    await silent_for_long(clock, [store], houses)
+    await store.follow_rules(0, 0, ["w"])  # it speaks at a third daemon, before the first one hears of that
+    await houses[0].upkeep.tidy()
+    for house in houses:
+        await house.ask()
+        assert house.workers.get("w") is not None
 
 
 def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:

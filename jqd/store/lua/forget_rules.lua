@@ -2,7 +2,7 @@
 -- Drops rules that nobody needs any more, if they are still the ones that the caller means and nobody gave a sign since.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker
--- Returns  how many went
+-- Returns  of these the rules that stay, by their places from 0: another holds, or its worker was heard of
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
 --@include fail keys
@@ -10,7 +10,7 @@ local told = number(ARGV[2], 'told')
 local FIRST = 3
 
 expect('rules', 'ruled', 'alive')
-local gone = 0
+local stay = {}
 local meant = {unpack(ARGV, FIRST)}
 for at = 1, #meant, 3 do
   local member, revision, worker = meant[at], meant[at + 1], meant[at + 2]
@@ -20,7 +20,8 @@ for at = 1, #meant, 3 do
     redis.call('HDEL', K.rules, member)
     redis.call('ZREM', K.ruled, member)
     redis.call('ZREM', K.alive, worker)
-    gone = gone + 1
+  elseif known then
+    table.insert(stay, (at - 1) / 3)
   end
 end
-return gone
+return stay
