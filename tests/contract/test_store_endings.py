@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from jqd.store import JobView
-from jqd.words.job import ChangeKind, Fate, Job, State
+from jqd.words.job import ChangeKind, Fate, Job, State, entrust
 from tests.contract.bench import StoreBench, changed, outcome
 
 ENDS = [Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD]
@@ -117,3 +117,69 @@ async def test_endings_of_a_job_that_does_not_come_are_given_up_with_their_resul
     await store_bench.store.purge(100)
     await store_bench.add(job, second)
     assert told(await store_bench.view(job)) == (State.WAITING, None, None)
+
+
+async def test_a_success_of_a_later_content_beats_its_failure_in_whatever_order_all_come(
+    store_bench: StoreBench,
+) -> None:
+    """The job failed, was tried again, and of that both are told; no success of the first content is in it."""
+    job = await store_bench.push(keep_result=True)
+    owner = await store_bench.join()
+    first = outcome(await store_bench.claim_one(owner), Fate.FAILED)
+    await store_bench.settle(first)
+    store_bench.clock.advance(1)
+    again = changed(job, await store_bench.store.reserve_change(job.id), ChangeKind.RETRY)
+    await store_bench.add(again)
+    held = await store_bench.claim_one(owner)
+    dead, won = outcome(held, Fate.DEAD), outcome(held, Fate.SUCCEEDED, result=b"\x05")
+    records = [("add", job), ("add", again), ("settle", first), ("settle", dead), ("settle", won)]
+    store_bench.clock.advance(1)
+    for order in itertools.permutations(records):
+        store_bench.wipe()
+        store_bench.at = dict.fromkeys(store_bench.at, 0)
+        await store_bench.store.look(fresh=False)
+        for lane, record in order:
+            await getattr(store_bench, lane)(record)
+        view = await store_bench.view(job)
+        assert (view.state, view.result) == (State.SUCCEEDED, b"\x05"), order
+        assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0), order
+
+
+@pytest.mark.parametrize(
+    "meanwhile", ["it is dead", "it is cancelled", "another failed", "it crashed", "it is retried"]
+)
+async def test_a_success_that_waited_in_its_journal_while_the_lease_was_found_silent(
+    store_bench: StoreBench, meanwhile: str
+) -> None:
+    """Its daemon said 200 and went away. What is tried again by hand runs again, as a new content."""
+    owner = await store_bench.join()
+    job = await store_bench.push(keep_result=True)
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(entrust(held, worker="w", silence_s=10, started_at_ms=1))
+    told = outcome(held, Fate.SUCCEEDED, result=b"\x05")
+    if meanwhile in ("another failed", "it crashed"):
+        await store_bench.settle(outcome(held, Fate.RETRY, reason="timeout"))
+    else:
+        await store_bench.settle(outcome(held, Fate.DEAD, reason="timeout"))
+    match meanwhile:
+        case "it is cancelled":
+            await store_bench.cancel(job.id)
+        case "another failed":
+            await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD))
+        case "it crashed":
+            for _ in range(3):
+                await store_bench.claim_one(owner)
+                owner = await store_bench.join()
+        case "it is retried":
+            store_bench.clock.advance(1)
+            number = await store_bench.store.reserve_change(job.id)
+            await store_bench.add(changed(job, number, ChangeKind.RETRY))
+            assert await store_bench.settle(told) == [job.id]
+            assert await store_bench.state(job) is State.WAITING
+            return
+    ended = State.CANCELLED if meanwhile == "it is cancelled" else State.FAILED
+    assert await store_bench.state(job) is ended
+    assert await store_bench.settle(told) == []
+    view = await store_bench.view(job)
+    assert (view.state, view.result) == (State.SUCCEEDED, b"\x05")
+    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 1, 0)

@@ -154,13 +154,7 @@ end
 -- Whether a success meets another end of its own content: cancelled, failed, or given up for deaths. The job did run, so that
 -- beats them in whatever order they come: another daemon may have found a worker silent whose success is in our journal.
 local function did_run(one)
-  local kept = one.fate == SUCCEEDED and redis.call('HGET', K.outcome, one.id) or ''
-  local mark = kept:sub(1, 1)
-  if mark == CANCELLED or mark == CRASHED then
-    return true
-  end
-  local failure, meant = failure_in(kept)
-  return failure and meant == tonumber(one.generation or 0)
+  return one.fate == SUCCEEDED and gives_way(redis.call('HGET', K.outcome, one.id) or '', tonumber(one.generation or 0))
 end
 
 -- Notes the outcome of a job that has not come yet. Returns whether it says anything new: the first ending noted stays, but a

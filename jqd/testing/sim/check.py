@@ -191,8 +191,8 @@ class History(Notes):
                 self.wrong(f"lost: job {number} counts as {state.value}, and the success of a worker was taken")
             elif state is State.CANCELLED and not story.cancels:
                 self.wrong(f"lost: job {number} is cancelled, and nobody asked for that")
-            elif state is State.CANCELLED and self._surely_succeeded(story):
-                self.wrong(f"lost: job {number} had succeeded, and counts as cancelled")
+            elif state is not State.SUCCEEDED and self._surely_succeeded(story):
+                self.wrong(f"lost: job {number} had succeeded, and counts as {state.value}")
             elif state is State.SUCCEEDED and Fate.SUCCEEDED not in fates:
                 self.wrong(f"lost: job {number} counts as succeeded, but no attempt of it did")
             elif state is State.FAILED and not fates & {Fate.FAILED, Fate.DEAD} and not self._is_poison(story):
@@ -215,7 +215,7 @@ class History(Notes):
         return story.number in self.crashed and deaths >= STORE.crash_limit
 
     def _surely_succeeded(self, story: Story) -> bool:
-        """Whether a daemon heard so that was never away: its success beats a cancel, in whatever order they come."""
+        """Whether a daemon heard so that was never away: its success beats all else, in whatever order they come."""
         home = self._home(story)
         return any(
             attempt.fate is Fate.SUCCEEDED and not self.was_away(home, attempt.node, attempt.at_s, math.inf)

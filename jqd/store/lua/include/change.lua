@@ -7,7 +7,7 @@
 -- Revisions of a store that is gone may be ahead of this one's, if its clock was set back. The sequence goes on above all revisions it meets.
 -- Gives began(id) → generation, 0 for a job that is as it was pushed; changed(id) → revision, generation;
 -- cancelled_to(id); note_cancel(id, to); meant_so(generation, packed) → the outcome as `outcome` keeps it;
--- note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
+-- gives_way(kept, generation): an ending to a success; note_late_end(id, kept, dead, now_ms) → whether it was noted; forget_end(id or note); prefer_cancel(id, generation, now_ms): a cancel beats a failure;
 -- awaits_newer(id, row); last_try(id) → fence;
 -- await_change(id, revision, until_ms); is_awaited(id, now_ms): a change that was given its number has not come; drop_changes(ids, now_ms); apply_change(one, now_ms, history_max).
 local has_changes = redis.call('EXISTS', K.generation) == 1
@@ -124,6 +124,28 @@ local function end_stands(one)
   return meant_for(packed) >= one.generation
 end
 
+local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
+
+-- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
+local function failure_in(kept)
+  local generation, from = kept:match('^' .. MEANT .. '(%d+):()')
+  local packed = kept:sub(from or 1)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
+  return good and (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
+end
+
+-- Whether an ending, as it is kept, gives way to a success of that generation (0: of the first content): who succeeded did run. A
+-- cancel and deaths in hand do always, a failure if it is of the same content. The caller knows of no later content that is here.
+local function gives_way(kept, generation)
+  local mark = kept:sub(1, 1)
+  if mark == CANCELLED or mark == CRASHED then
+    return true
+  end
+  local packed, meant = failure_in(kept)
+  return packed ~= nil and meant == generation
+end
+
 -- Notes an ending (`z`, of the latest such) that came while the job lay among the ended already, and that is of a later
 -- content than the one that ended: a change that begins the job anew is still on its way. Its result lies under the note's
 -- name, too, and the caller puts it there. Returns whether the ending was noted.
@@ -135,24 +157,15 @@ local function note_late_end(id, kept, dead, now_ms)
   if late then
     known = math.max(known, meant_for(late:sub(2)))
   end
-  if meant_for(kept) <= known then
+  local failed, generation = failure_in(kept)
+  local wins = late and not failed and gives_way(late:sub(2), generation)
+  if meant_for(kept) <= known and not wins then
     return false
   end
   forget_end(note)  -- with the result of an earlier one
   redis.call('HSET', K.outcome, note, (dead and 'd' or 's') .. kept)
   redis.call('ZADD', K.tomb, now_ms, note)
   return true
-end
-
-local FAILED, DEAD_END = 2, 3  -- fates (job.Fate) of an outcome: its third value
-
--- The packed outcome in one that is kept, if it is a failure, else nil; the generation it names, 0 for none.
-local function failure_in(kept)
-  local generation, from = kept:match('^' .. MEANT .. '(%d+):()')
-  local packed = kept:sub(from or 1)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, _, fate = pcall(cmsgpack.unpack_limit, packed, 3, at)
-  return good and (fate == FAILED or fate == DEAD_END) and packed or nil, tonumber(generation) or 0
 end
 
 -- Ends a job as cancelled that lies among the ended by a failure, if a cancel of it (the caller knows of one) is meant for this
