@@ -96,7 +96,10 @@ async def beat(
 
 
 async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, heartbeat_s: float | None) -> Pull:
-    """One poll, until it has jobs, or what was on its way was lost, or its time is over."""
+    """One poll, until it has jobs, or what was on its way was lost, or its time is over.
+
+    What came in part is in its worker's hand already, so it is answered; the rest goes back once the store is there.
+    """
     with desk.pulls.waiting(worker, jobs_max, heartbeat_s) as poll:
         try:
             with trio.move_on_at(deadline_s):
@@ -108,7 +111,7 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
             if trio.current_effective_deadline() == -math.inf:  # the client has gone
                 desk.runner.unheard((held.job.id, held.fence) for held in poll.given)
         await trio.lowlevel.checkpoint_if_cancelled()
-    if late.cancelled_caught:
+    if late.cancelled_caught and not poll.given:
         raise StoreAway("jobs were claimed, and the store does not say that they are handed over; ask again")
     return poll
 

@@ -98,6 +98,27 @@ async def test_a_poll_is_answered_as_soon_as_its_worker_has_the_jobs(edge: Whole
     assert edge.runner.lost == []
 
 
+@pytest.mark.parametrize("came", [0, 1])
+async def test_jobs_that_came_in_part_are_given(edge: Whole, autojump_clock: None, came: int) -> None:
+    """The store went away between two pieces of a hand-over: what it said is in the worker's hand is the worker's."""
+    for _ in range(2):
+        await edge.push()
+    answers: list[Answer] = []
+
+    async def ask() -> None:
+        answers.append(await lease(edge, wait=1))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(ask)
+        poll, *held = await dispatch(edge)
+        for one in held[:came]:
+            poll.arrived(one.job.id)
+    (answer,) = answers
+    assert answer.status == (200 if came else 503)
+    assert [job["job_id"] for job in answer.body.get("jobs", [])] == [one.job.id for one in held[:came]]
+    assert not poll.arrived(held[1].job.id), "nobody waits: it goes back"
+
+
 @pytest.mark.parametrize("promised", [False, True])
 async def test_who_leaves_keeps_no_jobs(edge: Whole, autojump_clock: None, promised: bool) -> None:
     await edge.push()
