@@ -10,7 +10,7 @@ a failure, or a return, after the lease was over      refused: the job is tried 
 another verdict than the one that stands              refused: the first one wins, known to the store or not
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -116,10 +116,16 @@ async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
     deadline_s = trio.current_time() + HANDED_S
     while told:
         coming: dict[int, Told] = {}
-        places = list(told)
-        for at in range(0, len(places), CALL_JOBS_MAX):
-            piece = {place: told[place] for place in places[at : at + CALL_JOBS_MAX]}
-            coming |= await _sort_piece(desk, piece, sorts)
+
+        async def sort(its: dict[int, Told], coming: dict[int, Told] = coming) -> None:
+            places = list(its)
+            for at in range(0, len(places), CALL_JOBS_MAX):
+                piece = {place: its[place] for place in places[at : at + CALL_JOBS_MAX]}
+                coming.update(await _sort_piece(desk, piece, sorts))
+
+        async with trio.open_nursery() as nursery:
+            for its in _by_partition(desk, told):
+                nursery.start_soon(sort, its)
         if trio.current_time() >= deadline_s:
             sorts.answers |= {place: _stale(each, "it is in another hand") for place, each in coming.items()}
             return
@@ -128,11 +134,25 @@ async def _sort(desk: Desk, told: dict[int, Told], sorts: Sorted) -> None:
             await trio.sleep(HANDED_POLL_S)
 
 
+def _by_partition(desk: Desk, told: Mapping[int, Told]) -> list[dict[int, Told]]:
+    """One that is away holds up what is said of its own jobs, and of no others."""
+    parts: dict[frozenset[int], dict[int, Told]] = {}
+    for place, each in told.items():
+        parts.setdefault(desk.where(each.job_id), {})[place] = each
+    return list(parts.values())
+
+
 async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[int, Told]:
-    """Returns those that cannot be decided yet."""
+    """Returns those that cannot be decided yet. All are of one partition."""
     try:
         seen = await desk.store.touch([(each.job_id, each.fence) for each in told.values()])
     except (StoreAway, StoreRefused) as error:
+        if isinstance(error, StoreUnsettled) and len(told) > 1:
+            # Of one of them a journal may know better: halves, until it stands alone.
+            places = list(told)
+            halves = places[: len(places) // 2], places[len(places) // 2 :]
+            first, second = [await _sort_piece(desk, {place: told[place] for place in its}, sorts) for its in halves]
+            return first | second
         # What this daemon has heard before it knows without the store.
         sorts.answers |= {p: error for p, each in told.items() if _before(desk, each, each.fence, sorts) is None}
         late = {place: each.fence for place, each in told.items() if place not in sorts.answers}
@@ -302,16 +322,15 @@ async def _sync(desk: Desk, sorts: Sorted) -> None:
 
 
 async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:
-    if not sorts.returned:
-        return
-    try:
-        given = frozenset(await desk.store.release_entrusted([*sorts.returned.values()]))
-    except (StoreAway, StoreRefused) as error:
-        sorts.answers |= dict.fromkeys(sorts.returned, error)
-        return
-    for place, (job_id, _) in sorts.returned.items():
-        taken = job_id in given
-        sorts.answers[place] = None if taken else _stale(told[place], "it is not in that lease any more")
+    for its in _by_partition(desk, {place: told[place] for place in sorts.returned}):
+        try:
+            given = frozenset(await desk.store.release_entrusted([sorts.returned[place] for place in its]))
+        except (StoreAway, StoreRefused) as error:
+            sorts.answers |= dict.fromkeys(its, error)
+            continue
+        for place, each in its.items():
+            taken = each.job_id in given
+            sorts.answers[place] = None if taken else _stale(each, "it is not in that lease any more")
 
 
 def _stale(each: Told, why: str) -> JqdError:

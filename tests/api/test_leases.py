@@ -10,7 +10,7 @@ import trio
 
 from jqd.doors import DoorConfig, to_asgi
 from jqd.runner import Card
-from jqd.words.errors import JournalRefused, StoreAway
+from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import NIL, Fate, Held, Job
 from jqd.words.record import Lane, decode_outcomes
 from tests.api.fakes import JSON, MSGPACK, Answer
@@ -296,6 +296,34 @@ async def test_a_lease_whose_job_the_store_is_told_of_later_is_no_stale_one(edge
     edge.cancels_first = False
     await edge.apply()
     assert await report(edge, outcome) == [(200, "")]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "said"),
+    [
+        ("touch", StoreAway("its partition is away"), "success"),
+        ("release_entrusted", StoreAway("its partition is away"), "refused"),
+        ("touch", StoreUnsettled("a journal may know better of it"), "success"),
+    ],
+)
+async def test_what_nobody_can_say_of_one_job_refuses_no_other(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch, call: str, error: StoreAway, said: str
+) -> None:
+    claims = [await handed(edge) for _ in range(5)]
+    lost = claims[3]["job_id"]
+    ask = getattr(edge.store, call)
+
+    async def asked(named: list[tuple[str, int]], **how: Any) -> Any:
+        if lost in dict(named):
+            raise error
+        return await ask(named, **how)
+
+    monkeypatch.setattr(edge.store, call, asked)
+    if not isinstance(error, StoreUnsettled):
+        desk = edge.api._parts.desk
+        monkeypatch.setattr(type(desk), "where", lambda _, *ids: frozenset(int(each == lost) for each in ids))
+    told = await report(edge, *({**claim, "type": said} for claim in claims))
+    assert [status for status, _ in told] == [200, 200, 200, 503, 200]
 
 
 async def test_arrays_that_are_none(edge: Whole) -> None:
