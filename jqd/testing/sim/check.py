@@ -125,7 +125,7 @@ class History(Notes):
         """That node says how an attempt ended of a job that a worker held by itself. `heard`: the worker said so."""
         self.note("reported", node, job_id, fence, fate.name)
         for story in self.stories.values():
-            if story.job_id == job_id and fence in self.answered and not any(e.fence == fence for e in story.attempts):
+            if story.job_id == job_id and not any(e.fence == fence for e in story.attempts):
                 # The answer to the poll was lost, which nobody can tell from a worker that began and died.
                 story.attempts.append(Attempt(node, node, fence, trio.current_time()))
             if story.job_id == job_id and heard and fate is Fate.SUCCEEDED:
