@@ -91,6 +91,8 @@ class AsyncioLoop:
     def _add(self, items: list[Item]) -> None:
         self._queue.extend(items)
         self._fill()
+        while self._queue and self._queue[0].is_over:  # handed back by now: those behind came later, and leave later
+            self._queue.popleft()
 
     def _fill(self) -> None:
         while self._queue and len(self._running) < self._tasks:

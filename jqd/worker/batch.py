@@ -38,6 +38,11 @@ class Item:
         """
         return self.batch.waiting.pop(self, 0) is None
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nobody will begin it any more: who keeps it in a queue lets it go. It may be big."""
+        return self.batch.gone or self not in self.batch.waiting
+
 
 class Batch:
     """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""

@@ -254,7 +254,7 @@ class Crew:
 
     def _dispatch(self) -> None:
         """Give what waits to processes that are free, in order."""
-        self._trials = deque(item for item in self._trials if item in item.batch.waiting and not item.batch.gone)
+        self._trials = deque(item for item in self._trials if not item.is_over)
         for process in self._crew:
             process.is_reserved = process.is_reserved and (bool(self._trials) or process.is_on_trial)
         for item in [self._trials.popleft() for _ in range(len(self._trials))]:
@@ -263,6 +263,8 @@ class Crew:
             else:
                 self._give(alone, item, is_trial=True)
         for kind, queue in self._waiting.items():
+            while queue and queue[0].is_over:  # handed back by now: those behind came later, and leave later
+                queue.popleft()
             while queue and (free := self._free(kind)) is not None:
                 self._give(free, queue.popleft())
 

@@ -19,6 +19,7 @@ from jqd.words.clock import Clock
 from jqd.worker.batch import Batch, Item
 
 NOTE_S = 0.25  # a daemon is told of a longer wait: half of the margin that it gives every job
+SPARE_ITEMS = 16  # a queue is looked through when it holds so many more than twice what was left the last time
 
 
 class Outbox:
@@ -86,6 +87,7 @@ class Pool:
         self._clock = clock
         self._outbox = outbox
         self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
+        self._queued_max = SPARE_ITEMS
         self._slots: set[Slot] = set()
         self._started = 0
         self._closed = False
@@ -115,6 +117,8 @@ class Pool:
         """Let the items run, in order. Outcomes go to their batches; items of a batch that is gone are skipped."""
         for item in items:
             self._queue.put(item)
+        if self._queue.qsize() > self._queued_max and not self._closed:
+            self._sweep()
 
     @property
     def orphans(self) -> int:
@@ -149,6 +153,20 @@ class Pool:
         self._closed = True
         for _ in self._slots:
             self._queue.put(None)
+
+    def _sweep(self) -> None:
+        """Let items go that were handed back: threads that are all busy for long would keep them, and they may be big.
+
+        A thread that takes one meanwhile may take it a little before its turn.
+        """
+        for _ in range(self._queue.qsize()):
+            try:
+                item = self._queue.get_nowait()
+            except queue.Empty:
+                break  # the threads were faster
+            if item is not None and not item.is_over:
+                self._queue.put(item)
+        self._queued_max = 2 * self._queue.qsize() + SPARE_ITEMS
 
     def _fill(self) -> None:
         """Start threads until there are enough, as far as the abandoned ones leave room."""

@@ -1,7 +1,10 @@
 """Processes of a worker, without a daemon: batches are posted to a real worker, and real processes run them."""
 
+import asyncio
+import gc
+import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ from jqd import App
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.worker import crew as crews
+from jqd.worker.batch import Item
 from jqd.worker.crew import Crew, open_crew
 from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, frame
 from jqd.worker.process import ending
@@ -153,6 +157,53 @@ async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
         told = outcomes(await Exchange(service, packed(*blocked)).run())
         assert told["block"]["reason"] == "timeout"
         assert (told["task"]["type"], "another job" in told["task"]["message"]) == ("refused", True)
+
+
+@asynccontextmanager
+async def served_inside(kind: str) -> AsyncIterator[Service]:
+    """As `served`, with one thread or one task of an asyncio loop instead of processes."""
+    app = App(loop="asyncio")
+    go = threading.Event()
+
+    @app.job("watch")
+    def watch(argument: Any, /) -> None:
+        Path(argument).touch()
+        go.wait(PATIENCE_S)
+
+    @app.job("watch async")
+    async def watch_async(argument: Any, /) -> None:
+        Path(argument).touch()  # noqa: ASYNC240 - it takes microseconds
+        await asyncio.sleep(PATIENCE_S)
+
+    names = (
+        {"watch": "watch", "plain": "watch"} if kind == "thread" else dict.fromkeys(("watch", "plain"), "watch async")
+    )
+    service = Service({name: app.jobs[of] for name, of in names.items()}, ServiceConfig(concurrency=1))
+    try:
+        yield service
+    finally:
+        go.set()
+        service.close()
+
+
+@pytest.mark.parametrize("kind", ["thread", "asyncio", "process"])
+async def test_what_was_handed_back_is_not_kept_while_a_long_job_is_at_work(kind: str) -> None:
+    async with AsyncExitStack() as stack:
+        if kind == "process":
+            service, _ = await stack.enter_async_context(served())
+        else:
+            service = await stack.enter_async_context(served_inside(kind))
+        nursery = await stack.enter_async_context(trio.open_nursery())
+        nursery.start_soon(Exchange(service, packed(job("watch", "watching", timeout=600))).run)
+        await wait_until(lambda: Path("watching").exists())
+        for _ in range(4):
+            many = [job("plain", "x", timeout=0.05, job_id=str(number)) for number in range(100)]
+            told = outcomes(await Exchange(service, packed(*many)).run())
+            assert {each["type"] for each in told.values()} == {"refused"}
+        gc.collect()
+        kept = sum(isinstance(each, Item) for each in gc.get_objects())
+        nursery.cancel_scope.cancel()
+        assert kept < 250, "of 400: the last hundred may wait for the next look"
 
 
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
