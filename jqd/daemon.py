@@ -99,8 +99,7 @@ class Daemon:
         )
         watching = watches or [watch_nothing() for _ in stores]
         self.partitions = [
-            Partition(shared, number, store, watch)
-            for number, (store, watch) in enumerate(zip(stores, watching, strict=True))
+            Partition(shared, number, *each) for number, each in enumerate(zip(stores, watching, strict=True))
         ]
         alone = Alone(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
