@@ -22,7 +22,7 @@ SILENCE_S_MIN = 1.0  # below this a worker that is merely busy would lose its jo
 # Above it two digits are kept: so there are some 500 lengths at most, whatever jobs and workers say.
 EXACT_SILENCE_S = 100
 MARKS = 512  # of one distance: two looks a second are kept for four minutes, one of two for eight, and so on
-DISTANCES = 15  # the widest reach two months and more
+DISTANCES = 16  # the widest reach 96 days: beyond the longest silence
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ import trio
 
 from jqd.loops.silence import LOOK_S, NO_HEARTBEAT, Silence
 from jqd.store import Hold, JobView
+from jqd.words import lease
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Job, State, entrust
 from jqd.words.jobid import IdSource
-from jqd.words.lease import MARKS, Marks
+from jqd.words.lease import MARKS, SILENCE_S_MAX, Marks, allowed_silence_s
 from jqd.words.record import Lane, encode_outcomes
 from tests.loops.house import House, house, until
 
@@ -134,6 +135,20 @@ def test_marks_reach_far_back_and_tell_no_more_than_was_seen() -> None:
         assert last_s - seen[found][0] >= age_s, "it stood there at least so long ago"
         assert last_s - seen[found][0] <= age_s + max(LOOK_S, age_s / (MARKS * LOOK_S) * 2)
     assert marks.find(20_000 * LOOK_S, last_s) is None
+
+
+def test_marks_reach_beyond_the_longest_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a lease of that length would never be found silent. Shown with fewer distances: the widest takes months."""
+
+    def reach_s() -> float:
+        return float((MARKS - 1) * 2 ** (lease.DISTANCES - 1) * LOOK_S)
+
+    assert reach_s() > allowed_silence_s(SILENCE_S_MAX)
+    monkeypatch.setattr(lease, "DISTANCES", 4)
+    marks = Marks(2 * LOOK_S)
+    for number in range(10_000):
+        marks.note(number, number * LOOK_S)
+    assert marks.find(reach_s(), 9_999 * LOOK_S) is not None
 
 
 def test_marks_of_a_sequence_that_went_back_say_nothing() -> None:
