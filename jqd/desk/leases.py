@@ -14,6 +14,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.runner import Pull, Worker
+from jqd.runner.workers import SIGNS_PER_TTL
 from jqd.store import Hold
 from jqd.words.errors import Closed, Conflict, NotFound, StoreAway
 from jqd.words.job import Held
@@ -21,6 +22,7 @@ from jqd.words.lease import allowed_silence_s
 
 PROGRESS_LENGTH_MAX = 200  # characters: it is kept in the store's memory, and shown in one line
 SOON_S = 0.1  # who does not wait gets what is there: a look and a claim, which take some milliseconds
+ANEW_S = 5.0  # a poll that waits longer begins anew: so long what its worker registered before may count
 HANDED_S = 10.0  # for a claim and a hand-over under way when the wait is over; both take milliseconds
 
 
@@ -58,12 +60,13 @@ async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbe
     Who stops waiting, because the client has gone, gives back what came. Raises NotFound, Conflict for a worker that
     jobs are posted to, Closed while the daemon shuts down, StoreAway when a hand-over cannot be finished.
     """
-    worker = _puller(desk, worker_id)
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     while True:
+        worker = _puller(desk, worker_id)  # as it is registered now; that it waits is a sign of life
         if desk.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
-        poll = await _wait(desk, worker, jobs_max, deadline_s, heartbeat_s or worker.heartbeat_s)
+        until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
+        poll = await _wait(desk, worker, jobs_max, until_s, heartbeat_s or worker.heartbeat_s)
         if poll.given:
             return Lease(str(poll.given[0].fence), poll.given, poll.silence_s)
         if trio.current_time() >= deadline_s:
@@ -117,6 +120,8 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
 
 
 def _puller(desk: Desk, worker_id: str) -> Worker:
+    if desk.workers.get(worker_id) is None:
+        desk.workers.reached(worker_id)  # it was silent for longer than its ttl, and speaks again
     worker = desk.workers.get(worker_id)
     if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")

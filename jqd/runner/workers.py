@@ -50,6 +50,7 @@ class Workers:
         self._reach = reach or Reach()
         self._log = get_logger("workers")
         self._workers: dict[str, Worker] = {}
+        self._unreadable: set[str] = set()
         self._seen_at_s: dict[str, float] = {}
         self._told_at_s: dict[str, float] = {}  # when the others were last told that a worker lives
         self._unreachable_since_s: dict[str, float] = {}
@@ -210,8 +211,8 @@ class Workers:
             watcher()
 
     def reached(self, worker_id: str) -> None:
-        """The worker answered, or spoke by itself."""
-        worker = self._workers.get(worker_id)
+        """The worker answered, or spoke by itself; one that was silent for longer than its ttl is back."""
+        worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
         self._unreachable_since_s.pop(worker_id, None)
@@ -231,8 +232,8 @@ class Workers:
         for worker_id in worker_ids:
             if worker_id in self._workers:
                 self._seen_at_s[worker_id] = now_s + SPREAD_S
-            elif worker_id not in self.leaving and (rule := self.rules.get(KIND, worker_id)) is not None:
-                self._ruled(rule)  # it was silent for too long, and speaks again
+            else:
+                self._back(worker_id)
 
     def unreachable(self, worker_id: str) -> None:
         """The worker could not be reached, once more. After UNREACHABLE_S of that it is forgotten.
@@ -249,16 +250,24 @@ class Workers:
         """Registrations with a ttl that ran out so long ago: what is kept of them is of no use to anybody."""
         now_s = self._now_s()
         for rule in self.rules.all(KIND):
-            if rule.name not in self._workers and not rule.is_deleted:
+            if rule.name not in self._workers and rule.name not in self._unreadable and not rule.is_deleted:
                 since_s = self._seen_at_s.setdefault(rule.name, now_s)
                 if now_s - since_s > for_s:
                     yield rule
 
     # ------------------------------------------------------------ within
 
+    def _back(self, worker_id: str) -> Worker | None:
+        """One that was silent for too long, and speaks again; None when nothing is known of it, or it left."""
+        rule = self.rules.get(KIND, worker_id)
+        if rule is not None and worker_id not in self.leaving:
+            self._ruled(rule)
+        return self._workers.get(worker_id)
+
     def _ruled(self, rule: Rule) -> None:
         """A registration holds from now on."""
         self.leaving.pop(rule.name, None)
+        self._unreadable.discard(rule.name)
         if rule.is_deleted:
             self._remove(rule.name, "unregistered")
             self._seen_at_s.pop(rule.name, None)
@@ -269,6 +278,7 @@ class Workers:
             # A newer jqd may know kinds of workers that this one does not; it runs them, and this one does not.
             self._log.error("workers.unreadable", worker=rule.name, error=str(error))
             self._remove(rule.name, "unreadable")
+            self._unreadable.add(rule.name)  # whether it is silent is for those to say who can read it
             return
         known = self._workers.get(worker.id)
         self._workers[worker.id] = worker
@@ -335,6 +345,7 @@ class Workers:
             if worker.ttl_s is not None and now_s - self._seen_at_s[worker.id] > worker.ttl_s
         ]
         for worker_id in overdue:
+            self._seen_at_s[worker_id] += self._workers[worker_id].ttl_s or 0.0  # its silence begins now
             self._remove(worker_id, "expired")
 
     def _remove(self, worker_id: str, why: str) -> bool:

@@ -358,3 +358,25 @@ async def test_a_heartbeat_shows_how_far_the_job_is(edge: Whole) -> None:
     ):
         assert (await edge.call("POST", path + "/heartbeat", body)).status == status, body
     assert (await edge.call("POST", "/v1/jobs/none/heartbeat", {"lease_id": lease_id})).status == 404
+
+
+async def test_a_poll_is_a_sign_of_life_as_long_as_it_waits_and_ends_when_its_worker_left(edge, autojump_clock):
+    ask = {"worker_id": "p", "max_jobs": 1}
+    card = {"name": "p", "worker_id": "p", "jobs": ["mail"], "max_jobs": 1, "ttl": 5}
+
+    async def tick() -> None:
+        while True:
+            await trio.sleep(0.5)
+            edge.clock.advance(0.5)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(tick)
+        await edge.call("POST", "/v1/workers", card)
+        assert (await edge.call("POST", "/v1/leases", {**ask, "wait": 12})).status == 200
+        assert edge.workers.get("p") is not None
+        await trio.sleep(6)
+        assert edge.workers.get("p") is None
+        assert (await edge.call("POST", "/v1/leases", {**ask, "wait": 0})).status == 200, "who speaks again is back"
+        nursery.start_soon(partial(edge.call, "DELETE", "/v1/workers/p"))
+        assert (await edge.call("POST", "/v1/leases", {**ask, "wait": 30})).status == 404
+        nursery.cancel_scope.cancel()

@@ -326,3 +326,27 @@ def test_what_a_worker_takes() -> None:
     assert [some.takes("mail", priority) for priority in (-2, -1, 0, 1, 2)] == [False, True, True, True, False]
     assert not some.takes("bill", 0)
     assert register(workers, name="w").takes("bill", 2**31 - 1)
+
+
+def test_who_was_silent_for_longer_than_its_ttl_and_speaks_is_back_and_only_silence_counts() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    worker = register(workers, name="w", ttl=10.0)
+    clock.advance(11)
+    assert workers.get(worker.id) is None
+    workers.reached(worker.id)  # a sign of a job that it holds
+    assert workers.get(worker.id) is not None
+    clock.advance(11)
+    assert [*workers.silent(5.0)] == [], "it was not silent while its ttl ran"
+    assert workers.get(worker.id) is None
+    clock.advance(5)
+    assert [rule.name for rule in workers.silent(5.0)] == [worker.id]
+
+
+def test_a_registration_that_only_a_newer_jqd_can_read_is_not_taken_for_silent() -> None:
+    clock = ManualClock()
+    workers = Workers(clock=clock)
+    workers.rules.take(workers.rules.make({("worker", "new"): b"\x2a"}, now_ms=1, origin=1))
+    assert [*workers.silent(1.0)] == []
+    clock.advance(10)
+    assert [*workers.silent(1.0)] == []
