@@ -1,6 +1,7 @@
 """Handlers of jobtypes: set, shown and deleted at any daemon, for all of them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
 import msgspec
 
@@ -12,6 +13,7 @@ from jqd.runner.workers import HANDLER
 from jqd.words.errors import Fault, Invalid, NotFound
 
 VERSIONS_MAX = 10  # kept of each handler
+VERSIONS_BYTES_MAX = 1_000_000  # of the older ones together: all daemons keep them in memory, and tell them 100 at once
 NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
 
 _encoder = msgspec.msgpack.Encoder()
@@ -42,12 +44,19 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
         number, now_ms = known.last + 1, desk.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
         made.append(version)
-        handler = Handler(number, (*known.versions, version)[-VERSIONS_MAX:])
+        handler = Handler(number, (*_kept(known.versions), version))
         options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
         return {(HANDLER, name): _encoder.encode(handler), **options}
 
     await say(desk, make)
     return made[0]
+
+
+def _kept(versions: Sequence[Version]) -> list[Version]:
+    """Which stay when another comes: the newest that fit."""
+    newest = versions[:-VERSIONS_MAX:-1]
+    sizes = accumulate(len(_encoder.encode(version)) for version in newest)
+    return [version for version, size in zip(newest, sizes, strict=True) if size <= VERSIONS_BYTES_MAX][::-1]
 
 
 def _placed(fault: Fault) -> Fault:

@@ -182,3 +182,10 @@ async def test_nobody_else_is_called_as_a_version_is(edge: Whole) -> None:
     told = await edge.call("PUT", "/v1/handlers/mail@2", HOOK, accept=JSON)
     assert (told.status, "@ and a number" in told.body["detail"]) == (422, True)
     assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
+
+
+async def test_large_versions_go_before_there_are_ten(edge):
+    scripts = dict.fromkeys(("eid", "before", "beforeEach", "afterEach"), "x" * 65_536)
+    for _ in range(6):
+        await put(edge, **scripts)
+    assert [version.number for version in edge.workers.handler("mail").versions] == [3, 4, 5, 6]
