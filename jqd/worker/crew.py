@@ -9,7 +9,8 @@ which is killed for a plain function takes no neighbour along. The front, which 
 users' code: `reload` starts N processes with the code as it is now, gives them all that comes, and lets the old ones
 leave with their last job.
 
-A *suspect* shared a process that died by itself. When it comes again it runs alone, and is blamed if that one dies too.
+A *suspect* shared a process that died by itself, or whose loop was blocked. When it comes again it runs alone, and is
+blamed if that happens again.
 """
 
 import math
@@ -31,13 +32,13 @@ from jqd.worker.batch import Batch, Item
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pool import NOTE_S
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
+from jqd.worker.suspects import Suspects
 
 START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
 CALM_S = 60.0  # a process that lived so long before it died has not died in a row
 BACKOFF = Backoff(
     first_s=0.5, factor=2.0, cap_s=30.0
 )  # between deaths in a row: a crash at start must not use up a core
-SUSPECTS_MAX = 10_000  # remembered by their ids; the oldest goes first
 
 Where = Callable[[], tuple[str, str | None]]
 
@@ -55,7 +56,7 @@ class Crew:
         self._leaving: set[Process] = set()
         self._waiting: dict[Kind, deque[Item]] = {"plain": deque(), "async": deque()}
         self._trials: deque[Item] = deque()
-        self._suspects: dict[str, None] = {}
+        self._suspects = Suspects()
         self._generation = 0
         self._died: dict[Kind, str] = {}
         self._next_s, self._sooner = math.inf, trio.Event()
@@ -299,7 +300,7 @@ class Crew:
         held.item.stop = None
         held.item.batch.put(held.item, outcome)
         if held.is_trial:
-            self._suspects.pop(held.item.job_id, None)
+            self._suspects.clear(held.item.job_id)
         if process.is_retiring and not process.held:
             self._nursery.start_soon(process.leave)
         self._dispatch()
@@ -314,13 +315,9 @@ class Crew:
         elif len(at_work) == 1:
             told = [self._attempts.died(at_work[0], process.how)]
         else:
-            why = (
-                f"handed back: its process died with {len(at_work)} jobs at work ({process.how}); next time it is alone"
-            )
+            why = f"handed back: its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
             told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
-            self._suspects.update(dict.fromkeys(item.job_id for item in at_work))
-            while len(self._suspects) > SUSPECTS_MAX:
-                del self._suspects[next(iter(self._suspects))]
+            self._suspects.add(item.job_id for item in at_work)
         for item, outcome in zip(at_work, told, strict=True):
             self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
             item.stop = None
@@ -331,16 +328,25 @@ class Crew:
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
-                late = [held.item for held in process.held.values() if held.due_s <= now_s]
-                for item in late:
-                    self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
-                    item.batch.put(item, self._attempts.timed_out(item))
-                if late:
-                    process.kill()
+                if late := [held.item for held in process.held.values() if held.due_s <= now_s]:
+                    self._kill_late(process, late)
             due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
             self._next_s, self._sooner = min(due, default=math.inf), trio.Event()
             with trio.move_on_at(self._next_s):
                 await self._sooner.wait()
+
+    def _kill_late(self, process: Process, late: Sequence[Item]) -> None:
+        """End a process with jobs past their time: the only one has timed out; of several any may block the others."""
+        for item in late:
+            self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
+        items = [held.item for held in process.held.values()]
+        if len(items) > 1:
+            self._suspects.add(item.job_id for item in items)
+        why = f"handed back: one of {len(items)} jobs blocked the loop of its process; next time it is alone"
+        for item in items:
+            refused = self._attempts.refused(item.batch.codec, item.job_id, why)
+            item.batch.put(item, refused if len(items) > 1 else self._attempts.timed_out(item))
+        process.kill()
 
     async def begin(self) -> NotStarted | None:
         """Start the first generation; or say why the app cannot be loaded."""
