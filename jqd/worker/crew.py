@@ -135,11 +135,12 @@ class Crew:
         try:
             with trio.fail_after(START_S):
                 fresh.append(self._start())
-                kinds = sorted({_kind_of(job) for job in (await fresh[0].wait_ready()).jobs})
+                jobs = (await fresh[0].wait_ready()).jobs
+                kinds = sorted({_kind_of(job) for job in jobs})
                 fresh += [self._start() for _ in range(len(kinds) * self._processes - 1)]
                 for number, process in enumerate(fresh):
                     process.kind = kinds[number % len(kinds)]
-                    await process.wait_ready()
+                    await process.wait_ready(jobs)
         except trio.TooSlowError:
             _kill(fresh)
             raise NotStarted(f"the app was not loaded after {START_S:g} s") from None
@@ -217,7 +218,7 @@ class Crew:
             try:
                 with trio.fail_after(START_S):
                     started.append(self._start())
-                    await started[0].wait_ready()
+                    await started[0].wait_ready(self._jobs.values())
             except (NotStarted, trio.TooSlowError) as error:
                 why = str(error) or f"the app was not loaded after {START_S:g} s"
                 _kill(started)

@@ -9,19 +9,33 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import msgspec
 import trio
 
 from jqd.worker.batch import Item
-from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, ToFront, ToProcess, Where, frame
+from jqd.worker.frames import (
+    Begin,
+    Broken,
+    Declaration,
+    Ended,
+    Frames,
+    Ready,
+    Run,
+    Stop,
+    ToFront,
+    ToProcess,
+    Where,
+    frame,
+)
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
 LEAVE_S = 2.0  # for a process to end by itself: its jobs have ended, or were told to stop
 GRACE_S = 0.25  # past its timeout an async function has so long to be cancelled: what takes longer blocks its loop
+NAMES_SHOWN_MAX = 10  # jobs named in one line of a log
 
 Kind = Literal["plain", "async"]
 Heard = Callable[["Process", "Held", bytes], None]
@@ -88,10 +102,17 @@ class Process:
         """How it ended."""
         return ending(self._child.returncode)
 
-    async def wait_ready(self) -> Ready:
-        """Its app's jobs. Raises NotStarted."""
+    async def wait_ready(self, jobs: Iterable[Declaration] = ()) -> Ready:
+        """Its app's jobs. Raises NotStarted, also when it lacks one of `jobs`, which the others have."""
         await self._started.wait()
         if isinstance(self.ready, Ready):
+            loops = {job.name: job.loop for job in self.ready.jobs}
+            other = [job.name for job in jobs if job.name not in loops or loops[job.name] != job.loop]
+            if other:
+                raise NotStarted(
+                    "the code has changed since the other processes loaded it: jobs are missing, or of another kind: "
+                    f"{str(other[:NAMES_SHOWN_MAX])[1:-1]}; send SIGHUP to load it in all of them"
+                )
             return self.ready
         raise NotStarted(
             self.ready.why if self.ready else f"the process ended before it had loaded the app: {self.how}"

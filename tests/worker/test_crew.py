@@ -250,6 +250,22 @@ async def test_loading_anew_changes_the_jobs_and_what_it_cannot_load_changes_not
         await wait_until(lambda: len(crew._all) == 1)
 
 
+async def test_a_place_is_not_filled_with_other_code_before_it_is_loaded_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=0.01, cap_s=0.01))
+    async with served() as (service, crew):
+        write(MODULE.replace("def plain(", "def renamed(").replace("def watch(", "async def watch("))
+        with capture_logs() as lines:
+            told = outcomes(await Exchange(service, packed(job("leave", 7), job("plain", 1))).run())
+        assert (told["leave"]["error"], told["plain"]["type"]) == ("process died", "refused")
+        why = next(line["why"] for line in lines if line["event"] == "worker.process_not_started")
+        assert "'plain', 'watch'" in why
+        assert why in (crew.trouble() or "")
+        write(MODULE.replace("timeout=9", "timeout=8") + "@app.job()\ndef more(): ...\n")
+        await wait_until(lambda: crew.trouble() is None)
+        told = outcomes(await Exchange(service, packed(job("plain", 1))).run())
+        assert told["plain"]["type"] == "success", "it has all jobs that the others have"
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [
