@@ -1,10 +1,10 @@
 """Handlers: what runs a jobtype, said by name, without any program that registers. Each version is a worker of its own.
 
-A batch goes to one version. The newest takes `weight` percent of the batches, what it leaves goes to the one before it
-by that one's weight, and so on; the oldest takes all that is left. A job of the type `name@3` is for version 3 alone.
+A batch goes to one version. The newest takes at most `weight` percent of the jobs, what it leaves goes to the one
+before it by that one's weight, and so on; the oldest takes all that is left. A job of type `name@3` is for version
+3 alone.
 """
 
-import random
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Priority
-from jqd.words.options import JobOptions, Retries, Timeout
+from jqd.words.options import NOTHING, JobOptions, Retries, Timeout
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
@@ -141,18 +141,20 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
             continue
         card, own, part = card_of(name, version), id_of(name, version.number), parts[version.number]
         said = {field: getattr(card, field) for field in Card.__struct_fields__}
-        said |= {"id": own, "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        said |= {"id": own, "name": own, "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        options = version.options.of_jobs
+        said["options"] = {} if options == NOTHING else {name: options}
         found.append(
             Worker(**said, registered_at_ms=version.set_at_ms, standing=version.standing, machine=version.machine)
         )
     return found
 
 
-def freest(roomy: Sequence[tuple[float, int, Worker]], source: random.Random) -> tuple[float, int, Worker]:
-    """The worker that has most room (which part of it, and how much); of a handler's versions one by their shares."""
+def freest(roomy: Sequence[tuple[float, int, Worker]]) -> tuple[float, int, Worker]:
+    """The worker that has most room (which part of it, and how much); of a handler's versions the newest.
+
+    One that was given its share is not among them (`turns.py`).
+    """
     best = max(roomy, key=lambda one: one[:2])
     handler = best[2].handler
-    versions = [one for one in roomy if one[2].handler == handler] if handler else []
-    if len(versions) < 2:
-        return best
-    return source.choices(versions, weights=[worker.share or 1.0 for _, _, worker in versions])[0]
+    return [one for one in roomy if one[2].handler == handler][-1] if handler else best

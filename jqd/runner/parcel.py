@@ -309,6 +309,7 @@ class Parcel:
 
     def _return(self, entry: Entry) -> None:
         self._leave(entry)
+        self._shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
         self._shared.ledger.give_back(entry)
         self._shared.counters.returned += 1
 

@@ -120,7 +120,7 @@ class Runner:
                 wishes.any_type(span, gate.not_taken_now(now_s))
                 continue
             for jobtype in worker.jobs:
-                if gate.takes(jobtype, now_s):
+                if gate.takes(jobtype, now_s) and self._gates.turns.is_due(worker, jobtype):
                     wishes.named(jobtype, span)
         return wishes.wanted()
 
@@ -141,13 +141,14 @@ class Runner:
                 continue
             free = gate.free(jobtype, now_s)
             free = min(free, self._gates.connections.free_for(worker.endpoint, len(posting)) * gate.post_jobs_max)
+            free = min(free, self._gates.turns.jobs_max(worker, jobtype, priority))
             few, linger_s = min(free, gate.post_jobs_max), worker.batch_linger_ms / 1000
             if not free or self._linger.waits(jobtype, waiting, few, linger_s, now_s):
                 continue
             roomy.append((free / gate.window(jobtype), free, worker))
         if not roomy:
             return None
-        _, free, worker = freest(roomy, self._shared.source)
+        _, free, worker = freest(roomy)
         return Offer(worker, free, self._config.batch_bytes_max)
 
     def linger_s(self) -> float:
@@ -180,6 +181,7 @@ class Runner:
             return
         gate = self._gates.gate(worker)
         gate.take(jobtype, [entry.held.job.id for entry in entries], self._clock.mono_s())
+        self._gates.turns.took(worker, jobtype, [entry.held for entry in entries])
         for part, losses in self._posts(entries, gate.post_jobs_max):
             parcel = Parcel(self._shared, worker, gate, jobtype, part, losses=losses)
             if self._start is None:
