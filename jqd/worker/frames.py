@@ -14,6 +14,7 @@ import msgspec
 from jqd.worker.job import Loop
 
 LENGTH_BYTES = 4
+FRAME_BYTES_MAX = 65 * 1024 * 1024  # a job that fills a whole batch (64 MiB), and its frame; outcomes are far smaller
 M = TypeVar("M")
 
 
@@ -104,12 +105,18 @@ class Frames:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Any]:
-        """The messages that are complete with `data`. Raises msgspec.MsgspecError: the other end is another version."""
+        """The messages that are complete with `data`.
+
+        Raises msgspec.MsgspecError: the other end is another version, or it is no process of ours that writes.
+        """
         buffer = self._buffer
         buffer += data
         at = 0
         while len(buffer) - at >= LENGTH_BYTES:
-            end = at + LENGTH_BYTES + int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
+            length = int.from_bytes(buffer[at : at + LENGTH_BYTES], "big")
+            if length > FRAME_BYTES_MAX:  # nobody waits, and keeps, until so much has come
+                raise msgspec.DecodeError(f"a message of {length} bytes, more than {FRAME_BYTES_MAX}")
+            end = at + LENGTH_BYTES + length
             if len(buffer) < end:
                 break
             yield self._decode(bytes(buffer[at + LENGTH_BYTES : end]))

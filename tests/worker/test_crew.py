@@ -299,6 +299,8 @@ def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
     assert list(Frames(ToFront).feed(b"".join(map(frame, back)))) == back
     with pytest.raises(msgspec.ValidationError):
         list(Frames(ToFront).feed(data))
+    with pytest.raises(msgspec.DecodeError, match="1952807028 bytes"):
+        list(Frames(ToFront).feed(b"text that a job wrote to the socket"))
 
 
 async def test_a_worker_of_processes_serves_and_stops_and_its_tasks_tidy_up() -> None:
