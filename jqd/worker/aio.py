@@ -109,8 +109,7 @@ class AsyncioLoop:
         try:
             while left := [item for item in self.now if item.batch is batch]:
                 for item in left:
-                    if item.stop is not None:
-                        item.stop()
+                    item.halt()
                 await self._some_ended.wait()
         finally:
             self._watchers -= 1

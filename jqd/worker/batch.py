@@ -38,6 +38,16 @@ class Item:
         """
         return self.batch.waiting.pop(self, 0) is None
 
+    def halt(self) -> bool:
+        """Stop its function where that can be done; whether it can.
+
+        `stop` is read once: another thread takes it away when the function ends.
+        """
+        stop = self.stop
+        if stop is not None:
+            stop()
+        return stop is not None
+
     @property
     def is_over(self) -> bool:
         """Whether nobody will begin it any more: who keeps it in a queue lets it go. It may be big."""

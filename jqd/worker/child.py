@@ -159,8 +159,7 @@ class Child:
         if item is None:
             return  # it has ended meanwhile
         item.cancelled = told.is_cancelled
-        if item.stop is not None:
-            item.stop()
+        item.halt()
 
 
 def main(fd: int, parent: int) -> None:

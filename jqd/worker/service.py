@@ -163,9 +163,7 @@ class Service:
             told = f"handed back: {why}" if begun else f"not begun: {why}"
             outcome = self._attempts.refused(item.batch.codec, item.job_id, told, retry_after=RETRY_AFTER_S)
             item.batch.put(item, outcome)
-            if begun and item.stop is not None:
-                item.stop()
-            elif begun:
+            if begun and not item.halt():
                 running_on += 1
                 self._log.warning("worker.runs_on", job_id=item.job_id, name=item.job.name, next=RUNS_ON)
         return running_on
@@ -302,8 +300,8 @@ class Service:
             item.cancelled = True
             if item.begin():  # nobody else will
                 item.batch.put(item, self._attempts.cancelled(item))
-            elif item.stop is not None:
-                item.stop()
+            else:
+                item.halt()
             self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})

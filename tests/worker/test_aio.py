@@ -10,6 +10,7 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd import App, Failed, current
+from jqd.worker.batch import Item
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed, run_batch
 
@@ -66,6 +67,21 @@ class Stage:
 
     async def wait_begun(self) -> None:
         assert await trio.to_thread.run_sync(self.begun.acquire, True, PATIENCE_S)
+
+
+class Vanishing:
+    """`Item.stop`, there for one look only."""
+
+    def __init__(self, slot: Any) -> None:
+        self.slot = slot
+
+    def __get__(self, item: Any, kind: Any) -> Any:
+        stop = self.slot.__get__(item, kind)
+        self.slot.__set__(item, None)
+        return stop
+
+    def __set__(self, item: Any, stop: Any) -> None:
+        self.slot.__set__(item, stop)
 
 
 @pytest.mark.parametrize(
@@ -154,3 +170,22 @@ async def test_one_that_ends_the_loop_ends_neither_its_neighbours_nor_those_who_
         await Exchange(stage.service, b"", method="DELETE", query="job_id=beside").run()
     assert exchange.by_id["beside"]["status"] == 499
     stage.service.close()
+
+
+async def test_a_job_may_end_between_a_look_at_it_and_its_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread takes `stop` away: whoever reads it twice may have nothing to call."""
+    monkeypatch.setattr(Item, "stop", Vanishing(Item.__dict__["stop"]))
+    stage = Stage()
+    exchange = Exchange(stage.service, packed({"job_id": "a", "name": "stay", "argument": "a", "timeout": PATIENCE_S}))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(exchange.run)
+        await stage.wait_begun()
+        assert stage.service.hand_back("the worker stops") == 0
+    gone = Exchange(stage.service, packed({"job_id": "b", "name": "stay", "argument": "b", "timeout": PATIENCE_S}))
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(gone.run)
+        await stage.wait_begun()
+        answer = await Exchange(stage.service, b"", method="DELETE", query="job_id=b").run()
+        assert answer.status == 204
+    stage.service.close()
+    assert stage.stopped == ["a", "b"]
