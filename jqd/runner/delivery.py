@@ -74,7 +74,9 @@ async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
     solitude, send_s = parcel.solitude, shared.config.connect_timeout_s
     solitude.waiting += bool(parcel.losses)
     try:
-        while wait_s := solitude.turn(parcel, parcel.losses, shared.clock.mono_s(), send_s):
+        while wait_s := solitude.turn(
+            parcel, parcel.losses, shared.clock.mono_s(), send_s, jobs=len(parcel.missing), group=parcel.group
+        ):
             with trio.move_on_after(wait_s):
                 await shared.gates.wait_free()
     finally:

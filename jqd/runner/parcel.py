@@ -17,6 +17,7 @@ from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
+from jqd.runner.suspects import COMPANY_LOSSES
 from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -123,6 +124,12 @@ class Parcel:
         self.size = len(self.missing)
         self._ids = frozenset(self.missing)
         return [entry.held for entry in self.missing.values()]
+
+    @property
+    def group(self) -> int:
+        """So many suspects of its kind may be at work at once. More than when it was packed, if more broke since."""
+        first = self._shared.gates.suspects.of(next(iter(self.missing), ""))
+        return first.group if first is not None else 1
 
     @property
     def is_thinned(self) -> bool:
@@ -252,11 +259,14 @@ class Parcel:
         return [self._of(part) for part in (entries[:half], entries[half:]) if part]
 
     def lost(self, report: Report) -> None:
-        """The worker went down with it. Who did it is not known, unless one job had the worker to itself."""
-        suspects = self._shared.gates.suspects
-        suspects.lost([*self.missing])
-        self.solitude.lost(self._shared.clock.mono_s())
-        if self.size > 1 or not self.solitude.is_alone(self):
+        """The worker went down with it. Who did it is not known, unless one job had the worker to itself.
+
+        One that was lost often enough in company pays as well.
+        """
+        burst = self.solitude.lost(self._shared.clock.mono_s())
+        self._shared.gates.suspects.lost([*self.missing], burst)
+        is_known = self.solitude.is_alone(self) or self.losses + 1 >= COMPANY_LOSSES
+        if self.size > 1 or not is_known:
             self.give_back()
             return
         for entry in [*self.missing.values()]:

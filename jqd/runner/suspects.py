@@ -7,23 +7,33 @@
 
 A connection that breaks says nothing of who broke it: the process may have been stopped, or killed by one of the jobs
 that shared it, over this request or another. So the first loss costs no job an attempt, and a job pays only for a loss
-at which it had the worker to itself. A group of suspects that comes through is cleared in one go; one that is lost is
-cut in eighths.
+at which it had the worker to itself. Where it never comes to that, because others are at work there all the time, a
+request of one job pays from its fourth loss on: nothing runs for ever.
+
+What breaks within half a second at one host and port is one burst: a process that died. Its jobs come again in groups
+of an eighth of all that, be they over one request or over many. A group that comes through is cleared in one go; one
+that is lost is cut in eighths.
 
 A suspect has a worker to itself for a second, and four times as long after each further loss: what brings a worker down
-does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
+does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself. Many may be
+registered behind one host and port, with nothing in common but a gateway. So after a second of suspects, one after
+the other, all others have one.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 SUSPECTS_MAX = 20_000  # remembered, those lost last; a job that is forgotten begins anew with a loss that costs nothing
-GROUP_PART = 8  # a request of suspects holds so small a part of the one that was lost
+GROUP_PART = 8  # so small a part of what was lost together is sent together
 ALONE_S = 1.0  # a suspect has its worker to itself for so long after its first loss: most jobs end by then
 ALONE_GROWTH = 4
 SETTLE_S = 0.5  # after a loss, until the next suspect is sent: a process that dies closes its connections one by one
 EMPTYING_S = 5.0  # a worker gets nothing new for so long at most, so that it comes to have no other job in hand
 AGAIN_S = 60.0  # after it had some all that time, suspects go in company for so long
+HELD_S = 1.0  # suspects take their turns for so long; the one that has it then keeps it
+RECESS_S = 1.0  # then it is all others' for so long: who shares no more than a gateway loses half of his time
+COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, also in company
 
 
 class Suspicion(NamedTuple):
@@ -35,18 +45,43 @@ class Suspicion(NamedTuple):
     """It is sent with so many others at most, itself counted."""
 
 
+@dataclass(slots=True)
+class Burst:
+    """Connections of one host and port that broke together."""
+
+    begun_s: float = 0.0
+    jobs: int = 0
+    """At work over them."""
+
+
+class _Loss(NamedTuple):
+    """The last one of a job."""
+
+    losses: int
+    most: int | None
+    """So many jobs it was sent with at most; None: with any number."""
+    burst: Burst
+
+    @property
+    def group(self) -> int:
+        jobs = self.burst.jobs if self.most is None else min(self.most, self.burst.jobs)
+        return max(1, jobs // GROUP_PART)
+
+
 class Suspects:
     """One for all workers of a daemon: a job that was lost at one is run alone at the next."""
 
     def __init__(self) -> None:
-        self._known: dict[str, Suspicion] = {}
+        self._known: dict[str, _Loss] = {}
 
-    def lost(self, job_ids: Sequence[str]) -> None:
-        """The connection of one request broke, with these jobs at work."""
-        group = max(1, len(job_ids) // GROUP_PART)
+    def lost(self, job_ids: Sequence[str], burst: Burst | None = None) -> None:
+        """The connection of one request broke, with these jobs at work. `burst`: all that broke with it."""
+        burst = burst or Burst()
+        burst.jobs += len(job_ids)
         for job_id in job_ids:
             before = self._known.pop(job_id, None)
-            self._known[job_id] = Suspicion(before.losses + 1 if before else 1, group)
+            most = before.group if before else None
+            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst)
         while len(self._known) > SUSPECTS_MAX:
             del self._known[next(iter(self._known))]
 
@@ -56,7 +91,16 @@ class Suspects:
 
     def of(self, job_id: str) -> Suspicion | None:
         """None: nothing is held against it."""
-        return self._known.get(job_id)
+        loss = self._known.get(job_id)
+        return Suspicion(loss.losses, loss.group) if loss else None
+
+
+class _Owner(NamedTuple):
+    """A request of suspects that has the worker, with others of its group or alone."""
+
+    jobs: int
+    until_s: float
+    """Nothing but its group goes there before."""
 
 
 class Solitude:
@@ -67,30 +111,36 @@ class Solitude:
         """Jobs sent to the worker that have not stopped."""
         self.waiting = 0
         """Requests of suspects that wait for their turn: the worker is to become empty."""
-        self._owner: object | None = None
-        self._until_s = float("-inf")
+        self._owners: dict[object, _Owner] = {}  # where there are some, nothing else is at work
+        self._alone: object | None = None  # the owner that nothing was admitted beside
+        self._held_since_s: float | None = None
+        self._recess_until_s = float("-inf")
         self._emptying_since_s: float | None = None
         self._company_until_s = float("-inf")
         self._settled_at_s = float("-inf")
+        self._burst = Burst(float("-inf"))
 
     def is_kept(self, now_s: float) -> bool:
         """Whether nothing new is to be handed over: a suspect has the worker to itself, or waits for that."""
-        return bool(self.waiting) or self._wait_s(now_s) > 0
+        return self._wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
-    def turn(self, request: object, losses: int, now_s: float, send_s: float) -> float:
+    def turn(
+        self, request: object, losses: int, now_s: float, send_s: float, *, jobs: int = 1, group: int = 1
+    ) -> float:
         """0: the request may be sent now, within `send_s`. Else seconds after which to ask again, if not sooner.
 
-        `losses`: of its jobs; 0 when they are no suspects.
+        `losses`: of its `jobs`; 0 when they are no suspects. `group`: so many such jobs may be at work at once.
         """
         wait_s = self._wait_s(now_s)
-        if losses:
-            wait_s = max(wait_s, self._settled_at_s - now_s)
-        if wait_s > 0 or not losses:
+        if not losses:
             return wait_s
-        if not self.at_work:
-            self._owner, self._until_s = request, now_s + send_s
-            self._emptying_since_s = None
-            return 0.0
+        if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
+            return max(wait_s, rest_s)
+        joins = bool(self._owners) and sum(owner.jobs for owner in self._owners.values()) + jobs <= group
+        if wait_s > 0 and not joins:
+            return wait_s
+        if joins or not self.at_work:
+            return self._own(request, jobs, now_s, send_s)
         if now_s < self._company_until_s:
             return 0.0
         if self._emptying_since_s is None:
@@ -100,26 +150,51 @@ class Solitude:
             self._emptying_since_s, self._company_until_s = None, now_s + AGAIN_S
         return max(0.0, left_s)
 
+    def _own(self, request: object, jobs: int, now_s: float, send_s: float) -> float:
+        """It has the worker now, unless suspects had it for long enough."""
+        if self._held_since_s is None or self.waiting <= 1:
+            self._held_since_s = now_s
+        if now_s - self._held_since_s >= HELD_S:
+            self._held_since_s, self._recess_until_s = None, now_s + RECESS_S
+            return RECESS_S
+        if not self.at_work and self._wait_s(now_s) <= 0:
+            self._owners.clear()  # who did not set out in time
+        self._alone = None if self._owners else request
+        self._owners[request] = _Owner(jobs, now_s + send_s)
+        self._emptying_since_s = None
+        return 0.0
+
     def entered(self, request: object, jobs: int, losses: int, now_s: float) -> None:
         """It is sent now."""
         self.at_work += jobs
-        if self._owner is request:
-            self._until_s = now_s + ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1)
+        if request in self._owners:
+            alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1)
+            self._owners[request] = _Owner(jobs, now_s + alone_s)
         else:
-            self._owner = None
+            self._owners.clear()
+            self._alone = None
 
     def is_alone(self, request: object) -> bool:
         """Whether no other request was at work there since it was sent."""
-        return self._owner is request
+        return self._alone is request
 
-    def lost(self, now_s: float) -> None:
-        """A connection broke. What is sent now may go to the dead, on another that nobody has seen break yet."""
+    def lost(self, now_s: float) -> Burst:
+        """A connection broke. What is sent now may go to the dead, on another that nobody has seen break yet.
+
+        Returns with what else it broke.
+        """
         self._settled_at_s = now_s + SETTLE_S
+        if now_s - self._burst.begun_s >= SETTLE_S:
+            self._burst = Burst(now_s)
+        return self._burst
 
     def left(self, request: object) -> None:
-        """The request is over."""
-        if self._owner is request:
-            self._owner = None
+        """The request is over, or will not be sent."""
+        self._owners.pop(request, None)
+        if self._alone is request:
+            self._alone = None
+        if not self.waiting:
+            self._emptying_since_s = None  # nobody waits for that any more
 
     def _wait_s(self, now_s: float) -> float:
-        return max(0.0, self._until_s - now_s) if self._owner is not None else 0.0
+        return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)

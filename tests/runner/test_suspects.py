@@ -9,7 +9,20 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.runner.suspects import AGAIN_S, ALONE_GROWTH, ALONE_S, EMPTYING_S, SETTLE_S, SUSPECTS_MAX, Solitude, Suspects
+from jqd.runner import suspects as suspects_module
+from jqd.runner.suspects import (
+    AGAIN_S,
+    ALONE_GROWTH,
+    ALONE_S,
+    COMPANY_LOSSES,
+    EMPTYING_S,
+    HELD_S,
+    RECESS_S,
+    SETTLE_S,
+    SUSPECTS_MAX,
+    Solitude,
+    Suspects,
+)
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
 from jqd.words.clock import ManualClock
 from jqd.words.job import Fate
@@ -30,6 +43,21 @@ def test_a_group_is_cut_until_each_is_by_itself() -> None:
     assert [suspects.of(name) for name in ("0", "1", "12")] == [(3, 1), (2, 1), (1, 12)]
     suspects.cleared("1")
     assert suspects.of("1") is None
+
+
+def test_what_breaks_together_is_one_burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forty requests of one job each are as good as one of forty; what is lost again is cut further all the same."""
+    monkeypatch.undo()
+    suspects, solitude = Suspects(), Solitude()
+    for n in range(40):
+        suspects.lost([f"{n}"], solitude.lost(n * SETTLE_S / 40))
+    assert {suspects.of(f"{n}") for n in range(40)} == {(1, 5)}
+    suspects.lost(["40"], solitude.lost(SETTLE_S))
+    assert suspects.of("40") == (1, 1)
+    again = solitude.lost(9.0)
+    for n in range(40):
+        suspects.lost([f"{n}"], again)
+    assert {suspects.of(f"{n}") for n in range(40)} == {(2, 1)}
 
 
 def test_so_many_are_remembered() -> None:
@@ -97,9 +125,49 @@ def test_a_worker_that_does_not_become_empty_is_shared() -> None:
     assert solitude.turn("two", 1, EMPTYING_S + AGAIN_S, SEND_S) == EMPTYING_S
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.floats(0, 10)), max_size=60))
-def test_whoever_is_alone_was_so_from_the_beginning(moves: list[tuple[int, int, float]]) -> None:
+def test_a_group_over_single_requests_has_the_worker_together() -> None:
+    solitude = Solitude()
+    for request in ("one", "two", "three"):
+        assert solitude.turn(request, 1, 0.0, SEND_S, group=3) == 0
+        solitude.entered(request, 1, 1, 0.0)
+    assert solitude.turn("four", 1, 0.0, SEND_S, group=3) == ALONE_S
+    assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S
+    assert not any(solitude.is_alone(request) for request in ("one", "two", "three"))
+    solitude.at_work -= 1
+    solitude.left("one")
+    assert solitude.turn("four", 1, 0.5, SEND_S, group=3) == 0, "as one ends, the next comes in"
+
+
+def test_after_a_while_of_suspects_the_worker_is_all_others() -> None:
+    solitude = Solitude()
+    solitude.waiting = 3
+    for n in range(2):
+        assert solitude.turn(n, 1, n * HELD_S / 2, SEND_S) == 0
+        solitude.left(n)
+    assert solitude.turn("next", 1, HELD_S, SEND_S) == RECESS_S
+    assert (solitude.is_kept(HELD_S), solitude.turn("other", 0, HELD_S, SEND_S)) == (False, 0)
+    assert solitude.is_kept(HELD_S + RECESS_S), "they want their turn again"
+    assert solitude.turn("next", 1, HELD_S + RECESS_S, SEND_S) == 0
+
+
+def test_a_suspect_that_was_withdrawn_waits_no_longer_for_an_empty_worker() -> None:
+    solitude = Solitude()
+    solitude.entered("long", 1, 0, 0.0)
+    assert solitude.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
+    solitude.left("one")
+    assert solitude.turn("two", 1, EMPTYING_S * 2, SEND_S) == EMPTYING_S, "the time of another is not its own"
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3), st.floats(0, 10)), max_size=60),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_whoever_is_alone_was_so_from_the_beginning(
+    moves: list[tuple[int, int, float]], group: int, waiting: int
+) -> None:
     solitude, now_s = Solitude(), 0.0
+    solitude.waiting = waiting
     out: dict[int, set[int]] = {}  # request → all that were at work beside it
     for request, losses, seconds in moves:
         now_s += seconds
@@ -108,7 +176,7 @@ def test_whoever_is_alone_was_so_from_the_beginning(moves: list[tuple[int, int, 
             solitude.at_work -= 1
             del out[request]
             solitude.left(request)
-        elif not solitude.turn(request, losses, now_s, SEND_S):
+        elif not solitude.turn(request, losses, now_s, SEND_S, group=group):
             solitude.entered(request, 1, losses, now_s)
             for others in out.values():
                 others.add(request)
@@ -136,7 +204,7 @@ async def test_a_job_that_kills_its_worker_takes_no_other_along(open_house: Open
             await trio.sleep(0.002)
             if reply in streams:
                 await succeed(request, reply)
-                streams.remove(reply)
+                streams[:] = [each for each in streams if each is not reply]  # it may have died meanwhile
 
     async with open_worker(crash) as worker, open_house() as house:
         house.register(worker.url, max_jobs=30, batch=10)
@@ -165,6 +233,55 @@ async def test_a_job_that_kills_its_worker_again_is_counted_each_time(open_house
         (last,) = await house.run_out([msgspec.structs.replace(held, fence=first.fence + 1, attempt=2)])
         assert (last.fate, len(worker.requests)) == (Fate.DEAD, 3)
         assert house.runner._gates.suspects.of(held.job.id) is None
+
+
+async def test_a_job_that_kills_in_company_pays_at_last(open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of many processes, one of them with a long job: it never becomes empty."""
+    monkeypatch.setattr(suspects_module, "EMPTYING_S", 0.01)
+    booms = 0
+
+    async def script(request: Request, reply: Reply) -> None:
+        nonlocal booms
+        if request.body == b'"long"':
+            await trio.sleep_forever()
+        booms += 1
+        await reply.reset()
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, style="webhook", max_jobs=10)
+        house.run(hold(1, argument="long"))
+        await worker.request(0)
+        (outcome,) = await house.run_out(hold(1, argument="boom", max_retry=0))
+        assert (outcome.fate, booms) == (Fate.DEAD, COMPANY_LOSSES)
+
+
+async def test_hooks_that_were_lost_together_run_in_groups(open_house: OpenHouse) -> None:
+    seen: Counter[str] = Counter()
+    first: list[Reply] = []
+    at_once, most = 0, 0
+
+    async def script(request: Request, reply: Reply) -> None:
+        nonlocal at_once, most
+        job_id = request.headers["jqd-job-id"]
+        seen[job_id] += 1
+        if seen[job_id] == 1:
+            first.append(reply)
+            if len(first) < 40:
+                await trio.sleep_forever()
+            for each in first:
+                await each.reset()
+            return
+        at_once += 1
+        most = max(most, at_once)
+        await trio.sleep(0.01)
+        at_once -= 1
+        await reply.send(200)
+
+    async with open_worker(script) as worker, open_house() as house:
+        house.register(worker.url, style="webhook", max_jobs=40)
+        outcomes = await house.run_out(hold(40, max_retry=0))
+        assert {outcome.fate for outcome in outcomes} == {Fate.SUCCEEDED}
+        assert 1 < most <= 40 // 8
 
 
 async def test_a_worker_that_left_and_then_ends_costs_no_attempt(open_house: OpenHouse) -> None:
