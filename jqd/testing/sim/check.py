@@ -61,8 +61,6 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
-        self.answered: set[int] = set()
-        """Fences of all that was given to workers that ask, heard or not."""
         self._known: set[tuple[str, str, int]] = set()
         """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}

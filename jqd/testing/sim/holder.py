@@ -156,7 +156,7 @@ class Holders:
         jobs_max, heartbeat_s = source.randint(1, PULLED), source.choice(HEARTBEATS_S)
         lease = await _ask(
             node,
-            lambda desk: self._pull(desk, name, jobs_max, heartbeat_s),
+            lambda desk: leases.pull(desk, name, jobs_max, WAIT_S, heartbeat_s),
             lost=self._give_up,
             patience_s=WAIT_S + PATIENCE_S,
         )
@@ -177,12 +177,6 @@ class Holders:
                 held = Held(name, each.job.id, number, each.fence, *self._attempt(number))
                 self._held[name][held] = None
                 hand.start_soon(self._see_through, held, lease.silence_s)
-
-    async def _pull(self, desk: Any, name: str, jobs_max: int, heartbeat_s: float) -> leases.Lease | None:
-        lease = await leases.pull(desk, name, jobs_max, WAIT_S, heartbeat_s)
-        if isinstance(lease, leases.Lease):
-            self._history.answered.update(each.fence for each in lease.jobs)
-        return lease
 
     def _give_up(self, desk: Any, lease: Any) -> None:
         """Nobody waits for this answer any more: the daemon sees that its client has gone."""

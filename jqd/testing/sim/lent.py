@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 
 from jqd.loops.silence import Silence
-from jqd.testing.sim import faults as faults_module
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 
 
@@ -14,11 +13,6 @@ def _at_once(real: Real) -> Real:
                 yield silence_s, mark
 
     return old_marks
-
-
-def _on_the_way(real: Real) -> tuple[str, ...]:
-    """No mistake: where it would show, while the hand-over is in the journal only."""
-    return ("before apply_outcomes",)
 
 
 LENT: dict[str, Mistake] = {
@@ -64,16 +58,6 @@ LENT: dict[str, Mistake] = {
         in_scripts("return generation and '0:' .. generation", "return redis.call('HGET', K.generation, id)"),
         lends=True,
         changes=True,
-    ),
-    "heard-before-told": mistake(
-        "kill",
-        0,
-        "lost",
-        "a hand-over of a daemon that died counts as an attempt, whether its worker heard of it or not",
-        in_scripts("(not is_old and hold", "(hold"),
-        (faults_module, "POINTS", _on_the_way),
-        lends=True,
-        dense=2,
     ),
 }
 """By name."""
