@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jqd.runner.carry.post import APART_BYTES
 from jqd.runner.styles import STYLES, Answer, Chain, Said, Sending
 from jqd.runner.styles.lines import line_of
 from jqd.runner.verdict import Report
@@ -19,7 +21,7 @@ from jqd.testing.worker import Reply, Request, answer, open_worker
 from jqd.words import tagged
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL, Fate, Held, Job
-from tests.runner.conftest import OpenHouse, hold
+from tests.runner.conftest import Eventually, OpenHouse, hold
 
 LIMIT = 1_000
 
@@ -246,3 +248,27 @@ async def test_a_good_status_is_a_success_however_the_body_ends(
         house.register(worker.url, style=style)
         (told,) = await house.run_out(hold(1, max_retry=0, keep_result=True))
         assert (told.fate, unpack(told.result), len(worker.requests)) == (Fate.SUCCEEDED, "ok", 1)
+
+
+@pytest.mark.parametrize("style", ["webhook", "native", "lines"])
+async def test_a_large_argument_is_converted_beside_the_loop(
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch, eventually: Eventually, style: StyleName
+) -> None:
+    """A megabyte of empty maps takes most of a second."""
+    begun, go_on, served = threading.Event(), threading.Event(), []
+    show_packed = tagged.show_packed
+
+    def slow(packed: bytes) -> Any:
+        begun.set()
+        served.append(go_on.wait(2.0))
+        return show_packed(packed)
+
+    monkeypatch.setattr(tagged, "show_packed", slow)
+    async with open_worker(answer(500)) as worker, open_house() as house:
+        house.register(worker.url, style=style, format="json" if style != "lines" else None)
+        house.run(hold(1, argument=[{}] * APART_BYTES, max_retry=0))
+        await eventually(begun.is_set)
+        go_on.set()
+        await house.stopped(1)
+        assert served == [True], "the loop went on meanwhile"
+        assert len(worker.requests) == 1

@@ -17,11 +17,12 @@ from jqd.runner.carry.pool import OURS, Connections, CrowdedError, Pool
 from jqd.runner.carry.wire import LostError, Wire
 from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Standing
-from jqd.runner.styles import Judgement, Reader, Sending, Style, style_of
+from jqd.runner.styles import Judgement, Reader, Request, Sending, Style, style_of
 from jqd.words.errors import AnswerGarbled, JqdError
 
 FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
+APART_BYTES = 16_384  # of arguments that are converted to JSON; more take over a millisecond, and go to a thread
 PIECES_MAX = 8_192  # of a body, in which it arrives; each costs time, be it a byte
 PIECES_PER_JOB = 64  # so many more for each job that was sent
 PIECE_BYTES = 256  # and one more for so many bytes
@@ -33,11 +34,12 @@ class Post:
 
     def __init__(self, pool: Pool, connections: Connections, config: RunnerConfig) -> None:
         self._pool, self._connections, self._config = pool, connections, config
+        self._writing = trio.CapacityLimiter(1)  # more threads of Python would only take turns
 
     async def carry(self, sending: Sending, listener: Listener) -> Ending:
         """See Carrier."""
         worker, style = sending.worker, style_of(sending.worker)
-        request = style.request(sending).dressed(worker, sending.sent_at_ms)
+        request = (await self._written(style, sending)).dressed(worker, sending.sent_at_ms)
         with self._connections.one(worker.endpoint):
             try:
                 wire = await self._pool.take(_origin(request.url, worker.standing_here), self._config.connect_timeout_s)
@@ -56,6 +58,13 @@ class Post:
                 return Ending(End.LOST, message=describe(error), broke=kind_of(error))
             finally:
                 self._pool.give(wire)
+
+    async def _written(self, style: Style, sending: Sending) -> Request:
+        """Large arguments are made JSON beside the loop, one request after the other: it serves everybody meanwhile."""
+        size = sum(len(each.job.argument) for each in sending.held)
+        if size <= APART_BYTES or style.copies(sending.worker):
+            return style.request(sending)
+        return await trio.to_thread.run_sync(style.request, sending, abandon_on_cancel=True, limiter=self._writing)
 
     async def cancel(self, sending: Sending, job_id: str, *, at_ms: int, within_s: float) -> Told | None:
         """See Carrier."""

@@ -12,6 +12,7 @@ from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
 from jqd.runner.styles.style import Judgement, Reader, Request, Sending, Style, batch_headers
+from jqd.runner.worker import Worker
 from jqd.words import media
 from jqd.words.job import Held
 
@@ -30,6 +31,10 @@ class LightJQ(Style):
     """See Style."""
 
     single = True
+
+    def copies(self, worker: Worker) -> bool:
+        """See Style."""
+        return True
 
     def request(self, sending: Sending) -> Request:
         """See Style."""

@@ -17,7 +17,7 @@ from msgspec import Raw
 
 from jqd.runner.styles.stream import AnswerReader
 from jqd.runner.styles.style import BATCH_ID, Reader, Request, Sending, Style, batch_headers, common_headers, trace_of
-from jqd.runner.worker import Format
+from jqd.runner.worker import Format, Worker
 from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import Held
@@ -54,6 +54,10 @@ class _Batch(msgspec.Struct, gc=False):
 
 class Native(Style):
     """See Style."""
+
+    def copies(self, worker: Worker) -> bool:
+        """See Style."""
+        return worker.language != "json"
 
     def request(self, sending: Sending) -> Request:
         """See Style."""

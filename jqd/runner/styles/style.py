@@ -153,6 +153,10 @@ class Style(ABC):
         """Jobs in one request; None: as many as the worker has at work."""
         return 1 if self.single else worker.batch
 
+    def copies(self, worker: Worker) -> bool:
+        """Whether arguments go out as they were pushed. To say them in another way takes long when they are large."""
+        return False
+
     @abstractmethod
     def request(self, sending: Sending) -> Request:
         """What gives the worker these jobs."""

@@ -16,6 +16,7 @@ import msgspec
 from jqd.runner.endpoint import fill
 from jqd.runner.styles.style import Answer, Judgement, Reader, Request, Said, Sending, Style, batch_headers
 from jqd.runner.verdict import Report
+from jqd.runner.worker import Worker
 from jqd.words import media, tagged
 from jqd.words.dates import iso
 from jqd.words.job import NIL
@@ -31,6 +32,10 @@ class WebHook(Style):
     """See Style."""
 
     single = True
+
+    def copies(self, worker: Worker) -> bool:
+        """See Style."""
+        return worker.language == "msgpack" or worker.method in BODILESS
 
     def request(self, sending: Sending) -> Request:
         """See Style."""
