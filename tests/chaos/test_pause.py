@@ -161,6 +161,10 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
     return str((await http.get(f"{url}/v1/stats", headers=MSGPACK)).json()["daemon"])
 
 
+@pytest.mark.skip(
+    reason="a registration holds at every daemon now, so no patient has a worker of its own: others run its jobs. To be"
+    " built anew with worker_networks that only one daemon has; the simulation (pause, suspend) holds the promise"
+)
 @pytest.mark.timeout(150)
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
     tmp_path: Path,

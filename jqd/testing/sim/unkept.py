@@ -38,18 +38,20 @@ def _endings_only(real: Any) -> Any:
 UNKEPT: dict[str, Mistake] = {
     "copies-create": mistake(
         "trim,purge,backlog,pause",
-        187,
+        55,
         "again",
         "a copy begins a job anew that has ended and was deleted",
         in_scripts("return (left[1] or left[2]) and true or false", "return false"),
+        dense=3,
     ),
     "deleted-forgotten": mistake(
         "backlog,pause,purge,trim",
-        0,
+        5101,
         "older",
         "an older content that comes when the newer one has ended and is deleted is taken for a new job",
         in_scripts("  if revision >= one.revision or not row", "  if row and revision >= one.revision or not row"),
         changes=True,
+        dense=3,
     ),
     "numbers-behind": mistake(
         "clock,wipe",
