@@ -28,6 +28,12 @@ from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge
 from tests.live.harness import Daemon, short_directory
 
+pytestmark = pytest.mark.skip(
+    reason="a registration holds at every daemon now, so no patient has a worker of its own: others run its jobs. To be"
+    " built anew with worker_networks that only one daemon has; the simulation (pause, suspend) and live/test_crash"
+    " hold the promise"
+)
+
 LEASE_S = 1.2
 TAKEN_OVER_S = LEASE_S + 2.0  # the promise: eligible again by then
 # Small against the lease: a pause of half a lease must not look like a whole one.
@@ -161,10 +167,6 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
     return str((await http.get(f"{url}/v1/stats", headers=MSGPACK)).json()["daemon"])
 
 
-@pytest.mark.skip(
-    reason="a registration holds at every daemon now, so no patient has a worker of its own: others run its jobs. To be"
-    " built anew with worker_networks that only one daemon has; the simulation (pause, suspend) holds the promise"
-)
 @pytest.mark.timeout(150)
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
     tmp_path: Path,
