@@ -8,6 +8,7 @@ import h2.config
 import h2.connection
 import h2.events
 import trio
+from h2.errors import ErrorCodes
 
 from tests.wire.attack import Answer
 
@@ -49,7 +50,7 @@ class Streams:
         named = [(":method", method), (":path", target), (":scheme", "http"), (":authority", host), *fields.items()]
         if content is not None:
             named.append(("content-length", str(len(content))))
-        self._state.send_headers(number, named, end_stream=content is None)
+        self._state.send_headers(number, named, end_stream=not content)
         await self._flush()
         rest = memoryview(content or b"")
         while rest and not one.ended and one.reset is None:
@@ -64,6 +65,9 @@ class Streams:
             if one.reset is not None or self.over:
                 raise ConnectionError(f"{method} {target[:80]}: no answer; reset: {one.reset}, over: {self.over}")
             await self._hear()
+        if rest and one.reset is None:  # answered before it was read: a stream that nobody ends stays open for ever
+            self._state.reset_stream(number, ErrorCodes.CANCEL)
+            await self._flush()
         return Answer(one.status, one.headers, bytes(one.body))
 
     async def read(self) -> None:
