@@ -31,7 +31,7 @@ def main() -> int:
     again = f"--seed {seed} --seconds {told.seconds:g} --rate {told.rate}" + (
         f" --servers {told.servers}" if told.servers > 1 else ""
     )
-    print(f"history in {directory}; check it again: python tests/chaos/check.py {directory}")  # noqa: T201
+    print(f"history in {directory}; check it again: python -m tests.chaos.check {directory}")  # noqa: T201
     print(f"the same faults and traffic again: python -m tests.chaos {again}")  # noqa: T201
     return int(bool(verdict.violations or problems))
 

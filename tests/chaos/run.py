@@ -19,8 +19,9 @@ from jqd.store import EdgeStore, JobView, Spread, open_store
 from jqd.store.keys import Keys
 from jqd.words.errors import StoreError
 from jqd.words.jobid import partition_of_name
-from tests.chaos.check import Verdict, check, load
+from tests.chaos.check import Verdict, check
 from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
+from tests.chaos.history import load
 from tests.chaos.nemesis import LEASE_S, Strike, plan
 from tests.chaos.worker import NAMES, digest
 from tests.live.harness import short_directory

@@ -23,9 +23,9 @@ import trio
 
 from jqd.store import JobView, RedisStore, open_store
 from jqd.words.job import State
-from tests.chaos.check import load
 from tests.chaos.cluster import Cluster, History, in_thread
 from tests.chaos.edge import Edge
+from tests.chaos.history import load
 from tests.live.harness import Daemon, short_directory
 
 pytestmark = pytest.mark.skip(
