@@ -8,7 +8,7 @@ from jqd.desk.rules import say
 from jqd.runner import Card, Worker
 from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.errors import Conflict, Fault, Invalid, JournalRefused, NotFound
 from jqd.words.options import JobOptions
 
 
@@ -26,7 +26,11 @@ async def register(
     await desk.workers.judge(card.url, peer)
     worker = desk.workers.check(card, options=options, peer=peer)
     if not desk.workers.knows(worker):
-        worker = await _say(desk, partial(desk.workers.check, card, options=options, peer=peer))
+        try:
+            worker = await _say(desk, partial(desk.workers.check, card, options=options, peer=peer))
+        except JournalRefused:
+            desk.workers.reached(worker.id)  # a full disk silences no worker: what it said before holds on
+            raise
     desk.workers.repeated(worker.id)
     return worker
 

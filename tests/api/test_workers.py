@@ -7,6 +7,7 @@ import trio
 import trio.testing
 
 from jqd.desk.rules import say
+from jqd.words.errors import JournalRefused
 from tests.api.fakes import JSON, MSGPACK, Edge
 
 CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs", "jobs": ["mail"]}
@@ -83,6 +84,21 @@ async def test_a_ttl_is_repeated_with_the_id(edge):
     assert [worker.id for worker in edge.workers.list()] == [worker_id]
     edge.clock.advance(3)
     assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+
+
+async def test_a_full_disk_takes_no_news_of_a_worker_and_forgets_none(edge):
+    card = {**CARD, "ttl": 10, "worker_id": "w1"}
+    assert (await edge.call("POST", "/v1/workers", card)).status == 201
+    edge.journal.refuse = JournalRefused("no space left on /var/lib/jqd", full=True)
+    assert (await edge.call("POST", "/v1/workers", {**card, "worker_id": "w2", "url": "http://[::1]:1/"})).status == 507
+    edge.clock.advance(8)
+    assert (await edge.call("POST", "/v1/workers", {**card, "max_jobs": 9})).status == 507
+    edge.clock.advance(8)
+    assert [(worker.id, worker.max_jobs) for worker in edge.workers.list()] == [("w1", 8)]
+    edge.clock.advance(8)
+    assert edge.workers.list() == [], "silent for longer than its ttl"
+    assert (await edge.call("POST", "/v1/workers", card)).status == 507
+    assert [worker.id for worker in edge.workers.list()] == ["w1"], "it said a word, so it is back"
 
 
 async def test_a_worker_without_url_pulls(edge):

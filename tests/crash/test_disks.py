@@ -102,6 +102,7 @@ def test_a_full_disk_refuses_with_507_runs_what_it_has_and_takes_pushes_again(tm
             daemon_on(base, disk / "journal", server) as daemon,
             Worker(tmp_path / "book", daemon.url) as worker,
         ):
+            daemon.wait_worker("square")  # on a full disk nobody registers
             pusher = Pusher(daemon.url)
             ballast = disk / "ballast"
             room = os.statvfs(disk)
