@@ -58,7 +58,7 @@ async def _most(
         size, b"x"
     )
     assert len(argument) == size
-    before = await trio.to_thread.run_sync(_used_bytes, client)
+    before = await trio.to_thread.run_sync(used_bytes, client)
     worst_bytes, worst_jobs, over_bytes = 0.0, 0, 0.0
     at = dict.fromkeys(journals, 0)
     for count in range(CHUNK * len(journals), jobs + 1, CHUNK * len(journals)):
@@ -68,12 +68,13 @@ async def _most(
             made = [Job(job_id, JOBTYPE, argument=argument, created_at_ms=clock.wall_ms()) for job_id in ids]
             await store.apply_jobs(journal, at[journal], at[journal] + CHUNK, made)
             at[journal] += CHUNK
-        over_bytes = (await trio.to_thread.run_sync(_used_bytes, client) - before) / count - size
+        over_bytes = (await trio.to_thread.run_sync(used_bytes, client) - before) / count - size
         if count >= FIRST_JOBS and over_bytes > worst_bytes:
             worst_bytes, worst_jobs = over_bytes, count
     return worst_bytes, worst_jobs, over_bytes
 
 
-def _used_bytes(client: "redis.Redis") -> int:
+def used_bytes(client: "redis.Redis") -> int:
+    """What the server has in use for what it stores."""
     memory = client.info("memory")
     return int(memory["used_memory"]) - int(memory["mem_clients_normal"]) - int(memory["mem_aof_buffer"])

@@ -15,6 +15,7 @@ import msgspec
 import pytest
 import redis
 
+from bench.memory import used_bytes
 from jqd.store import Owner, StoreConfig, open_store
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
@@ -345,17 +346,11 @@ async def test_a_long_queue_is_packed(fresh_valkey: Valkey, client: "redis.Redis
         bench = StoreBench(store, clock)
         argument = b"\xc5" + struct.pack(">H", 197) + bytes(197)
         await waiting(bench, 500, argument=argument)
-        before, count, worst = used(client), 0, 0.0
+        before, count, worst = used_bytes(client), 0, 0.0
         while count < 15_000:
             await waiting(bench, 500, argument=argument)
             count += 500
             if count > 7_000:
-                worst = max(worst, (used(client) - before) / count - len(argument))
+                worst = max(worst, (used_bytes(client) - before) / count - len(argument))
         assert len(in_pages(client)) > 14_000
         assert worst < 180
-
-
-def used(client: "redis.Redis") -> int:
-    """Bytes that the server has in use, without what it keeps for connections."""
-    memory = client.info("memory")
-    return int(memory["used_memory"]) - int(memory["mem_clients_normal"])
