@@ -40,7 +40,9 @@ def push(
     timeout: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     wait: Annotated[bool, Parameter(negative="")] = False,
+    result: Annotated[bool, Parameter(negative="")] = False,
     common: Common | None = None,
 ) -> int:
     """Push one job, or one for each line of a file.
@@ -72,14 +74,18 @@ def push(
     timeout
         Time one attempt may take: 90, 30s, 5m, 2h.
     keep_result
-        Keep what the worker returns for an hour; --wait does so by itself.
+        Keep what the worker returns for an hour; --wait and --result do so by themselves.
     tag
         A word to find it by, as `jobs --tag` does; may be given several times.
+    backoff
+        Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
+    result
+        As --wait, but print what the job returned and nothing else: a text as it is, anything else as JSON.
     """
     common = common or Common()
-    _expect_words([argument, *more], in_, delay, lines, id_)
+    _expect_words([argument, *more], in_, delay, lines, id_, result)
     options: dict[str, Any] = {
         "priority": priority,
         "run_at": _run_at(run_at),
@@ -89,7 +95,8 @@ def push(
         "max_retry": max_retry,
         "timeout": None if timeout is None else duration(timeout, "--timeout"),
         "tags": tag,
-        "keep_result": keep_result if keep_result is not None else (True if wait else None),
+        "backoff": None if backoff is None else _waits(backoff),
+        "keep_result": True if result else keep_result if keep_result is not None else (wait or None),
     }
     options = {key: value for key, value in options.items() if value is not None}
     with common.client() as client:
@@ -97,13 +104,12 @@ def push(
             pushed = push_lines(client, name, lines, options, as_text=text)
             return _lines_pushed(client, pushed, wait=wait, output=common.output)
         job_id = _push(client, name, read_argument(argument, as_text=text), options)
-        if not wait:
+        if not wait and not result:
             show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
             return Exit.DONE
         with _known([job_id]):
             info = _waited(client, job_id)
-    show(info, common.output)
-    return _ended(info)
+    return _show_result(info, common.output) if result else _show_end(info, common.output)
 
 
 def get(
@@ -169,6 +175,24 @@ def _ended(info: JobInfo) -> Exit:
     return Exit.DONE if info.succeeded else Exit.FAILED
 
 
+def _show_end(info: JobInfo, output: Output) -> Exit:
+    show(info, output)
+    return _ended(info)
+
+
+def _show_result(info: JobInfo, output: Output) -> Exit:
+    """What the job returned on stdout, or why there is none on stderr."""
+    code = _ended(info)
+    if code is not Exit.DONE:
+        why = info.message or info.error or "no reason was given"
+        print(f"jqd: job {info.job_id} ({info.name}) has no result, it is {info.state}: {plain(why)}", file=sys.stderr)
+    elif isinstance(info.result, str) and output == "table":
+        print(info.result)
+    else:
+        show(info.result, "jsonl" if output == "table" else output)
+    return code
+
+
 def _waited(client: Client, job_id: str) -> JobInfo:
     """The job when it has ended, or when the wait is over; says in between what it waits for."""
     info = client.get(job_id, wait=SILENT_S)
@@ -190,7 +214,7 @@ def _stands(info: JobInfo) -> str:
 
 
 def _expect_words(
-    words: list[str | None], in_: str | None, delay: str | None, lines: Path | None, id_: str | None
+    words: list[str | None], in_: str | None, delay: str | None, lines: Path | None, id_: str | None, result: bool
 ) -> None:
     """Raises Usage for words of a push that do not go together."""
     if len(words) > 1:
@@ -201,6 +225,8 @@ def _expect_words(
         raise Usage("give either an argument or --lines, not both")
     if lines is not None and id_ is not None:
         raise Usage("--id names one job; it cannot be given with --lines")
+    if lines is not None and result:
+        raise Usage("--result prints what one job returned; --wait prints all jobs of --lines with their results")
 
 
 def _delay(in_: str | None, delay: str | None) -> float | None:
@@ -208,6 +234,12 @@ def _delay(in_: str | None, delay: str | None) -> float | None:
     if in_ is not None:
         return duration(in_, "--in")
     return None if delay is None else duration(delay, "--delay")
+
+
+def _waits(text: str) -> float | list[float]:
+    """One wait, or with a comma all of them. Raises Usage."""
+    waits = [duration(part, "--backoff") for part in text.split(",") if part.strip()]
+    return waits if "," in text else duration(text, "--backoff")
 
 
 def _as_list(words: list[str]) -> str:

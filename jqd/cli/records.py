@@ -107,6 +107,7 @@ def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
                 "eligible_at": _date(what.eligible_at_ms),
                 "chosen_id": what.name or None,
                 "tags": what.tags,
+                "backoff": what.backoff or None,
             } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
     return {
         "job_id": what.job_id,

@@ -34,7 +34,7 @@ from jqd.client.info import Ack, Cancel, JobInfo, Taken, job_info, job_map, list
 from jqd.client.manage import Manage
 from jqd.client.pushes import cuts, how_safe, less, of_all, taken
 from jqd.words.clock import Clock, SystemClock
-from jqd.words.units import Duration, duration_s
+from jqd.words.units import Duration, Durations, duration_s
 
 TIMEOUT_S_DEFAULT = 10.0  # for an answer: many times what a push takes, short enough to notice a dead daemon
 WAIT_S_MAX = 20.0  # one long poll: shorter than what proxies cut off
@@ -101,12 +101,14 @@ class Client(Manage):
         delay: Duration | None = None,
         replace: bool | None = None,
         tags: Sequence[str] | None = None,
+        backoff: Durations | None = None,
         ack: Ack | None = None,
     ) -> str:
         """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
 
         `argument`: any MessagePack value. `priority`: smaller runs first. `timeout`: how long one attempt may take, in
-        seconds or like "20s" or "5m"; `delay` and every other duration, too.
+        seconds or like "20s" or "5m"; `delay` and every other duration, too. `backoff`: the wait after the first failed
+        attempt, which grows as the daemon's own does; or a list of all waits, of which the last one stays.
         `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once. Only a
         push with a `job_id` is repeated when its connection breaks, and not with `replace`, which would run the job a
         second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay`: not before. For options
@@ -125,6 +127,7 @@ class Client(Manage):
             delay=delay,
             replace=replace,
             tags=tags,
+            backoff=backoff,
         )
         return self.push_one(told, ack=ack).job_id
 

@@ -11,7 +11,7 @@ import msgspec
 from jqd.words.dates import utc
 from jqd.words.job import State
 from jqd.words.meant import suggestion
-from jqd.words.units import Duration, duration_s
+from jqd.words.units import Duration, Durations, duration_s, durations_s
 
 FINAL_STATES = tuple(state.value for state in State if state.is_final)
 
@@ -51,13 +51,15 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     argument: Any = None
     """None, too, where it is large: `argument_bytes` tells, and `get` with `whole` has it."""
     argument_bytes: int | None = None
-    """Its length as MessagePack. A list leaves this, the argument, `timeout` and `keep_result` out."""
+    """Its length as MessagePack. A list leaves this, the argument, `timeout`, `backoff` and `keep_result` out."""
     priority: int = 0
     attempts: int = 0
     max_retry: int = 0
     timeout: float | None = None
     """Seconds one attempt may take."""
     keep_result: bool | None = None
+    backoff: float | Sequence[float] | None = None
+    """Seconds between its attempts, as it was pushed or declared; None: as the daemon has it."""
     created_at: datetime | None = None
     eligible_at: datetime | None = None
     started_at: datetime | None = None
@@ -120,6 +122,7 @@ def job_map(
     delay: Duration | None = None,
     replace: bool | None = None,
     tags: Sequence[str] | None = None,
+    backoff: Durations | None = None,
 ) -> dict[str, Any]:
     """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
     if isinstance(run_at, datetime):
@@ -138,6 +141,7 @@ def job_map(
         "delay": None if delay is None else duration_s(delay),
         "replace": replace,
         "tags": list(tags) if tags is not None else None,
+        "backoff": None if backoff is None else durations_s(backoff),
     }
     told: dict[str, Any] = {"name": name}
     if argument is not None:

@@ -200,6 +200,7 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
         timeout=view.timeout_s,
         job_id=view.name or None,
         tags=view.tags,
+        backoff=view.backoff,
     )
     if kind is not Kind.EDIT:
         eligible_at_ms = 0

@@ -6,7 +6,7 @@ import msgspec
 from msgspec import Meta, Raw
 
 from jqd.words.job import NIL, TAGS_MAX, Name, Priority
-from jqd.words.options import Retries, Timeout
+from jqd.words.options import Retries, Timeout, Waits
 
 NOTHING = Raw(NIL)
 DELAY_S_MAX = 100 * 366 * 86_400.0  # a century: longer is a slip of units, milliseconds for seconds
@@ -40,3 +40,4 @@ class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     replace: bool = False
     tags: Tags = ()
     """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
+    backoff: Waits = ()

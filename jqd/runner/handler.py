@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, UnsetType
 from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Priority
-from jqd.words.options import NOTHING, JobOptions, Retries, Timeout
+from jqd.words.options import FIELDS, NOTHING, JobOptions, Retries, Timeout, Waits
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
@@ -42,6 +42,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_retry: Retries | UnsetType = UNSET
     keep_result: bool | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
+    backoff: Waits | UnsetType = UNSET
 
     def __repr__(self) -> str:
         """Without headers and secrets, whoever asks."""
@@ -50,9 +51,7 @@ class HandlerOptions(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     @property
     def of_jobs(self) -> JobOptions:
         """Those that count for jobs."""
-        return JobOptions(
-            timeout=self.timeout, max_retry=self.max_retry, keep_result=self.keep_result, priority=self.priority
-        )
+        return JobOptions(**{field: getattr(self, field) for field in FIELDS})
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -4,7 +4,7 @@ report (what somebody says of the attempt)  ──end_attempt──▶  outcome 
 
 2xx OK                                      succeeded
 4xx FAILED, or should_retry = false         failed
-1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or a back-off that grows with the attempts
+1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or the job's own back-off, or the daemon's
 1xx RETRY, 5xx ERROR, none left             dead
 """
 
@@ -14,13 +14,13 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from jqd.words.backoff import Backoff
-from jqd.words.job import NIL, TIMEOUT_S_MAX, Exit, Fate, Held, Outcome
+from jqd.words.job import BACKOFF_S_MAX, NIL, Exit, Fate, Held, Outcome
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
-RETRY_AFTER_S_MAX = TIMEOUT_S_MAX  # a longer wait is a mistake: no job may take as long
+RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,7 +60,9 @@ def end_attempt(
     if fate is Fate.RETRY:
         asked_s = report.retry_after_s
         delay_s = (
-            backoff.delay_s(held.attempt, source) if asked_s is None else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
+            backoff.asked_s(job.backoff, held.attempt, source)
+            if asked_s is None
+            else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
         )
     succeeded = fate is Fate.SUCCEEDED
     return Outcome(

@@ -3,7 +3,8 @@
     row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
-                      … created: ms after the time in its id; then, unless they say nothing: eligible_at_ms, name, tags
+                      … created: ms after the time in its id; then, unless they say nothing: eligible_at_ms, name,
+                      tags, and after these backoff
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
@@ -45,6 +46,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     eligible_at_ms: int = 0
     name: str = ""
     tags: tuple[str, ...] = ()
+    backoff: float | tuple[float, ...] = ()
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -66,6 +68,8 @@ def encode_job(job: Job) -> bytes:
     timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    if job.backoff:
+        return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags, job.backoff)) + job.argument
     if job.eligible_at_ms or job.name or job.tags:
         return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags)) + job.argument
     return _encoder.encode(fields) + job.argument
@@ -99,6 +103,7 @@ def decode_job(keys: Keys, job_id: str, row: object) -> Job:
         header.eligible_at_ms,
         header.name,
         header.tags,
+        backoff=header.backoff,
     )
 
 
@@ -315,6 +320,7 @@ def job_view(
         cancel_asked=cancel_asked,
         result=result,
         argument=job.argument,
+        backoff=job.backoff,
         revision=changed[0],
         generation=changed[1],
         missed=changed[2],

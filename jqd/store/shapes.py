@@ -328,6 +328,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """Who holds it by itself, or empty."""
     progress: bytes | None = None
     """One MessagePack value: what that worker last said of how far it is."""
+    backoff: float | tuple[float, ...] = ()
 
 
 class Page(NamedTuple):

@@ -1,7 +1,8 @@
 """How long to wait before trying again. Pure: the random source comes from the caller."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,4 +27,17 @@ class Backoff:
         # The exponent is bounded before it is raised: failures may be any number, floats are not.
         steps = min(failures - 1, 64)
         delay_s = min(self.cap_s, self.first_s * self.factor**steps)
+        return self._spread_s(delay_s, source)
+
+    def asked_s(self, asked: float | Sequence[float], failures: int, source: random.Random) -> float:
+        """The same where somebody asked for other waits. A number is the first one: it grows like these, and may begin
+        above the cap. Several are all of them, and the last one stays. None of them: as here."""
+        if isinstance(asked, float | int):
+            first = replace(self, first_s=asked, cap_s=max(self.cap_s, asked))
+            return first.delay_s(failures, source)
+        if not asked:
+            return self.delay_s(failures, source)
+        return self._spread_s(asked[min(failures, len(asked)) - 1], source)
+
+    def _spread_s(self, delay_s: float, source: random.Random) -> float:
         return delay_s * (1 - self.jitter + 2 * self.jitter * source.random())

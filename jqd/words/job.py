@@ -12,6 +12,8 @@ PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specif
 NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
+BACKOFF_S_MAX = TIMEOUT_S_MAX  # a longer wait is a mistake: no job may take as long
+WAITS_MAX = 32  # waits that a job names one by one: beyond them the last one stays
 TAGS_MAX = 32
 
 # Of what comes from outside. That the characters can be printed no type can say: see `is_name`.
@@ -81,6 +83,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     copied: tuple[int, int] | None = None
     """This is a copy that retention made: where in its journal the job stood first, and where it was copied from.
     A store that ever had it there has it still, or has deleted it: then the copy is no new job."""
+    backoff: float | tuple[float, ...] = ()
+    """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
 
 
 class Wanted(NamedTuple):

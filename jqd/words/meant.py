@@ -12,6 +12,7 @@ ELSEWHERE = {
     "job_id": ("id", "jid", "task_id", "unique", "key"),
     "run_at": ("at", "eta", "scheduled_at", "scheduled_for", "not_before"),
     "delay": ("in", "countdown", "after_s", "delay_s"),
+    "backoff": ("retry_backoff", "retry_delay", "retry_interval", "retry_after", "min_backoff"),
     "keep_result": ("keep", "result", "store_result"),
 }
 

@@ -9,12 +9,19 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from jqd.words.job import MAX_RETRY_MAX, TIMEOUT_S_MAX, Priority
+from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, TIMEOUT_S_MAX, WAITS_MAX, Priority
 
 Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole number from 0 to {MAX_RETRY_MAX}")]
 Timeout = Annotated[
     float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
 ]
+_Wait = Annotated[float, Meta(gt=0, le=BACKOFF_S_MAX)]
+Waits = Annotated[
+    _Wait | Annotated[tuple[_Wait, ...], Meta(max_length=WAITS_MAX)],
+    Meta(description=f"a number of seconds above 0, at most {BACKOFF_S_MAX:.0f}, or an array of up to {WAITS_MAX}"),
+]
+"""Between attempts. A number is the first wait, and grows as the daemon's own; an array has them one by one, and its
+last one stays. An empty one: as the daemon has it."""
 
 
 class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=True):
@@ -24,6 +31,7 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defau
     max_retry: Retries | UnsetType = UNSET
     keep_result: bool | UnsetType = UNSET
     priority: Priority | UnsetType = UNSET
+    backoff: Waits | UnsetType = UNSET
 
     def said(self) -> Iterator[tuple[str, Any]]:
         """Their names and values."""

@@ -22,6 +22,7 @@ from msgspec import Raw, structs
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
+from jqd.words.options import FIELDS as OPTIONS
 from jqd.words.options import JobOptions
 from jqd.words.rules import Rule
 
@@ -62,6 +63,7 @@ class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defau
     delay: float | None = None
     replace: bool = False
     tags: tuple[str, ...] = ()
+    backoff: float | tuple[float, ...] = ()
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -103,7 +105,7 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: list[JobRecord]
 
 
-_JOB_FIELDS = {"timeout": "timeout_s", "max_retry": "max_retry", "keep_result": "keep_result", "priority": "priority"}
+_JOB_FIELDS = {name: name for name in OPTIONS} | {"timeout": "timeout_s"}
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
@@ -142,6 +144,7 @@ def decode_jobs(body: bytes) -> list[Job]:
             job.tags,
             _change(head, index, job) if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
+            job.backoff,
         )
         for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
     ]

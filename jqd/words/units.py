@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Annotated
 
@@ -25,6 +25,8 @@ Count = Annotated[int, Meta(gt=0, description="1 or more")]
 
 Duration = float | str | timedelta
 """As a program says one: seconds, a text like "20s" or "5m", or a timedelta."""
+Durations = Duration | Sequence[Duration]
+"""One, or several in a row."""
 
 _AMOUNT = re.compile(r"\s*([+-]?[0-9][0-9_]*(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*([A-Za-z]*)\s*")
 
@@ -63,3 +65,8 @@ def duration_s(given: Duration) -> float:
         return seconds(given)
     except ValueError as error:
         raise ValueError(f"{given!r} is no duration: {error}") from None
+
+
+def durations_s(given: Durations) -> float | list[float]:
+    """The same in seconds, one or several. Raises ValueError."""
+    return duration_s(given) if isinstance(given, float | int | str | timedelta) else [duration_s(one) for one in given]

@@ -22,8 +22,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_args, overload
 
 from jqd.client import Ack, Client
-from jqd.words.job import MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX
-from jqd.words.units import Duration, duration_s
+from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
+from jqd.words.units import Duration, Durations, duration_s, durations_s
 from jqd.worker.gathering import Batch
 from jqd.worker.job import Job, Loop
 from jqd.worker.ref import Ref
@@ -136,6 +136,7 @@ class App:
         max_retry: int | None = None,
         timeout: Duration | None = None,
         keep_result: bool | None = None,
+        backoff: Durations | None = None,
         loop: Loop | None = None,
     ) -> Declares: ...
     def job(
@@ -146,18 +147,22 @@ class App:
         max_retry: int | None = None,
         timeout: Duration | None = None,
         keep_result: bool | None = None,
+        backoff: Durations | None = None,
         loop: Loop | None = None,
     ) -> Any:
         """Register a plain or async function as a job; `name` defaults to the function's.
 
         Plain functions run in threads, several at once, or in processes (`jqd worker --processes`); async ones as
         tasks of trio, or of asyncio with `loop="asyncio"`, and must not block. `priority`, `max_retry`, `timeout`
-        (seconds, or like "20s") and `keep_result` hold for every such job whose pusher does not say otherwise; what is
-        left out is as the daemon has it. Raises ValueError or TypeError for what can never work.
+        (seconds, or like "20s"), `keep_result` and `backoff` (the first wait after a failed attempt, or a list of all)
+        hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has it. Raises
+        ValueError or TypeError for what can never work.
         """
         if callable(name):
             return self._register(name, None, {}, loop)
-        options = _options(priority=priority, max_retry=max_retry, timeout=timeout, keep_result=keep_result)
+        options = _options(
+            priority=priority, max_retry=max_retry, timeout=timeout, keep_result=keep_result, backoff=backoff
+        )
         if loop is not None:
             _loop(loop)
         return lambda function: self._register(function, name, options, loop)
@@ -188,12 +193,20 @@ def _options(**given: Any) -> dict[str, Any]:
     said = {name: value for name, value in given.items() if value is not None}
     if "timeout" in said:
         said["timeout"] = duration_s(said["timeout"])
+    if "backoff" in said:
+        said["backoff"] = durations_s(said["backoff"])
     for name, value in said.items():
         if name == "keep_result":
             fits, allowed = isinstance(value, bool), "True or False"
         elif name == "timeout":
             fits = _is_number(value, int, float) and 0 < value <= TIMEOUT_S_MAX
             allowed = f'a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}, or like "20s"'
+        elif name == "backoff":
+            waits = value if isinstance(value, list) else [value]
+            fits = len(waits) <= WAITS_MAX and all(
+                _is_number(wait, int, float) and 0 < wait <= BACKOFF_S_MAX for wait in waits
+            )
+            allowed = f'a wait like "20s", above 0 and at most {BACKOFF_S_MAX:.0f} s, or a list of at most {WAITS_MAX}'
         else:
             least, most = (0, MAX_RETRY_MAX) if name == "max_retry" else (PRIORITY_MIN, PRIORITY_MAX)
             fits, allowed = _is_number(value, int) and least <= value <= most, f"a whole number from {least} to {most}"

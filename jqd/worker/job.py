@@ -12,7 +12,7 @@ import msgspec
 from jqd.client import Ack, Client
 from jqd.client.info import job_map
 from jqd.words.job import NAME_LENGTH_MAX, is_name
-from jqd.words.units import Duration
+from jqd.words.units import Duration, Durations
 from jqd.worker.parameters import Parameters
 from jqd.worker.ref import Ref
 
@@ -129,6 +129,7 @@ class Job(Generic[P, C, R]):
         max_retry: int | None = None,
         keep_result: bool | None = None,
         priority: int | None = None,
+        backoff: Durations | None = None,
         ack: Ack | None = None,
     ) -> Pushing[P, R]:
         """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
@@ -145,6 +146,7 @@ class Job(Generic[P, C, R]):
             "max_retry": max_retry,
             "keep_result": keep_result,
             "priority": priority,
+            "backoff": backoff,
         }
         return Pushing(self, self._sender, given, ack)
 

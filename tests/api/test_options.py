@@ -51,6 +51,21 @@ async def test_what_a_pusher_leaves_out_is_as_it_was_registered_and_what_he_says
     )
 
 
+async def test_a_jobtype_and_a_pusher_may_have_waits_of_their_own(edge):
+    """They are kept, shown, and hold through an edit; what is wrong is said of a push as of a registration."""
+    await register(edge, {"name": "mail", "backoff": [10, 60]})
+    jobs = [{"name": "mail", "job_id": "a"}, {"name": "mail", "backoff": 2.5}, {"name": "mail", "backoff": []}]
+    told = await edge.call("POST", "/v1/jobs", jobs)
+    await edge.apply()
+    shown = [(await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body for job_id in told.body["job_ids"]]
+    assert [job.get("backoff") for job in shown] == [[10.0, 60.0], 2.5, None]
+    assert (await edge.call("GET", "/v1/types", accept=JSON)).body["types"][0]["options"] == {"backoff": [10.0, 60.0]}
+    assert (await edge.call("PATCH", "/v1/jobs/a", {"priority": -3})).body["priority"] == -3
+    assert [held.job.backoff for held in await edge.claim()] == [(10.0, 60.0), 2.5, ()]
+    refused = await edge.call("POST", "/v1/jobs", {"name": "mail", "backoff": [-1]}, accept=JSON)
+    assert (refused.status, refused.body["errors"][0]["pointer"]) == (422, "/backoff/0")
+
+
 async def test_the_latest_registration_that_says_something_new_holds(edge):
     first = await register(edge, SAID, name="a", url="http://127.0.0.1:1/")
     second = await register(edge, {"name": "mail", "timeout": 9}, name="b", url="http://127.0.0.1:2/")
@@ -116,6 +131,9 @@ async def test_the_same_content_is_the_same_whatever_was_registered_in_between(e
 @pytest.mark.parametrize(
     ("entry", "why"),
     [
+        ({"name": "mail", "backoff": 0}, "seconds above 0, at most 2592000"),
+        ({"name": "mail", "backoff": [1, "2"]}, "backoff/1 must be a number"),
+        ({"name": "mail", "backoff": [1.5] * 33}, "an array of up to 32"),
         ({"name": "mail", "timeout": 0}, "timeout"),
         ({"name": "mail", "max_retry": -1}, "max_retry"),
         ({"name": "mail", "retries": 1}, "retries"),

@@ -34,6 +34,22 @@ def test_push_can_wait_and_its_code_says_how_it_ended(url: str, capsys: pytest.C
     assert json.loads(out(capsys))["state"] == "failed"
 
 
+def test_push_can_print_the_result_alone_for_a_script(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for argument, printed in [("just text", "just text"), ('{"a": [1]}', '{"a": [1]}'), ("null", "null")]:
+        assert run(["push", "echo", argument, "--result", "--url", url]) == 0
+        assert out(capsys) == printed
+    assert run(["push", "echo", "text", "--result", "--url", url, "-o", "json"]) == 0
+    assert out(capsys) == '"text"'
+    assert run(["push", "fail", "--max-retry", "1", "--backoff", "100ms", "--result", "--url", url]) == 1
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert re.search(r"has no result, it is failed: .*told to fail", told.err, re.DOTALL)
+    assert run(["push", "add", "--lines", "-", "--result", "--url", url]) == 2
+    assert "--wait prints all jobs" in capsys.readouterr().err
+    assert run(["push", "echo", "--backoff", "1h,2h", "--wait", "--url", url, "-o", "json"]) == 0
+    assert json.loads(out(capsys))["backoff"] == [3600.0, 7200.0]
+
+
 def test_an_argument_comes_from_stdin_or_a_file(
     url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,9 +20,17 @@ from jqd.words.job import NIL, Fate, Held, Job, Outcome
 NOW_MS = 1_700_000_000_000
 
 
-def end(report: Report, *, attempt: int = 1, max_retry: int = 2, keep: bool = True, result_max: int = 100) -> Outcome:
+def end(
+    report: Report,
+    *,
+    attempt: int = 1,
+    max_retry: int = 2,
+    keep: bool = True,
+    waits: tuple[float, ...] = (),
+    result_max: int = 100,
+) -> Outcome:
     return end_attempt(
-        Held(Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4), 9, attempt),
+        Held(Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits), 9, attempt),
         report,
         backoff=Backoff(first_s=2.0, factor=3.0, jitter=0.0),
         source=random.Random(1),
@@ -52,6 +60,11 @@ def end(report: Report, *, attempt: int = 1, max_retry: int = 2, keep: bool = Tr
 )
 def test_fates(report: Report, fate: Fate) -> None:
     assert end(report).fate is fate
+
+
+def test_a_job_waits_as_it_was_pushed_to_and_as_its_worker_says_before_that() -> None:
+    assert end(Report(status=500), attempt=2, waits=(7.0, 90.0)).delay_ms == 90_000
+    assert end(Report(status=500, retry_after_s=1), waits=(7.0,)).delay_ms == 1_000
 
 
 def test_attempts_are_counted_to_the_last() -> None:

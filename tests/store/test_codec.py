@@ -32,6 +32,7 @@ jobs = st.builds(
     eligible_at_ms=st.integers(0, 2**48),
     name=texts,
     tags=st.lists(texts, max_size=3).map(tuple),
+    backoff=st.floats(0.001, 1e6) | st.lists(st.floats(0.001, 1e6), max_size=3).map(tuple),
 )
 
 

@@ -158,10 +158,20 @@ def test_back_off_grows_to_its_cap_and_stays_jittered(failures: int, seed: int) 
 def test_absurd_back_offs_are_refused() -> None:
     with pytest.raises(ValueError, match="starts at the first"):
         Backoff().delay_s(0, random.Random(1))
-    with pytest.raises(ValueError, match="a back-off needs"):
+    with pytest.raises(ValueError, match="back-off needs"):
         Backoff(first_s=0)
-    with pytest.raises(ValueError, match="lease_s must exceed"):
-        LeaseConfig(lease_s=1, renew_s=1)
+
+
+def test_a_job_may_ask_for_other_waits_than_the_daemons() -> None:
+    plain = Backoff(first_s=1, factor=2, cap_s=100, jitter=0)
+    cases: list[tuple[float | tuple[float, ...], list[float]]] = [
+        ((), [1, 2, 4, 8, 16]),
+        (30, [30, 60, 100, 100, 100]),
+        (500.0, [500, 500, 500, 500, 500]),
+        ((10, 1, 70), [10, 1, 70, 70, 70]),
+    ]
+    for asked, waits in cases:
+        assert [plain.asked_s(asked, failures, random.Random(1)) for failures in range(1, 6)] == waits
 
 
 @given(st.lists(st.tuples(st.floats(0, 5), st.floats(0, 5)), min_size=1, max_size=20))

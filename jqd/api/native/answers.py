@@ -14,7 +14,7 @@ from jqd.desk.take import Level
 from jqd.runner import BatchJob
 from jqd.runner.worker import Format, StyleName
 from jqd.words.job import State
-from jqd.words.options import JobOptions
+from jqd.words.options import JobOptions, Waits
 
 Instant = Annotated[str, Meta(description="ISO 8601, in UTC")]
 
@@ -91,6 +91,8 @@ class Job(Known, kw_only=True, frozen=True):
 
     timeout: Annotated[float, Meta(description="seconds that one attempt may take")] | UnsetType = UNSET
     keep_result: bool | UnsetType = UNSET
+    backoff: Waits | UnsetType = UNSET
+    """Its own, where it has one."""
     argument: Value | UnsetType = UNSET
     """Left out where it is large and nobody asked for the whole."""
     argument_bytes: Annotated[int, Meta(description="its length as MessagePack")] | UnsetType = UNSET
