@@ -2,12 +2,36 @@
 
 import sys
 
-from jqd.cli import run
+from jqd.words.extra import install_with
+
+# Which extra brings what a command needs; of all others it is the first.
+EXTRAS = {"cli": (), "worker": ("worker",), "daemon": ("serve", "daemon", "dev", "doctor", "journal")}
 
 
 def main() -> None:
     """Entry point of the console script."""
-    sys.exit(run(sys.argv[1:]))
+    words = sys.argv[1:]
+    try:
+        from jqd.cli import run  # here: whoever only pushes from programs has nothing that it needs
+
+        code = run(words)
+    except ImportError as error:
+        # What a command's module imports comes wrapped, for cyclopts imports it by name.
+        cause = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+        lacking = cause.name if isinstance(cause, ModuleNotFoundError) else None
+        if lacking is None or lacking.startswith("jqd"):
+            raise  # a mistake of ours
+        code = _without(lacking.partition(".")[0], words)
+    sys.exit(code)
+
+
+def _without(lacking: str, words: list[str]) -> int:
+    """Say what to install. This installation is for programs that push, or for another command."""
+    named = next((extra for extra, commands in EXTRAS.items() if {*commands} & {*words[:1]}), "cli")
+    command = " ".join(["jqd", *words[:1]])
+    told = f"`{command}` needs the package {lacking}, which the extra {named!r} brings: {install_with(named)}"
+    sys.stderr.write(f"jqd: {told}\n")
+    return 1
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ app.command(
 )
 app.command("jqd.cli.server:dev", help="Run a whole queue here: a daemon, its own store and an example worker.")
 app.command(
-    "jqd.cli.server:worker",
+    "jqd.cli.worker:worker",
     help="Serve the jobs of a Python module over HTTP.\n\n"
     "SIGTERM or Ctrl-C: take no more, wait for the jobs in hand, leave. The second: hand them back untried, now. "
     "SIGHUP, with --processes: load the code anew. All of it: docs/PYTHON.md.",

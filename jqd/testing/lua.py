@@ -1,6 +1,6 @@
 """Runs the store's own Lua scripts on a `Keyspace`, in the Lua that Redis has (5.1).
 
-Needs `lupa`, which is no dependency of jqd itself: `pip install jqd[testing]`.
+Needs `lupa`, which is no dependency of jqd itself: the extra `testing` brings it.
 """
 
 from functools import cache
@@ -9,12 +9,13 @@ from typing import Any
 
 from jqd.store.scripts import Script
 from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, WrongType, text
+from jqd.words.extra import install_with
 
 try:
     from lupa.lua51 import LuaRuntime
 except ImportError as error:
     raise ImportError(
-        "jqd.testing.store runs the store's Lua scripts, and lupa is not installed: pip install 'jqd[testing]'"
+        f"jqd.testing.store runs the store's Lua scripts, and lupa is not installed: {install_with('testing')}"
     ) from error
 
 FEW = 200  # values of an array that are handed over on Lua's stack; it has room for some thousand

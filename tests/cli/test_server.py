@@ -77,7 +77,7 @@ def test_a_worker_is_told_what_flags_and_environment_say(monkeypatch: pytest.Mon
     async def serve(app: Any, **options: Any) -> None:
         told.update(options, jobs=set(app.jobs))
 
-    monkeypatch.setattr("jqd.cli.server.serve_worker", serve)
+    monkeypatch.setattr("jqd.cli.worker.serve_worker", serve)
     monkeypatch.setenv("JQD_WORKER_PRIORITY_MIN", "-3")
     monkeypatch.setenv("JQD_WORKER_PRIORITY_MAX", "7")
     monkeypatch.setenv("JQD_TOKEN", "secret")

@@ -10,7 +10,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -26,11 +26,18 @@ ROOT = Path(__file__).parents[2]
 class Process:
     """A child whose stderr is kept in a file and whose stdout lines are read as they come."""
 
-    def __init__(self, args: list[str], log: Path, env: dict[str, str] | None = None, cwd: Path = ROOT) -> None:
+    def __init__(
+        self,
+        args: Sequence[str],
+        log: Path,
+        env: dict[str, str] | None = None,
+        cwd: Path = ROOT,
+        program: Sequence[str] = (sys.executable, "-m", "jqd"),
+    ) -> None:
         self.log = log
         self._stderr = log.open("ab")
         self.child = subprocess.Popen(
-            [sys.executable, "-m", "jqd", *args],
+            [*program, *args],
             stdout=subprocess.PIPE,
             stderr=self._stderr,
             cwd=cwd,

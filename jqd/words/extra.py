@@ -1,0 +1,27 @@
+"""How to install what an extra of this package brings.
+
+`pip install` of jqd alone is for programs that push jobs. The command line, a worker and a daemon each need an extra.
+The advice names where this installation came from, as pip noted it (PEP 610), and not an index that may not have it.
+"""
+
+import json
+from importlib.metadata import PackageNotFoundError, distribution
+from urllib.parse import unquote, urlsplit
+
+PACKAGE = "jqd"
+
+
+def install_with(extra: str) -> str:
+    """The command that adds an extra to this installation."""
+    try:
+        noted = distribution(PACKAGE).read_text("direct_url.json")
+    except PackageNotFoundError:
+        noted = None  # a tree of sources that was never installed
+    origin = json.loads(noted) if noted else {}
+    url = origin.get("url")
+    if url is None:
+        return f"pip install '{PACKAGE}[{extra}]'"
+    if origin.get("dir_info", {}).get("editable"):
+        return f"pip install -e '{unquote(urlsplit(url).path)}[{extra}]'"
+    vcs = origin.get("vcs_info", {}).get("vcs")
+    return f"pip install '{PACKAGE}[{extra}] @ {vcs + '+' if vcs else ''}{url}'"
