@@ -67,6 +67,8 @@ class HttpConfig:
     """Where pushers and workers reach this daemon."""
 
     bind: str = "127.0.0.1:7420"
+    advertise: str = ""
+    """The URL that workers are told, to come here when their daemon is away. Empty: by `bind`, unless a wildcard."""
     hosts: Hosts = ()
     """Names that `Host` may have besides those of loopback, as a proxy passes them on. If none is given, any name is
     taken on other addresses than loopback: only the operator knows what the service is called there."""
@@ -84,6 +86,13 @@ class HttpConfig:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: set both, or neither")
         address.parse(self.bind)
+        if self.advertise and not address.is_http(self.advertise):
+            raise ValueError(f"advertise = {self.advertise!r} is no URL; write one like https://jqd.example.org:7420")
+
+    def advertised(self, url: str) -> str:
+        """The URL that others are told, of a daemon that listens at `url`; empty: it cannot know."""
+        is_wildcard = address.parse(self.bind).host in address.WILDCARDS
+        return self.advertise.rstrip("/") or ("" if is_wildcard else url)
 
     @property
     def is_loopback(self) -> bool:

@@ -118,6 +118,10 @@ class Control:
         """How the living daemons see that worker."""
         return self._shared.views.of(worker_id, self.sharers())
 
+    def urls(self, peer: str | None) -> list[str]:
+        """Where they are reached by somebody at `peer`, this one first."""
+        return self._shared.views.urls(self.sharers(), peer)
+
     def place(self) -> tuple[int, int]:
         """Which of these this one is, in the order of their names, and how many they are."""
         sharers = self.sharers()

@@ -115,6 +115,7 @@ class Daemon:
         """Run until `stop` is set, then walk the stages of shutdown."""
         config = self._door()
         url = url_of(listener, config.scheme)
+        self.views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:

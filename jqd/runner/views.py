@@ -1,4 +1,4 @@
-"""How each daemon sees the workers: whom it can reach, and whom it gives no jobs for now.
+"""How each daemon sees the workers: whom it reaches, and whom it gives no jobs for now. And where it is reached itself.
 
 A daemon's *view* is a rule under its own name, which stands in no journal: it says it to the store with its questions
 what is new (`loops/rules.py`), so all daemons have all views, and show the same. Only workers that are not well have
@@ -10,8 +10,11 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
+from jqd.runner.endpoint import host_of
 from jqd.runner.gates import Gates
+from jqd.runner.reach import Standing, machine, standing_of
 from jqd.runner.workers import Workers
+from jqd.words import address
 from jqd.words.clock import Clock
 from jqd.words.log import get_logger
 from jqd.words.rules import Rule
@@ -37,8 +40,20 @@ class Seen(NamedTuple):
 
 WELL = Seen("ok", 0)
 
+
+class View(msgspec.Struct, frozen=True):
+    """What one daemon says to all."""
+
+    rows: dict[str, Seen]
+    """By worker's id."""
+    url: str = ""
+    """Where clients and workers reach it; empty: it does not know."""
+    machine: str = ""
+    """On which machine a loopback address of `url` leads to it."""
+
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(dict[str, Seen])
+_decoder = msgspec.msgpack.Decoder(View)
 
 
 class Views:
@@ -50,14 +65,16 @@ class Views:
         self._rules = workers.rules
         self._gates = gates
         self._clock = clock
-        self._known: dict[str, dict[str, Seen]] = {}
+        self.url = ""
+        """Where this daemon is reached, from when it listens."""
+        self._known: dict[str, View] = {}
         self._log = get_logger("workers")
         self._rules.watch(VIEW, self._ruled)
 
     def look(self) -> Rule:
         """Ours as it is now: another rule where something changed since the last look."""
         now_ms = self._clock.wall_ms()
-        body = _encoder.encode(self._rows(now_ms))
+        body = _encoder.encode(View(self._rows(now_ms), self.url, machine()))
         rule = self._rules.get(VIEW, self._daemon)
         if rule is None or bytes(rule.body) != body or now_ms - rule.at_ms > AGAIN_S * 1000:
             (rule,) = self._rules.make({(VIEW, self._daemon): body}, now_ms=now_ms, origin=0)
@@ -67,7 +84,14 @@ class Views:
     def of(self, worker_id: str, daemons: Iterable[str]) -> dict[str, Seen]:
         """How these daemons see a worker; those whose view is not known here are left out."""
         views = ((daemon, self._known.get(daemon)) for daemon in sorted(daemons))
-        return {daemon: view.get(worker_id, WELL) for daemon, view in views if view is not None}
+        return {daemon: view.rows.get(worker_id, WELL) for daemon, view in views if view is not None}
+
+    def urls(self, daemons: Iterable[str], peer: str | None) -> list[str]:
+        """Where these daemons are reached by somebody at `peer`: a loopback address leads elsewhere from elsewhere."""
+        views = [view for daemon in daemons if (view := self._known.get(daemon)) is not None and view.url]
+        near = standing_of(peer) is Standing.LOOPBACK
+        here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
+        return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
 
     def stale(self) -> list[Rule]:
         """Views of daemons that are gone."""
@@ -77,7 +101,8 @@ class Views:
     def _rows(self, now_ms: int) -> dict[str, Seen]:
         ailing = self._gates.ailing()
         known = {worker.id for worker in self._workers.list()} if ailing else ()
-        before = self._known.get(self._daemon, {})
+        known_view = self._known.get(self._daemon)
+        before = known_view.rows if known_view else {}
         rows: dict[str, Seen] = {}
         for worker_id in sorted(ailing.keys() & known)[:ROWS_MAX]:
             gate = ailing[worker_id]

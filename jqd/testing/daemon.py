@@ -84,6 +84,8 @@ class ScriptedDaemon:
         self.workers: dict[str, dict[str, Any]] = {}
         self.daemons: list[str] = []
         """Those of its store, as the answer to a registration names them; empty: itself alone."""
+        self.urls: list[str] = []
+        """Where they are reached."""
         self.registered = trio.Event()
         """Set by a registration; replace it to wait for the next."""
         self.unregistered = trio.Event()
@@ -214,7 +216,7 @@ class ScriptedDaemon:
         self.workers[worker_id] = card
         self.registered.set()
         self._work.set()
-        return Answer(201, {"worker_id": worker_id, "daemons": self.daemons or [self.url]})
+        return Answer(201, {"worker_id": worker_id, "daemons": self.daemons or [self.url], "urls": self.urls})
 
     async def run(self) -> None:
         """Post waiting jobs to workers until cancelled."""

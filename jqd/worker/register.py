@@ -1,7 +1,7 @@
 """A worker's place at one daemon: register, repeat it in time, register anew when forgotten, leave.
 
     away ──201/200──► known ──every ttl/3──► known
-      ▲                 │ any other answer, or none
+      ▲                 │ any other answer, or none, and none of the others of its store takes it either
       └──── back-off ───┘
 
 The daemon forgets a worker that does not repeat its registration within `ttl_s`, so a killed worker disappears.
@@ -20,12 +20,16 @@ import msgspec
 import trio
 
 from jqd.client.trust import trouble_of_tls
+from jqd.words import address
 from jqd.words.backoff import Backoff
 from jqd.words.log import get_logger
 from jqd.words.media import MSGPACK, language_of
 
 TTL_S_DEFAULT = 30.0  # a killed worker is posted to for at most this long; a daemon may be busy for a few seconds
 CALL_TIMEOUT_S = 5.0  # of one registration: small messages to a daemon near by
+OTHERS_MAX = (
+    5  # daemons asked in place of one that is away: each may take CALL_TIMEOUT_S, all of them less than the ttl
+)
 LEAVE_TIMEOUT_S = 2.0  # of saying goodbye: it is a courtesy, the ttl does it too
 PLAIN = "the options of this worker's jobs do not hold there for what others push: upgrade that daemon"
 BACKOFF = Backoff(first_s=0.5, factor=2.0, cap_s=10.0)  # a daemon that comes back is found within ten seconds
@@ -62,6 +66,10 @@ class Slots:
         stores = self.stores(of)
         return {"max_jobs": max(1, self._max_jobs() // stores), "batch": max(1, self._batch // stores)}
 
+    def covers(self, of: "Registration") -> bool:
+        """Whether another of these places answers for the same store."""
+        return any(place is not of and not place.is_away and place.peers & of.peers for place in self._places)
+
     def changed(self) -> None:
         """The number of stores has changed, or what the worker says of itself: tell all daemons."""
         for place in self._places:
@@ -69,7 +77,7 @@ class Slots:
 
 
 class Registration:
-    """One worker at one daemon."""
+    """One worker at one daemon, and at the others of its store while that one is away."""
 
     def __init__(
         self,
@@ -82,11 +90,14 @@ class Registration:
         source: random.Random,
         ttl_s: float = TTL_S_DEFAULT,
     ) -> None:
-        self.daemon = daemon.rstrip("/")
+        self.daemon = self._home = daemon.rstrip("/")
+        """The one that took it last."""
         self.is_away = False
-        """The daemon did not answer when it was asked last. False while it was not asked yet."""
+        """No daemon of the store took it when they were asked last. False while none was asked yet."""
         self.peers: frozenset[str] = frozenset({self.daemon})
         """The daemons of its store; itself alone as long as it has not told."""
+        self._others: list[str] = []
+        """Where the other daemons of its store are reached, as it told last."""
         self._worker_id = worker_id
         self._is_known = False
         self._card = card
@@ -96,7 +107,7 @@ class Registration:
         self._http = http
         self._source = source
         self._ttl_s = ttl_s
-        self._told: str | None = None
+        self._told: dict[str, str | None] = {}
         self._log = get_logger("worker")
         slots.join(self)
 
@@ -110,7 +121,7 @@ class Registration:
         while True:
             was_known, self._hurry = self._is_known, trio.Event()
             stores = self._slots.stores()
-            trouble = await self._register()
+            trouble = await self._renew()
             self.is_away = trouble is not None
             if self._slots.stores() != stores:
                 self._slots.changed()
@@ -140,8 +151,18 @@ class Registration:
             return
         self._log.info("worker.unregistered", daemon=self.daemon, worker_id=worker_id)
 
-    async def _register(self) -> str | None:
-        """Register; returns None, or what stood in the way. Logs only when that changed."""
+    async def _renew(self) -> str | None:
+        """Register at home, or where it is known, too; returns None, or what stood in the way at home."""
+        trouble = await self._register(self._home)
+        if trouble is None or not _is_away(trouble) or self._slots.covers(self):
+            return trouble
+        for daemon in self._others:
+            if await self._register(daemon) is None:
+                return None
+        return trouble
+
+    async def _register(self, daemon: str) -> str | None:
+        """Register there; returns None, or what stood in the way. Logs only when that changed."""
         card = {**self._card(), **self._slots.share(self), "worker_id": self._worker_id}
         if self._is_plain:
             card["jobs"] = [job if isinstance(job, str) else job["name"] for job in card["jobs"]]
@@ -151,41 +172,58 @@ class Registration:
             # Shielded: a worker that stops while it registers must learn its id, or it could not unregister.
             with trio.CancelScope(shield=True), trio.fail_after(CALL_TIMEOUT_S):
                 answer = await self._http.post(
-                    f"{self.daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
+                    f"{daemon}/v1/workers", content=msgspec.msgpack.encode(card), headers=headers
                 )
-            if self._refuses_options(answer):
-                return await self._register()
-            trouble = self._take(answer)
+            if self._refuses_options(daemon, answer):
+                return await self._register(daemon)
+            trouble = self._take(daemon, answer)
         except (httpx2.HTTPError, trio.TooSlowError) as error:
-            trouble = trouble_of_tls(self.daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
-        if trouble is not None and trouble != self._told:
-            self._log.warning("worker.not_registered", daemon=self.daemon, trouble=trouble)
-        self._told = trouble
+            trouble = trouble_of_tls(daemon, error) or f"not reached: {type(error).__name__} {error}".rstrip()
+        if trouble is not None and trouble != self._told.get(daemon):
+            self._log.warning("worker.not_registered", daemon=daemon, trouble=trouble)
+        self._told[daemon] = trouble
         return trouble
 
-    def _refuses_options(self, answer: httpx2.Response) -> bool:
+    def _refuses_options(self, daemon: str, answer: httpx2.Response) -> bool:
         """Whether an older daemon refuses what an older worker did not say. From now on it is not said there."""
         if answer.status_code != 422 or self._is_plain or not _names(_decode(answer), ("/jobs", "/trouble")):
             return False
         self._is_plain = True
         why = _detail(answer, _decode(answer))
-        self._log.warning("worker.options_refused", daemon=self.daemon, why=why, next=PLAIN)
+        self._log.warning("worker.options_refused", daemon=daemon, why=why, next=PLAIN)
         return True
 
-    def _take(self, answer: httpx2.Response) -> str | None:
+    def _take(self, daemon: str, answer: httpx2.Response) -> str | None:
         told = _decode(answer)
         if answer.status_code not in (200, 201):
             return f"answered {answer.status_code}: {_detail(answer, told)}"
         worker_id = told.get("worker_id") if isinstance(told, dict) else None
         if not isinstance(worker_id, str) or not worker_id:
             return f"answered {answer.status_code} without a worker_id; is it a jqd daemon?"
-        if worker_id != self._worker_id or not self._is_known:
-            self._log.info("worker.registered", daemon=self.daemon, worker_id=worker_id)
+        if worker_id != self._worker_id or not self._is_known or daemon != self.daemon:
+            self._log.info("worker.registered", daemon=daemon, worker_id=worker_id)
         peers = told.get("daemons")
         named = isinstance(peers, list) and bool(peers) and all(isinstance(peer, str) for peer in peers)
-        self.peers = frozenset(peers if named else [self.daemon])
-        self._worker_id, self._is_known = worker_id, True
+        self.peers = frozenset(peers if named else [daemon])
+        self._others = self._safe(told.get("urls"))
+        self._worker_id, self._is_known, self.daemon = worker_id, True, daemon
         return None
+
+    def _safe(self, urls: Any) -> list[str]:
+        """Some of them, in an order of our own: not all workers of a daemon go to the same one when it is away.
+
+        None without TLS where home has it: our token goes along.
+        """
+        given = [url.rstrip("/") for url in urls if isinstance(url, str)] if isinstance(urls, list) else []
+        secure = self._home.startswith("https:")
+        others = {url for url in given if address.is_http(url) and (not secure or url.startswith("https:"))}
+        others.discard(self._home)
+        return self._source.sample(sorted(others), k=min(len(others), OTHERS_MAX))
+
+
+def _is_away(trouble: str) -> bool:
+    """Whether another daemon may take what this one did not: it was not reached, or cannot take anything now."""
+    return not trouble.startswith("answered") or trouble.startswith("answered 5")
 
 
 def _names(told: Any, fields: Sequence[str]) -> bool:

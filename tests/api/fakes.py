@@ -310,6 +310,9 @@ class FakeControl:
     def sharers(self) -> list[str]:
         return ["fake"]
 
+    def urls(self, peer: str | None) -> list[str]:
+        return ["http://127.0.0.1:7420"]
+
     def seen(self, worker_id: str) -> Mapping[str, Seen]:
         return {"fake": WELL}
 

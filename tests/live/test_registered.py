@@ -5,14 +5,18 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import httpx2
 import msgspec
 import redis
+import trio
 
 from jqd.client import Client
+from jqd.worker.app import App
+from jqd.worker.serve import serve
 from tests.live.harness import Daemon, ingested, short_directory
 from tests.live.test_servers import QUICK, wait_for
 from tests.valkey import Valkey, valkey
@@ -250,6 +254,38 @@ def test_a_handler_needs_no_worker_program_and_outlives_the_store_and_its_daemon
                 (row,) = [row for row in one.get("/v1/types").json()["types"] if row["name"] == "hook@2"]
                 assert "version 2 of handler 'hook' is gone" in row["note"]
                 assert client.get(waits).state == "waiting"
+
+
+async def test_a_worker_whose_only_daemon_is_gone_stays_registered_at_the_others() -> None:
+    app, ttl_s = App(), 1.0
+
+    @app.job
+    def hold() -> str:
+        return "done"
+
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with Daemon(base / "one", *flags, env=QUICK) as one, Daemon(base / "two", *flags, env=QUICK) as two:
+            wait_for(lambda: len(two.get("/v1/daemons").json()["daemons"]) == 2, "they do not know each other")
+            wait_for(
+                lambda: len(say(one, name="asked", worker_id="asked", jobs=["other"])["urls"]) == 2,
+                "they do not know where they are",
+            )
+            assert say(one, name="asked", worker_id="asked", jobs=["other"])["urls"] == [one.url, two.url]
+            async with trio.open_nursery() as nursery:
+                start = partial(serve, app, daemons=[one.url], ttl_s=ttl_s, signals=False)
+                await nursery.start(start)
+                await trio.to_thread.run_sync(wait_for, lambda: "hold" in taken(two), "it is not known")
+                one.kill()
+                with Client(two.url) as client:
+                    await trio.sleep(2 * ttl_s + KNOWN_S)  # in which it would be forgotten
+                    job_id = await trio.to_thread.run_sync(client.push, "hold")
+                    await trio.to_thread.run_sync(wait_for, lambda: client.get(job_id).state == "succeeded", "not run")
+                nursery.cancel_scope.cancel()
+
+
+def taken(daemon: Daemon) -> list[str]:
+    return [name for row in daemon.get("/v1/workers").json()["workers"] for name in row["jobs"]]
 
 
 def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:

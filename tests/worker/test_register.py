@@ -147,6 +147,7 @@ class Stores:
 
     def __init__(self, **stores: list[str]) -> None:
         self.stores = stores
+        self.urls: list[Any] = []
         self.away: set[str] = set()
         self.told: dict[str, dict[str, Any]] = {}
         self.changed = trio.Event()
@@ -161,7 +162,7 @@ class Stores:
         self.told[name] = msgspec.msgpack.decode(request.content)
         self.changed.set()
         self.changed = trio.Event()
-        body = {"worker_id": "w", "daemons": self.stores[name]}
+        body = {"worker_id": "w", "daemons": self.stores[name], "urls": self.urls}
         headers = {"content-type": "application/msgpack"}
         return httpx2.Response(201, content=msgspec.msgpack.encode(body), headers=headers)
 
@@ -190,6 +191,42 @@ async def test_slots_are_divided_among_stores_and_within_one_by_its_daemons() ->
         slots.changed()
         await stores.wait(a=9, b=9)
         nursery.cancel_scope.cancel()
+
+
+async def test_while_its_daemon_is_away_another_one_of_the_store_takes_it() -> None:
+    stores = Stores(a=["1", "2"], b=["1", "2"])
+    stores.urls = ["http://b/", "http://a", "ftp://c", 7, "http://b"]
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(stores.answer)) as http:
+        registration = place("http://a", http)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registration.run)
+            await stores.wait(a=4)
+            assert stores.told.keys() == {"a"}, "one daemon is enough while it answers"
+            stores.away.add("a")
+            await stores.wait(b=4)
+            assert not registration.is_away
+            with trio.fail_after(PATIENCE_S):
+                while registration.daemon != "http://b":
+                    await trio.lowlevel.checkpoint()
+            stores.away.clear()
+            await stores.wait(a=4)
+            nursery.cancel_scope.cancel()
+
+
+async def test_who_spoke_tls_speaks_it_with_the_others_too() -> None:
+    stores = Stores(a=["1", "2"], b=["1", "2"])
+    stores.urls = ["http://b", "https://b"]
+    async with httpx2.AsyncClient(transport=httpx2.MockTransport(stores.answer)) as http:
+        registration = place("https://a", http)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(registration.run)
+            await stores.wait(a=4)
+            stores.away.add("a")
+            with trio.fail_after(PATIENCE_S):
+                while registration.daemon == "https://a":
+                    await trio.lowlevel.checkpoint()
+            assert registration.daemon == "https://b"
+            nursery.cancel_scope.cancel()
 
 
 async def test_leaving_a_daemon_that_is_away_does_no_harm() -> None:

@@ -232,6 +232,8 @@ class Registered(Struct, frozen=True):
     worker_id: str
     daemons: list[str]
     """Those that share its slots, the one that answers first."""
+    urls: list[str]
+    """Where they are reached, as far as that is known: the registration may be repeated at any of them."""
 
 
 class Seen(Struct, frozen=True):

@@ -46,7 +46,9 @@ async def register(parts: Parts, request: Request) -> Response:
     card = Card(**{**structs.asdict(told), "jobs": tuple(names) or None})
     options = {one.name: JobOptions(**dict(one.said())) for one in declared.values()}
     worker = await workers.register(parts.desk, card, options=options, peer=request.peer)
-    return answer(201, Registered(worker.id, parts.desk.control.sharers()), request.answer_language())
+    control = parts.desk.control
+    told_of = Registered(worker.id, control.sharers(), control.urls(request.peer))
+    return answer(201, told_of, request.answer_language())
 
 
 def _declared(place: int, entry: dict[str, Any]) -> Declared:
