@@ -12,6 +12,7 @@ import trio
 from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.desk import handlers
+from jqd.desk import rules as desk_rules
 from jqd.desk import workers as desk_workers
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention
@@ -24,7 +25,7 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.mistake import in_scripts
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
-from jqd.words.errors import NotFound
+from jqd.words.errors import NotFound, NotYet
 from jqd.words.lease import LeaseConfig
 from jqd.words.rules import NIL, Rule, Rules
 from tests.loops.house import TrioClock, until
@@ -216,6 +217,16 @@ async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_an
         assert two.daemon.journal.end > end, "the store was not told again"
         assert two.daemon.workers.rules.get("worker", "w") == rule, "a new revision beats a deletion at the other"
         nursery.cancel_scope.cancel()
+
+
+async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon says by itself what it found out: an error there would end it."""
+    desk: Any = SimpleNamespace(workers=SimpleNamespace(rules=Rules(loading=True)))
+    monkeypatch.setattr(desk_rules, "LEARNED_S", 0.0)
+    with pytest.raises(NotYet):
+        await desk_rules.told(desk)
+    desk.workers.rules.told.set()
+    await desk_rules.told(desk)
 
 
 class Seat:
