@@ -80,6 +80,8 @@ class Holders:
         self._heard: dict[tuple[int, int], Heard] = {}
         self._ends: dict[tuple[int, str], tuple[int, int]] = {}
         """Up to where the store has a journal's outcomes, and how often it had lost data by then."""
+        self._claimed: dict[tuple[int, int], str] = {}
+        """Which life of a daemon has each claim."""
         self._begun: set[tuple[int, int]] = set()
         """Leases of which a worker began a job."""
         self._scopes: dict[str, trio.CancelScope] = {}
@@ -91,27 +93,34 @@ class Holders:
 
     # ------------------------------------------------------------ what the store knows
 
-    def told(self, node: str, partition: int, call: str, args: Any, answer: Any) -> None:
-        """The store did a call."""
-        now_s = trio.current_time()
-        if call == "apply_outcomes":
-            if not self._is_news(partition, *args[:3]):
-                return
-            outcomes: Sequence[Outcome] = args[-1]
-            stale = list(answer)
-            for each in reversed(outcomes):  # of two on one job the later one is the stale one
-                if each.job_id in stale:
-                    stale.remove(each.job_id)
-                elif each.fate is Fate.ENTRUSTED:
-                    self._heard[partition, each.fence] = Heard(now_s, each.delay_ms / 1000, node)
-                elif (partition, each.fence) in self._begun:
-                    self._history.reported(each.job_id, each.fence, each.fate, node)
-        elif call == "touch":
-            seen: Sequence[Entrusted] = answer
-            for (_, fence), one in zip(args[0], seen, strict=True):
-                heard = self._heard.get((partition, fence))
-                if one.hold is Hold.STANDS and one.worker and heard is not None:
-                    heard.at_s = now_s
+    def told(self, life: str, partition: int, call: str, args: Any, answer: Any) -> None:
+        """The store did a call for that life of a daemon."""
+        match call:
+            case "get_waiting_jobs":
+                self._claimed.update(((partition, held.fence), life) for held in answer)
+            case "apply_outcomes" if self._is_news(partition, *args[:3]):
+                self._settled(life, partition, args[-1], list(answer))
+            case "release_entrusted":
+                self._history.untried((job_id, fence) for job_id, fence in args[0] if job_id in answer)
+            case "touch":
+                seen: Sequence[Entrusted] = answer
+                for (_, fence), one in zip(args[0], seen, strict=True):
+                    heard = self._heard.get((partition, fence))
+                    if one.hold is Hold.STANDS and one.worker and heard is not None:
+                        heard.at_s = trio.current_time()
+
+    def _settled(self, life: str, partition: int, outcomes: Sequence[Outcome], stale: list[str]) -> None:
+        node = life.partition(".")[0]
+        for each in reversed(outcomes):  # of two on one job the later one is the stale one
+            lease = partition, each.fence
+            if each.job_id in stale:
+                stale.remove(each.job_id)
+            elif each.fate is Fate.ENTRUSTED:
+                self._heard[lease] = Heard(trio.current_time(), each.delay_ms / 1000, node)
+                if self._claimed.get(lease) == life:  # a later one has no poll to answer
+                    self._history.given(each.job_id, each.fence)
+            elif lease in self._begun:
+                self._history.reported(each.job_id, each.fence, each.fate, node)
 
     def _is_news(self, partition: int, journal_id: str, start: int, end: int) -> bool:
         """Whether the store did not have those records already: of what it has, its answer says nothing."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from jqd.loops.silence import Silence
+from jqd.testing.sim import faults as faults_module
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 
 
@@ -13,6 +14,11 @@ def _at_once(real: Real) -> Real:
                 yield silence_s, mark
 
     return old_marks
+
+
+def _before_the_store_knows(real: Real) -> tuple[str, ...]:
+    """No mistake: kills only where this one shows, while a hand-over is in the journal alone."""
+    return ("before apply_outcomes",)
 
 
 LENT: dict[str, Mistake] = {
@@ -58,6 +64,16 @@ LENT: dict[str, Mistake] = {
         in_scripts("return generation and '0:' .. generation", "return redis.call('HGET', K.generation, id)"),
         lends=True,
         changes=True,
+    ),
+    "heard-before-told": mistake(
+        "kill",
+        0,
+        "lost",
+        "a hand-over of a daemon that died before the store knew of it counts as an attempt",
+        in_scripts("(not is_old and hold", "(hold"),
+        (faults_module, "POINTS", _before_the_store_knows),
+        lends=True,
+        dense=2,
     ),
 }
 """By name."""

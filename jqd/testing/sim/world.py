@@ -81,13 +81,13 @@ class World(Stage):
             spawn=self.spawn,
             note=lambda *what: self.history.note(name, life.label, *what),
             moment=lambda name: self.moment(node, name),
-            told=lambda call, args, answer: self._told(node, number, call, args, answer),
+            told=lambda call, args, answer: self._told(node, life, number, call, args, answer),
             lag_s=lambda call: node.lag_s(number, call),
         )
 
-    def _told(self, node: Node, number: int, call: str, args: Any, answer: Any) -> None:
+    def _told(self, node: Node, life: Life, number: int, call: str, args: Any, answer: Any) -> None:
         """The store did a call."""
-        self.holders.told(node.name, number, call, args, answer)
+        self.holders.told(life.label, number, call, args, answer)
         match call:
             case "get_waiting_jobs":
                 for held in answer[:1]:  # all of a claim have the same fence
@@ -156,7 +156,7 @@ class World(Stage):
     def silent(self, life: Life, outcome: Outcome) -> None:
         """That life found a worker silent, and says how its attempt ended."""
         if not life.dead:
-            self.history.reported(outcome.job_id, outcome.fence, outcome.fate, life.label.partition(".")[0])
+            self.history.silent(outcome.job_id, outcome.fence, outcome.fate, life.label.partition(".")[0])
 
     def _runs(self, job_id: str, but: str) -> Iterator[str]:
         yield from self.holders.at_work(job_id, but)
