@@ -9,6 +9,7 @@ from jqd.words.clock import Clock
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, at_work
+from jqd.worker.lines import Lines, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.wire import (
     CANCELLED_STATUS,
@@ -24,6 +25,7 @@ from jqd.worker.wire import (
     Stamps,
     Started,
     Success,
+    culprit,
 )
 
 
@@ -33,6 +35,7 @@ class Attempts:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._stamps = Stamps()
+        self.lines = Lines(clock)
         self._log = get_logger("worker")
 
     def run(self, item: Item) -> bytes:
@@ -75,24 +78,24 @@ class Attempts:
 
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""
+        self._log.warning("worker.job_timed_out", **_which(item), after_s=item.timeout_s)
         message = f"job {item.job_id} ({item.job.name}) did not end within its timeout of {item.timeout_s:g} s"
-        return self._failure(item.batch.codec, item.job_id, message, error="timeout", reason="timeout")
+        return self._failure(item, message, error="timeout", reason="timeout")
 
     def died(self, item: Item, how: str) -> bytes:
         """The outcome of a job whose process ended while it was the only one at work there."""
         message = f"job {item.job_id} ({item.job.name}) took its process down: {how}"
-        return self._failure(item.batch.codec, item.job_id, message, error="process died")
+        return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, told: str = "") -> bytes:
         """The outcome of a job that was stopped, or never begun, because somebody cancelled it. `told`: by whom."""
         message = f"cancelled: {told}" if told else "cancelled"
-        return self._failure(
-            item.batch.codec, item.job_id, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS
-        )
+        return self._failure(item, message, error="cancelled", should_retry=False, status=CANCELLED_STATUS)
 
     def unknown(self, codec: Codec, job_id: str, message: str) -> bytes:
         """The outcome of a job that this worker has no function for. It costs an attempt: perhaps no worker has one."""
-        return self._failure(codec, job_id, message, error="unknown job name")
+        error = "unknown job name"
+        return codec.encode(Failure(job_id, self._now(), "other", True, error, message[-MESSAGE_CHARS_MAX:]))
 
     def refused(self, codec: Codec, job_id: str, message: str, *, retry_after: float | None = None) -> bytes:
         """The outcome of a job that was not begun and goes back, untried. `retry_after`: seconds without jobs."""
@@ -113,36 +116,32 @@ class Attempts:
 
     def context(self, item: Item) -> Context:
         """What the function may know of its attempt, which begins now."""
+        self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
         return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, lambda: item.cancelled)
 
     def returned(self, item: Item, result: Any) -> bytes:
         """The outcome of a job whose function returned."""
-        codec, job_id = item.batch.codec, item.job_id
+        codec = item.batch.codec
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
         try:
-            body = codec.encode(Success(job_id, self._stamps.text(self._clock.wall_ms()), result))
+            body = codec.encode(Success(item.job_id, self._now(), result))
         except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
-            kind = type(result).__name__
-            message = (
-                f"the job ran, but its result of type {kind} cannot be encoded: {_said(error)}; return plain values"
-            )
-            return self._failure(codec, job_id, message, error=_name(error), should_retry=False)
+            where = culprit(codec, result)
+            why = f"its result cannot be encoded: {where}; return plain values"
+            return self._unsendable(item, why, error=_name(error))
         if len(body) > RESULT_BYTES_MAX:
-            message = (
-                f"the job ran, but its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
-                "put it where it can stay and return its address"
-            )
-            return self._failure(
-                codec,
-                job_id,
-                message,
-                error="result too large",
-                should_retry=False,
-                status=RESULT_TOO_LARGE_STATUS,
-            )
+            why = f"its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
+            why += "put it where it can stay and return its address"
+            return self._unsendable(item, why, error="result too large", status=RESULT_TOO_LARGE_STATUS)
+        self.lines.succeeded(item)
         return body
+
+    def _unsendable(self, item: Item, why: str, **more: Any) -> bytes:
+        """It would return the same again: it fails for good."""
+        self._log.warning("worker.job_failed", **_which(item), why=why)
+        return self._failure(item, f"the job ran, but {why}", should_retry=False, **more)
 
     def raised(self, item: Item, error: BaseException) -> bytes:
         """The outcome of a job whose function raised."""
@@ -150,34 +149,31 @@ class Attempts:
             return self._meant(item, error)
         except Exception as odd:  # noqa: BLE001 - a foreign exception may do anything when it is looked at
             message = f"the job raised {type(error).__name__}, which cannot be read: {_name(odd)}"
-            return self._failure(item.batch.codec, item.job_id, message, error=_name(error))
+            return self._failure(item, message, error=_name(error))
 
     def _meant(self, item: Item, error: BaseException) -> bytes:
-        codec, job_id = item.batch.codec, item.job_id
         if isinstance(error, Cancelled):
             return self.cancelled(item, _said(error))
         if item.cancelled:
             # The job was told to stop and raised something of its own: that is kept, and the job is not tried again.
             return self.cancelled(item, _name(error))
-        job = item.job
-        log = self._log.bind(job_id=job_id, name=job.name, attempt=job.attempt, of=max(job.max_retry + 1, job.attempt))
+        log = self._log.bind(**_which(item))
         if isinstance(error, Retry):
             log.info("worker.job_wants_retry", why=_said(error), after_s=error.after)
-            return self._failure(codec, job_id, _said(error), error="retry", retry_after=error.after)
+            return self._failure(item, _said(error), error="retry", retry_after=error.after)
         if isinstance(error, Failed):
             told = _said(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_said(error))
-            return self._failure(codec, job_id, _said(error), error=told, should_retry=False)
+            return self._failure(item, _said(error), error=told, should_retry=False)
         own = error.__traceback__
         # The first frame is ours and tells the reader nothing.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)
         log.warning("worker.job_raised", error=_name(error), exception=_plain("".join(frames)[-MESSAGE_CHARS_MAX:]))
-        return self._failure(codec, job_id, "".join(frames), error=_name(error))
+        return self._failure(item, "".join(frames), error=_name(error))
 
     def _failure(
         self,
-        codec: Codec,
-        job_id: str,
+        item: Item,
         message: str,
         *,
         error: Any,
@@ -186,7 +182,7 @@ class Attempts:
         retry_after: float | None = None,
         status: int | None = None,
     ) -> bytes:
-        finished_at, message = self._stamps.text(self._clock.wall_ms()), _plain(message[-MESSAGE_CHARS_MAX:])
+        codec, message = item.batch.codec, _plain(message[-MESSAGE_CHARS_MAX:])
         if isinstance(error, str):
             error = _plain(error[:ERROR_CHARS_MAX])
         try:
@@ -197,7 +193,16 @@ class Attempts:
         if why:
             message += f" (its error value {why})"
             error = f"a value of type {type(error).__name__}"
-        return codec.encode(Failure(job_id, finished_at, reason, should_retry, error, message, retry_after, status))
+        told = Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
+        return codec.encode(told)
+
+    def _now(self) -> str:
+        return self._stamps.text(self._clock.wall_ms())
+
+
+def _which(item: Item) -> dict[str, object]:
+    """What a line on its end calls it, and how often it may be tried."""
+    return {**who(item), "of": max(item.job.max_retry + 1, item.job.attempt)}
 
 
 def _name(error: BaseException) -> str:

@@ -15,7 +15,7 @@ from jqd.worker.wire import Codec, JobIn
 class Item:
     """One job of a batch and the function that runs it."""
 
-    __slots__ = ("batch", "begun_s", "cancelled", "ended", "function", "job", "job_id", "stop", "timeout_s")
+    __slots__ = ("batch", "begun_s", "cancelled", "ended", "function", "is_told", "job", "job_id", "stop", "timeout_s")
 
     def __init__(self, batch: "Batch", job: JobIn, function: Declared) -> None:
         self.batch = batch
@@ -28,6 +28,8 @@ class Item:
         """The job was told to stop; read by the thread that runs it."""
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
+        self.is_told = False
+        """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
 

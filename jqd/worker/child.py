@@ -39,6 +39,7 @@ from jqd.worker.frames import (
 )
 from jqd.worker.hands import Inside
 from jqd.worker.load import import_app
+from jqd.worker.pulse import Pulse
 from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
 
 READ_BYTES = 1 << 16
@@ -66,6 +67,7 @@ class Child:
         self._out: list[bytes] = []
         self._more = trio.Event()
         self._clock = SystemClock()
+        self._attempts = Attempts(self._clock)
         self._where = Where("", None)
         self._inside: dict[bool, Inside] = {}  # for plain functions and for async ones
 
@@ -75,6 +77,8 @@ class Child:
         begin: Begin | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
+            nursery.start_soon(self._attempts.lines.run)
+            nursery.start_soon(Pulse(self._tasks, self._clock).beat)
             while data := await self._read():
                 for message in frames.feed(data):
                     if isinstance(message, Begin):
@@ -146,9 +150,14 @@ class Child:
         limit = tasks if function.is_async else 1
         inside = self._inside.get(function.is_async)
         if inside is None:
-            inside = Inside(Attempts(self._clock), concurrency=limit, abandoned_max=1, clock=self._clock)
+            inside = Inside(self._attempts, concurrency=limit, abandoned_max=1, clock=self._clock)
             self._inside[function.is_async] = inside
         inside.start([item], nursery)
+
+    def _tasks(self) -> str:
+        """See `Service.tasks`."""
+        tasks = [item for item in list(self._items.values()) if item.function.loop is not None]
+        return ", ".join(f"{item.job_id} ({item.job.name})" for item in tasks)
 
     def _ended(self, key: int, outcome: bytes) -> None:
         del self._items[key]

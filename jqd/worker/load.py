@@ -24,9 +24,8 @@ def load_app(target: str) -> App:
     """
     module_name, _, attribute = target.partition(":")
     attribute = attribute or ATTRIBUTE_DEFAULT
-    if not all(part.isidentifier() for part in module_name.split(".")):
-        hint = f"; did you mean {_dotted(module_name)!r}?" if _dotted(module_name) else ""
-        raise AppNotFound(f"{module_name!r} is no module name{hint} Write MODULE or MODULE:APP, like shop.jobs:app")
+    if module_name.endswith(".py") or not all(part.isidentifier() for part in module_name.split(".")):
+        raise AppNotFound(_no_module(module_name))
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
@@ -35,9 +34,8 @@ def load_app(target: str) -> App:
     except ModuleNotFoundError as error:
         if error.name is None or not (module_name == error.name or module_name.startswith(f"{error.name}.")):
             raise  # the module is there; something it imports is not
-        hint = f"; did you mean {_dotted(module_name)!r}?" if module_name.endswith(".py") else ";"
         raise AppNotFound(
-            f"there is no module {error.name!r}{hint} looked in {here} and the installed packages. "
+            f"there is no module {error.name!r}; looked in {here} and the installed packages. "
             "Run the worker from the folder that holds the module, or install it"
         ) from None
     found: object = module
@@ -71,6 +69,14 @@ def import_app(target: str) -> App:
         sys.stderr.write("".join(told.format()))
         module = target.partition(":")[0]
         raise ConfigError(f"the module of {module} cannot be imported; what is wrong with it stands above") from error
+
+
+def _no_module(path: str) -> str:
+    """Why this names no module: it may be the path of a file, which is there or not."""
+    if path.endswith(".py") and not Path(path).is_file():
+        return f"there is no file {path!r} in {Path.cwd()}; write MODULE or MODULE:APP, like shop.jobs:app"
+    hint = f"; did you mean {_dotted(path)!r}?" if _dotted(path) else "."
+    return f"{path!r} is no module name{hint} Write MODULE or MODULE:APP, like shop.jobs:app"
 
 
 def _dotted(path: str) -> str:

@@ -1,21 +1,24 @@
-"""Notices from a thread beside it that trio's loop stands still, and says which jobs may hold it up, and where.
+"""Notices from a thread beside it that trio's loop stands still, and says which job holds it up, and where.
 
 An async function that blocks stops the whole worker: no batch is taken, no timeout noticed, no registration repeated.
-Nothing in the loop can say so. With `--processes` it does not come to this: the process is killed.
+Nothing in the loop can say so. A process of `--processes` is killed then, at the timeout of one of its jobs.
 """
 
 import sys
 import threading
 import traceback
 from collections.abc import Callable
+from types import FrameType
 
 import trio
 
 from jqd.words.clock import Clock
 from jqd.words.log import get_logger
+from jqd.worker.batch import Item
 
-SILENT_S = 5.0  # for a loop to come round: far above any turn of a healthy one on a loaded machine
-BEAT_SHARE = 0.2  # of that time between two beats
+SILENT_S = 1.0  # for a loop to come round: many times what a turn of a healthy one takes on a loaded machine
+BEAT_SHARE = 0.25  # of that time between two beats, and between two looks
+AGAIN_TIMES = 5  # of that time until it is said again of a loop that is still blocked
 FRAMES_SHOWN = 4  # the innermost: where it is held up
 NEXT = "an async function must not block: use the async call, or a plain function, or --processes"
 
@@ -24,7 +27,7 @@ class Pulse:
     """The heartbeat of the trio loop that runs `beat`."""
 
     def __init__(self, at_work: Callable[[], str], clock: Clock, silent_s: float = SILENT_S) -> None:
-        """`at_work`: names the async jobs that have begun."""
+        """`at_work`: names the async jobs that have begun; shown where it cannot be seen which of them it is."""
         self._at_work, self._clock, self._silent_s = at_work, clock, silent_s
         self._beaten_s = clock.mono_s()
         self._over = threading.Event()
@@ -42,10 +45,25 @@ class Pulse:
             self._over.set()
 
     def _listen(self, loop: int) -> None:
-        while not self._over.wait(self._silent_s):
+        said_s = 0.0  # of how long a silence it was said
+        while not self._over.wait(self._silent_s * BEAT_SHARE):
             silent_s = self._clock.mono_s() - self._beaten_s
-            if silent_s >= self._silent_s and (frame := sys._current_frames().get(loop)) is not None:
+            if silent_s < said_s:
+                said_s = 0.0
+            again_s = said_s + self._silent_s * (AGAIN_TIMES if said_s else 1)
+            if silent_s >= again_s and (frame := sys._current_frames().get(loop)) is not None:
+                said_s = silent_s
                 where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:])
-                self._log.error(
-                    "worker.loop_blocked", for_s=round(silent_s, 1), jobs=self._at_work(), exception=where, next=NEXT
-                )
+                item = item_in(frame)
+                jobs = self._at_work() if item is None else f"{item.job_id} ({item.job.name})"
+                self._log.error("worker.loop_blocked", for_s=round(silent_s, 1), jobs=jobs, exception=where, next=NEXT)
+
+
+def item_in(frame: FrameType | None) -> Item | None:
+    """The job whose function is being run there, if it is its own task that runs and none that it has started."""
+    while frame is not None:
+        item = frame.f_locals.get("item")
+        if isinstance(item, Item):
+            return item
+        frame = frame.f_back
+    return None

@@ -110,6 +110,7 @@ async def serve(
             task_status.started(url)
             beside.start_soon(said.watch, slots.changed)
             beside.start_soon(Pulse(service.tasks, SystemClock()).beat)
+            beside.start_soon(service.attempts.lines.run)
             beside.start_soon(_reload, crew, signalled, slots.changed)
             await _stay_registered(places, until=signalled.first.wait)
             await _drain(service, signalled.now.wait, drain_s)

@@ -87,7 +87,8 @@ class Service:
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
-        self._attempts = Attempts(self._clock)
+        self.attempts = Attempts(self._clock)
+        """What runs the functions, where that is this process."""
         self._hands = hands or self._inside()
         self._log = get_logger("worker")
         self._in_hand: set[Batch] = set()
@@ -97,7 +98,7 @@ class Service:
 
     def _inside(self) -> Inside:
         limit, stuck_max = self._config.concurrency, self._config.abandoned_max
-        return Inside(self._attempts, concurrency=limit, abandoned_max=stuck_max or limit, clock=self._clock)
+        return Inside(self.attempts, concurrency=limit, abandoned_max=stuck_max or limit, clock=self._clock)
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         """Answer one request, or follow the server's life."""
@@ -161,7 +162,7 @@ class Service:
         for item in [item for batch in self._in_hand for item in batch.items if not item.ended]:
             begun = not item.begin()
             told = f"handed back: {why}" if begun else f"not begun: {why}"
-            outcome = self._attempts.refused(item.batch.codec, item.job_id, told, retry_after=RETRY_AFTER_S)
+            outcome = self.attempts.refused(item.batch.codec, item.job_id, told, retry_after=RETRY_AFTER_S)
             item.batch.put(item, outcome)
             if begun and not item.halt():
                 running_on += 1
@@ -239,11 +240,11 @@ class Service:
                 known = ", ".join(list(self._jobs)[:NAMES_SHOWN_MAX]) or "none"
                 # Not final: while a new version is rolled out, some workers know a job and others do not yet.
                 message = f"this worker knows no job {job.name!r}; it knows: {known}"
-                batch.put_bare(self._attempts.unknown(batch.codec, job.job_id or job.id, message))
+                batch.put_bare(self.attempts.unknown(batch.codec, job.job_id or job.id, message))
                 continue
             if len(batch.items) == room:
                 message = f"not begun: of this batch the worker had room for {room} jobs"
-                batch.put_bare(self._attempts.refused(batch.codec, job.job_id or job.id, message))
+                batch.put_bare(self.attempts.refused(batch.codec, job.job_id or job.id, message))
                 continue
             item = Item(batch, job, function)
             batch.items.append(item)
@@ -279,7 +280,7 @@ class Service:
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
                 message, after_s = f"not begun: {why}", RETRY_AFTER_S if stuck else FULL_RETRY_AFTER_S
-                batch.put(item, self._attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
+                batch.put(item, self.attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
 
     # ------------------------------------------------------------ the rest
 
@@ -299,7 +300,7 @@ class Service:
         for item in found:
             item.cancelled = True
             if item.begin():  # nobody else will
-                item.batch.put(item, self._attempts.cancelled(item))
+                item.batch.put(item, self.attempts.cancelled(item))
             else:
                 item.halt()
             self._log.info("worker.cancelled", job_id=item.job_id, name=item.job.name)

@@ -10,8 +10,9 @@ Arguments stay undecoded until their job runs, so that an argument that cannot b
 In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Literal
 
 import msgspec
@@ -24,6 +25,9 @@ MESSAGE_CHARS_MAX = 16_384  # of a traceback, its end: enough to find the line, 
 ERROR_CHARS_MAX = 1_024  # of an exception's own text
 ERROR_BYTES_MAX = 65_536  # of an error value: a daemon drops what is bigger
 RESULT_BYTES_MAX = 1 << 20  # of an outcome with its result: the store keeps it in memory, and a daemon reads no more
+
+DEPTH_LOOKED_MAX = 20  # levels of a result that are gone through for what cannot be encoded
+PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds
 
 RESULT_TOO_LARGE_STATUS = 413  # as a daemon has it for the same
 CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
@@ -130,6 +134,35 @@ _CODECS = {
 def codec_of(content_type: str) -> Codec | None:
     """The codec for a `Content-Type` header; None when it names neither encoding."""
     return _CODECS.get(media.bare(content_type))
+
+
+def culprit(codec: Codec, value: Any) -> str:
+    """What in a value cannot be encoded, and where: `result["rows"][2] of type Decimal`. For a value that cannot."""
+    where = "result"
+    for _ in range(DEPTH_LOOKED_MAX):
+        if isinstance(value, dict):
+            parts: Iterable[tuple[object, Any]] = value.items()
+        elif isinstance(value, list | tuple | set | frozenset):
+            parts = enumerate(value)
+        else:
+            break
+        looked = islice(parts, PARTS_LOOKED_MAX)
+        step, part = next(((step, part) for step, part in looked if _refusal(codec, part)), (None, value))
+        if part is value:
+            break  # it is a key, or lies further on
+        where, value = f"{where}[{step!r}]", part
+    return f"{where} of type {type(value).__name__}: {_refusal(codec, value)}"
+
+
+def _refusal(codec: Codec, value: Any) -> str:
+    try:
+        codec.encode(value)
+    except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
+        try:
+            return str(error) or type(error).__name__
+        except Exception:  # noqa: BLE001 - a foreign __str__ may do anything
+            return type(error).__name__
+    return ""
 
 
 class Stamps:

@@ -69,19 +69,29 @@ async def test_what_hangs_is_said_again_and_again_and_trouble_is_registered(auto
     assert lines[0]["jobs"] == "01KC (plain) for 1 s"
 
 
-async def test_a_blocked_loop_is_said_with_the_jobs_at_work_and_the_place() -> None:
+async def test_a_blocked_loop_is_said_with_the_job_that_blocks_it_and_the_place() -> None:
     blocking = App()
 
     @blocking.job()
     async def block(argument: float, /) -> None:
         time.sleep(argument)  # noqa: ASYNC251 - what it must not do
 
+    @blocking.job()
+    async def wait() -> None:
+        await trio.sleep_forever()
+
     service = Service(blocking.jobs, ServiceConfig(concurrency=2))
     with capture_logs() as lines:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(Pulse(service.tasks, SystemClock(), silent_s=0.1).beat)
             await trio.testing.wait_all_tasks_blocked()
-            await Exchange(service, packed({"job_id": "a", "name": "block", "argument": 1.0})).run()
+            jobs: list[dict[str, Any]] = [
+                {"job_id": "b", "name": "wait"},
+                {"job_id": "a", "name": "block", "argument": 1.0},
+            ]
+            exchange = Exchange(service, packed(*jobs))
+            nursery.start_soon(exchange.run)
+            await exchange.next_outcomes()
             nursery.cancel_scope.cancel()
     said = [line for line in lines if line["event"] == "worker.loop_blocked"]
     during = [line for line in said if line["jobs"]]  # a busy machine may be slow before, too
@@ -124,6 +134,7 @@ async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest
         service.close()
         saying.log.info("outside")
         logging.getLogger("httpx2").info("of a registration")
+    lines = [line for line in lines if line["component"] == "job"]
     told = {line.get("job_id"): line for line in lines}
     assert len(lines) == len(told) == 4, "once each, also where it is set up twice"
     assert [(told[f"id-{name}"]["event"], told[f"id-{name}"]["name"]) for name in names] == [
