@@ -70,8 +70,10 @@ sim: setup       ## whole clusters in one loop, long form: about an hour (SEEDS=
 bench: setup     ## all benchmarks, short form
 	$(BIN)/python -m bench
 
-lock:            ## resolve requirements.txt anew from pyproject.toml (needs uv)
-	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --all-extras --output-file requirements.txt pyproject.toml
+LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
+lock:            ## resolve requirements*.txt anew from pyproject.toml (needs uv)
+	$(LOCK) --all-extras --output-file requirements.txt pyproject.toml
+	$(LOCK) --extra all --constraints requirements.txt --output-file requirements-all.txt pyproject.toml
 
 clean:           ## remove what make made (never ./.jqd: that is data)
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .coverage .coverage.*

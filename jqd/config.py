@@ -19,6 +19,7 @@ from msgspec import Meta
 from jqd.api import ApiConfig
 from jqd.doors import Guard
 from jqd.journal import JournalConfig
+from jqd.loops.notify import Manager
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX
 from jqd.store import INTERNAL, StoreConfig
@@ -138,6 +139,7 @@ class Config:
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     retry: Backoff = field(default_factory=Backoff)
     log: LogConfig = field(default_factory=LogConfig)
+    manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
 
     def __post_init__(self) -> None:
         if not self.http.is_loopback and not self.insecure:
@@ -193,7 +195,13 @@ def load(
     )  # no store is named: the daemon keeps its own in the data directory
     config = _build(Config, merged, (), origins)
     assert isinstance(config, Config)
-    return config
+    return dataclasses.replace(config, manager=_manager(env))
+
+
+def _manager(env: Mapping[str, str]) -> Manager:
+    """What systemd, or another manager that speaks as it does, put into the environment."""
+    watchdog, ours = env.get("WATCHDOG_USEC", ""), env.get("WATCHDOG_PID") in (None, str(os.getpid()))
+    return Manager(env.get("NOTIFY_SOCKET", ""), int(watchdog) / 1e6 if watchdog.isdecimal() and ours else None)
 
 
 def store_flags(urls: list[str] | None) -> dict[str, Any]:

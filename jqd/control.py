@@ -54,6 +54,11 @@ class Control:
         reasons = [partition.hold_up for partition in self._partitions]
         return reasons[0] if all(reasons) else None
 
+    def in_a_line(self) -> str:
+        """How the daemon does, for the service manager's own listing."""
+        halves = (("takes jobs", self.push_ready()), ("runs jobs", self.run_ready()))
+        return "; ".join(does if reason is None else f"{does} NOT: {reason}" for does, reason in halves)
+
     def warnings(self) -> list[str]:
         """What is wrong but stops nothing, or not all."""
         unfreed = self._retention.reason if self._retention.stuck else None

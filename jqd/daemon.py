@@ -30,6 +30,7 @@ from jqd.loops.alone import Alone
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
 from jqd.loops.fork import hand_down
+from jqd.loops.notify import Notify
 from jqd.loops.retention import Retention
 from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
@@ -117,9 +118,10 @@ class Daemon:
         url = url_of(listener, config.scheme)
         self.views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
+        notify = Notify(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in (self.retention.run, self.joblog.run, self.upkeep.run):
+                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -132,8 +134,10 @@ class Daemon:
                     await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
+                    notify.ready()
                     await stop.wait()
                     self.control.draining = True
+                    notify.stop(self.config.drain_s)
                     self.gates.pulls.close()
                     dispatching.cancel_scope.cancel()
                 await self._shut_down()

@@ -283,9 +283,11 @@ def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
     hints = get_type_hints(type(config), include_extras=True)
     for one in dataclasses.fields(config):
         default = getattr(config, one.name)
+        if INTERNAL in one.metadata:
+            continue
         if dataclasses.is_dataclass(default):
             yield from _settings(default, f"{above}{one.name}.")
-        elif INTERNAL not in one.metadata:
+        else:
             yield f"{above}{one.name}", hints[one.name], default
 
 

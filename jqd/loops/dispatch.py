@@ -37,6 +37,8 @@ class Dispatch:
         self._scheduler = scheduler
         self._clock = clock
         self._alone = alone
+        self.rounds = 0
+        """How often it came round: it stands still when this does."""
         self._hint = trio.Event()
         for each in claims:
             each.changed = self._changed
@@ -47,6 +49,7 @@ class Dispatch:
             nursery.start_soon(self._note_free)
             task_status.started()
             while True:
+                self.rounds += 1
                 self._hint = trio.Event()
                 wait_s = self._round(nursery)
                 with trio.move_on_after(wait_s):

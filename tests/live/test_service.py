@@ -1,0 +1,43 @@
+"""A daemon under a service manager, and the files that bring it there."""
+
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.live.harness import ROOT, START_S, Daemon, short_directory
+
+UNITS = sorted((ROOT / "deploy").glob("*.service"))
+
+
+def test_a_service_manager_hears_that_it_is_ready_goes_on_and_stops() -> None:
+    with short_directory() as base, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(base / "notify"))
+        manager.settimeout(START_S)
+        env = {"NOTIFY_SOCKET": str(base / "notify"), "WATCHDOG_USEC": "300000"}
+        with Daemon(base / "d", env=env) as daemon:
+            heard = [manager.recv(4096).decode() for _ in range(8)]
+            assert sum(each.startswith("READY=1\nSTATUS=takes jobs; ") for each in heard) == 1
+            assert sum(each.endswith("\nWATCHDOG=1") for each in heard) == 7
+            assert daemon.stop() == 0
+            while not (last := manager.recv(4096).decode()).startswith("STOPPING=1"):
+                assert last.endswith("\nWATCHDOG=1")
+            assert "EXTEND_TIMEOUT_USEC=35000000" in last
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="there is no systemd here to read them")
+def test_systemd_takes_the_units(tmp_path: Path) -> None:
+    jqd = Path(sys.executable).with_name("jqd")
+    assert jqd.exists()
+    names = []
+    for unit in UNITS:
+        name = unit.name.replace("@", "@shop")
+        (tmp_path / unit.name).write_text(unit.read_text().replace("/opt/jqd/bin/jqd", str(jqd)))
+        names.append(str(tmp_path / name))
+    told = subprocess.run(
+        ["systemd-analyze", "verify", *names], capture_output=True, text=True, timeout=START_S, check=False
+    )
+    assert (told.returncode, told.stdout + told.stderr) == (0, "")
