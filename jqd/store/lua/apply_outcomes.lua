@@ -26,15 +26,18 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
 end
 local outcomes, ids = {}, {}
 local has_leases = sysids[#sysids] == WORKERS
+local fences = {}  -- text → number: those of one batch have one
 for at = FIRST, #ARGV, FIELDS do
+  local text = ARGV[at + 2]
+  fences[text] = fences[text] or tonumber(text)
   local one = {
-    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = tonumber(ARGV[at + 2]),
+    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = fences[text],
     packed = ARGV[at + 3], kept = ARGV[at + 3], result = ARGV[at + 4],
   }
   if one.fence then
     one.meant = one.fence - 1
   else
-    local fence, generation = ARGV[at + 2]:match('^(%d+):(%d+)$')
+    local fence, generation = text:match('^(%d+):(%d+)$')
     one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')
     one.kept, one.generation = meant_so(generation, one.packed), generation
   end
@@ -52,8 +55,7 @@ for at = FIRST, #ARGV, FIELDS do
     end
     has_leases = true
   end
-  table.insert(outcomes, one)
-  table.insert(ids, one.id)
+  outcomes[#outcomes + 1], ids[#ids + 1] = one, one.id
 end
 
 local in_hand = holders(ids)
@@ -71,11 +73,32 @@ if has_leases then
   end
 end
 
--- Endings in hand are collected and written together: one call for many. `over` remembers them until then.
+-- Endings in hand and hand-overs are collected and written together: one call for many. `over` remembers endings until then.
 local has_notes = redis.call('EXISTS', K.tomb) == 1
 local ended, dead, packed, cleared, left, over = {}, {}, {}, {}, {}, {}
+local lent, lent_generations = {}, {}
 
-local function write_endings()
+local function write_lent()
+  local first, later = {}, {}
+  for id, generation in pairs(lent_generations) do
+    if generation then
+      later[#later + 1], later[#later + 2] = 'g' .. id, generation
+    else
+      first[#first + 1] = 'g' .. id
+    end
+  end
+  for _, add in ipairs({{'ZADD', held_key(WORKERS), lent}, {'HDEL', K.leases, first}, {'HSET', K.leases, later}}) do
+    if #add[3] > 0 then
+      redis.call(add[1], add[2], unpack(add[3]))
+    end
+  end
+  lent, lent_generations = {}, {}
+end
+
+local function write_collected()
+  if #lent > 0 then
+    write_lent()
+  end
   local adds = {{'ZADD', K.ended, ended}, {'ZADD', K.dead, dead}, {'HSET', K.outcome, packed}, {'ZREM', K.tomb, cleared}}
   for sysid, gone in pairs(left) do
     table.insert(adds, {'ZREM', held_key(sysid), gone})
@@ -111,22 +134,23 @@ local function asked(one)
   return has_notes and one.fate ~= SUCCEEDED and redis.call('ZSCORE', K.tomb, 'c' .. one.id)
 end
 
+local function leave(id, sysid)
+  local ids = left[sysid] or {}
+  ids[#ids + 1], left[sysid] = id, ids
+end
+
 local function finish(one, sysid)
-  local cancelled = asked(one)
+  local id, cancelled = one.id, asked(one)
   local set = one.fate == DEAD and not cancelled and dead or ended
-  local place = keep_result(one)
-  table.insert(packed, one.id)
-  table.insert(packed, cancelled and CANCELLED .. one.packed or one.kept)
-  table.insert(set, place)
-  table.insert(set, one.id)
+  packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
+  set[#set + 1], set[#set + 2] = keep_result(one), id
   if has_notes then
-    table.insert(cleared, 'c' .. one.id)
+    cleared[#cleared + 1] = 'c' .. id
   end
   if sysid then
-    left[sysid] = left[sysid] or {}
-    table.insert(left[sysid], one.id)
+    leave(id, sysid)
   end
-  over[one.id] = true
+  over[id] = true
 end
 
 local function retry(one, sysid)
@@ -189,7 +213,7 @@ end
 -- A success of an attempt that is no longer the present one, of a job that has not ended: the job did run.
 local function finish_late(one, sysid)
   finish(one, sysid)
-  write_endings()
+  write_collected()
   stop_waiting(one.id)
 end
 
@@ -254,26 +278,28 @@ local function may_entrust(one, hold)
 end
 
 -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
+local beaten = {}  -- fence → the hand-over that this lease was written for; the others of one claim say the same
 local function entrust(one, hold)
-  local known = redis.call('HEXISTS', K.jobs, one.id) == 1
-  redis.call('ZADD', held_key(WORKERS), digits(one.fence), one.id)
-  if not known then
-    redis.call('HSET', K.early, one.id, WORKERS)
-    has_early = true
-  elseif not hold then
-    stop_waiting(one.id)
+  local id, fence, before = one.id, one.fence, beaten[one.fence]
+  if not hold or early_holder(id) then
+    if redis.call('HEXISTS', K.jobs, id) == 0 then
+      redis.call('HSET', K.early, id, WORKERS)
+      has_early = true
+    elseif not hold then
+      stop_waiting(id)
+    end
   end
+  lent[#lent + 1], lent[#lent + 2] = digits(fence), id
+  lent_generations[id] = one.generation or false
   if hold and hold.sysid ~= WORKERS then
-    redis.call('ZREM', held_key(hold.sysid), one.id)
+    leave(id, hold.sysid)
   end
-  if one.generation then
-    redis.call('HSET', K.leases, 'g' .. one.id, one.generation)
-  else
-    redis.call('HDEL', K.leases, 'g' .. one.id)
+  if not before or before.silence ~= one.silence or before.worker ~= one.worker then
+    local _, told = lease(fence)
+    beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
+    beaten[fence] = one
   end
-  local _, told = lease(one.fence)
-  beat(one.fence, one.silence, told or (not is_old and hold and hold.fence == one.fence) and '0' or '1', one.worker, now_us)
-  return {sysid = WORKERS, fence = one.fence}
+  return {sysid = WORKERS, fence = fence}
 end
 
 local stale = {}
@@ -285,8 +311,11 @@ for _, one in ipairs(outcomes) do
     met[hold.fence] = met[hold.fence] or hold.fence == one.fence
     table.insert(of_workers, one.id)
   end
+  if #lent > 0 and one.fate ~= ENTRUSTED then
+    write_collected()  -- in whose hand jobs are counts below
+  end
   if over[one.id] and one.fate ~= RETRY then
-    write_endings()  -- how it ended counts below: this may be of a later content, which is not here yet
+    write_collected()  -- how it ended counts below: this may be of a later content, which is not here yet
     over[one.id] = nil
   end
   if one.fate == ENTRUSTED then
@@ -329,7 +358,7 @@ for _, one in ipairs(outcomes) do
     table.insert(stale, one.id)
   end
 end
-write_endings()
+write_collected()
 for fence, lives in pairs(met) do
   tidy_lease(fence, lives and now_us or nil)
 end

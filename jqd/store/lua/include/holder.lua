@@ -16,13 +16,15 @@ local function expect_held_keys()
   end
 end
 
--- One call per member, whatever the number of ids.
+-- One call per member, whatever the number of ids. Those of one claim share what is said of it.
 local function holders(ids)
   local found = {}
   for _, sysid in ipairs(#ids > 0 and sysids or {}) do
+    local claims = {}
     for position, fence in ipairs(redis.call('ZMSCORE', held_key(sysid), unpack(ids))) do
       if fence then
-        found[ids[position]] = {sysid = sysid, fence = tonumber(fence)}
+        claims[fence] = claims[fence] or {sysid = sysid, fence = tonumber(fence)}
+        found[ids[position]] = claims[fence]
       end
     end
   end

@@ -21,11 +21,17 @@ local function ready_key(jobtype) return K.ready .. jobtype end
 local function held_key(sysid) return K.held .. sysid end
 
 -- The family of a key is named, never the key: it may end in a user's bytes.
+-- What a script has looked at stays so: nobody else writes meanwhile.
+local expected = {}
 local function expect_kind(key, name)
+  if expected[key] then
+    return
+  end
   local kind = redis.call('TYPE', key)['ok']
   if kind ~= 'none' and kind ~= KIND[name] then
     fail('JQD_WRONG_TYPE', name)
   end
+  expected[key] = true
 end
 
 local function expect(...)

@@ -22,16 +22,31 @@ local function expect_beats(silence)
   expect_kind(beats_key(silence), 'beats')
 end
 
+local rows = {}  -- of leases, as this script has found or left them; false: there is none
 local function lease(fence)
-  local silence, told, worker = (redis.call('HGET', K.leases, digits(fence)) or ''):match('^(%d+) ([01]) (.*)$')
+  if rows[fence] == nil then
+    rows[fence] = redis.call('HGET', K.leases, digits(fence))
+  end
+  local silence, told, worker = (rows[fence] or ''):match('^(%d+) ([01]) (.*)$')
   return silence, told, worker
 end
 
+local function write_lease(fence, row)
+  rows[fence] = row
+  if row then
+    redis.call('HSET', K.leases, digits(fence), row)
+  else
+    redis.call('HDEL', K.leases, digits(fence))
+  end
+end
+
+local expected_leases = {}
 local function expect_lease(fence)
-  local silence = lease(fence)
+  local silence = not expected_leases[fence] and lease(fence)
   if silence then
     expect_beats(silence)
   end
+  expected_leases[fence] = true
 end
 
 local function drop_beat(fence, silence)
@@ -55,7 +70,7 @@ local function beat(fence, silence, told, worker, now_us)
     redis.call('HSET', K.leases, 'silences', known .. silence .. ' ')
   end
   local before = lease(fence)
-  redis.call('HSET', K.leases, digits(fence), silence .. ' ' .. told .. ' ' .. worker)
+  write_lease(fence, silence .. ' ' .. told .. ' ' .. worker)
   redis.call('ZADD', beats_key(silence), digits(beat_number), digits(fence))
   if before and before ~= silence then
     drop_beat(fence, before)
@@ -76,7 +91,7 @@ local function tidy_lease(fence, now_us)
   if not silence then
     return
   elseif redis.call('ZCOUNT', held_key(WORKERS), digits(fence), digits(fence)) == 0 then
-    redis.call('HDEL', K.leases, digits(fence))
+    write_lease(fence, false)
     drop_beat(fence, silence)
   elseif silence ~= '0' and now_us then
     beat(fence, silence, '0', worker, now_us)

@@ -10,4 +10,11 @@ local function clock(text)
   return math.floor(now_us / 1000), now_us
 end
 
-local function digits(n) return string.format('%.0f', n) end
+-- Scripts spell one number again and again, and the server takes its time for it.
+local spelled, spelling
+local function digits(n)
+  if n ~= spelled then
+    spelled, spelling = n, string.format('%.0f', n)
+  end
+  return spelling
+end
