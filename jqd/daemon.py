@@ -24,6 +24,7 @@ from jqd.config import Config
 from jqd.control import Control
 from jqd.desk import Desk
 from jqd.desk.rules import say
+from jqd.desk.workers import unneeded_options
 from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
@@ -159,7 +160,8 @@ class Daemon:
             workers=self.workers,
             follows=[partition.follow for partition in self.partitions],
             views=self.views,
-            say=partial(say, desk),
+            say=partial(say, desk, bounded=False),
+            unneeded=partial(unneeded_options, desk),
             older=self.config.data_dir,
             clock=self.clock,
             source=source,

@@ -12,8 +12,12 @@ from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
 from jqd.words.errors import Fault, Invalid, NotFound
 
+HANDLERS_MAX = (
+    1_000  # each look for work goes through them, and a jobtype seldom needs one that it shares with no other
+)
 VERSIONS_MAX = 10  # kept of each handler
-VERSIONS_BYTES_MAX = 1_000_000  # of the older ones together: all daemons keep them in memory, and tell them 100 at once
+VERSION_BYTES_MAX = 131_072  # of one, with the texts that are kept and not run
+VERSIONS_BYTES_MAX = 262_144  # of the older ones together: they are told, and journaled anew, with each new one
 NUMBERS_LENGTH = 12  # of "@" and a version behind a name, which together are a name, too
 
 _encoder = msgspec.msgpack.Encoder()
@@ -43,6 +47,7 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
         known = desk.workers.handler(name) or Handler(0)
         number, now_ms = known.last + 1, desk.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
+        _refuse_more(desk, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))
         options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
@@ -50,6 +55,16 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
 
     await say(desk, make)
     return made[0]
+
+
+def _refuse_more(desk: Desk, known: Handler, version: Version) -> None:
+    """Raises Invalid where there would be too many handlers, or one would be too large."""
+    if not known.versions and len(desk.workers.handlers()) >= HANDLERS_MAX:
+        why = f"there are {HANDLERS_MAX} handlers already, which is the most; delete some, or register a worker instead"
+        raise Invalid(why, [Fault("", why)])
+    if (size := len(_encoder.encode(version))) > VERSION_BYTES_MAX:
+        why = f"a version of a handler may take {VERSION_BYTES_MAX} bytes with all its texts, and this one has {size}"
+        raise Invalid(why, [Fault("", why)])
 
 
 def _kept(versions: Sequence[Version]) -> list[Version]:

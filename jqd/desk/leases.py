@@ -14,7 +14,7 @@ from msgspec import Meta
 from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.runner import Pull, Worker
-from jqd.runner.workers import SIGNS_PER_TTL
+from jqd.runner.signs import SIGNS_PER_TTL
 from jqd.store import Hold
 from jqd.words.errors import Closed, Conflict, NotFound, StoreAway
 from jqd.words.job import Held

@@ -1,6 +1,6 @@
 """Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import msgspec
 from msgspec import UNSET
@@ -12,6 +12,12 @@ from jqd.words.options import NOTHING, JobOptions
 from jqd.words.rules import NIL, Rule, Rules
 
 KIND = "options"
+KEPT_S = (
+    7 * 86_400.0
+)  # options that no registration names stay so long: a push during a deploy, or over a weekend, gets them
+UNNAMED_MAX = (
+    10_000  # and no more than so many of them, those said last: programs that make up names leave some with each
+)
 
 
 class Registered(msgspec.Struct, frozen=True):
@@ -38,6 +44,7 @@ class Options:
 
     def __init__(self, rules: Rules) -> None:
         self.known: dict[str, Registered] = {}
+        self._unnamed_since_s: dict[str, float] = {}
         self._rules = rules
         self._log = get_logger("options")
         rules.watch(KIND, self._ruled)
@@ -65,6 +72,22 @@ class Options:
         if said is None or said == NOTHING:
             return self.bodies({name: NOTHING}, by) if own else {}
         return self.bodies({name: said}, by)
+
+    def unneeded(self, named: Collection[str], now_s: float) -> dict[tuple[str, str], bytes]:
+        """What is to be said of options that no registration has named for long. `named`: jobtypes that some name now.
+
+        To be asked now and then: silence counts from when it was noticed here.
+        """
+        before = self._unnamed_since_s
+        unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
+        since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
+        over = sorted(unnamed, key=self._revision)[: max(0, len(unnamed) - UNNAMED_MAX)]
+        gone = {*over, *(name for name, at_s in since_s.items() if now_s - at_s > KEPT_S)}
+        return {(KIND, name): NIL for name in gone}
+
+    def _revision(self, name: str) -> int:
+        rule = self._rules.get(KIND, name)
+        return rule.revision if rule else 0
 
     def says(self, jobtype: str, field: str) -> bool:
         """Whether that option of a jobtype is registered."""

@@ -1,34 +1,51 @@
-"""Saying rules: journaled and synced before they hold here, then told to all."""
+"""Saying rules: journaled and synced before they hold here, then told to all. All of them together are bounded."""
 
 from collections.abc import Callable, Mapping
 
 import trio
 
 from jqd.desk.desk import Desk
-from jqd.words.errors import NotYet
+from jqd.words.errors import Fault, Invalid, NotYet
 from jqd.words.record import Lane, encode_rules
+from jqd.words.rules import Rule, Rules
 
 LEARNED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
 # store that is there less than one
+MIB = 1 << 20
+RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
+# 10,000 workers that name ten jobtypes each take some 5 MiB
 
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
 """(kind, name) → body of what is to be said, nil to delete; called when nobody else is saying anything."""
 
 
-async def say(desk: Desk, make: Make) -> None:
+async def say(desk: Desk, make: Make, *, bounded: bool = True) -> None:
     """Say rules, all or none. They are on disk when this returns, and hold here.
 
-    The store learns of them when it is there, the other daemons soon after. Raises NotYet, JournalRefused, and what
-    `make` raises.
+    The store learns of them when it is there, the other daemons soon after. `bounded`: refuse what would be too much.
+    Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
     """
     rules, journal = desk.workers.rules, desk.journal
     await _learned(rules.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
     async with rules.saying:
         made = rules.make(make(), now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
         if made:
+            if bounded:
+                _refuse_more(rules, made)
             position = journal.write(Lane.RULES, len(made), encode_rules(made))
             await journal.wsync(position, shielded=True)
             rules.take(made)
+
+
+def _refuse_more(rules: Rules, made: list[Rule]) -> None:
+    growth_bytes = rules.growth_bytes(made)
+    if growth_bytes > 0 and rules.size_bytes + growth_bytes > RULES_BYTES_MAX:
+        why = (
+            f"all registrations, handlers and options of jobtypes together may take {RULES_BYTES_MAX // MIB} MiB, and"
+            f" this one would make that {(rules.size_bytes + growth_bytes) / MIB:.1f}; delete workers or handlers that"
+            " are not needed, or register under the ids of those that are there"
+        )
+        raise Invalid(why, [Fault("", why)])
 
 
 async def told(desk: Desk) -> None:

@@ -65,3 +65,9 @@ async def unregister(desk: Desk, worker_id: str) -> None:
         why = f"{worker_id!r} is a version of handler {worker.handler!r}; delete that handler, or set it anew"
         raise Conflict(why, [Fault("", why)])
     await say(desk, partial(no_more, [worker_id]))
+
+
+def unneeded_options(desk: Desk) -> dict[tuple[str, str], bytes]:
+    """What is to be said of options of jobtypes that no worker and no handler has named for long."""
+    named = {jobtype for worker in desk.workers.list() for jobtype in worker.jobs or ()}
+    return desk.options.unneeded(named, desk.clock.mono_s())

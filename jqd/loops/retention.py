@@ -24,7 +24,7 @@ from jqd.loops.ingest import Ingest
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
-from jqd.loops.rules import carried
+from jqd.loops.useless import carried
 from jqd.store import CALL_JOBS_MAX, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused

@@ -6,7 +6,7 @@ were heard of here, whom others heard of, and how this daemon sees the workers (
 """
 
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from jqd.journal import Journal
 from jqd.loops.membership import Membership
 from jqd.loops.older import drop_older, read_older
 from jqd.loops.pace import Pace
+from jqd.loops.useless import useless
 from jqd.runner import Views, Workers
 from jqd.runner.views import VIEW
 from jqd.runner.workers import KIND
@@ -32,17 +33,16 @@ from jqd.words.errors import (
 )
 from jqd.words.log import get_logger
 from jqd.words.record import Lane, decode_rules, encode_rules
-from jqd.words.rules import Rule, Rules
+from jqd.words.rules import Rule
 
 FIRST_S = 0.02  # between two looks whether the first question can be asked: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
 SIGNS_PER_CALL = 500  # ids told in one call
 TIDY_S = 60.0  # between two looks for what is of no use any more
-SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
-DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
-# registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 TIDY_RULES = 500  # dropped in one call
-KEPT_RULES = 100  # of others in one frame: a worker that names a thousand jobtypes takes up to 130 kB
+TIDY_CALLS = 20  # in a row: as many as may become useless in TIDY_S, and more
+KEPT_RULES = 100  # of others in one frame
+KEPT_BYTES = 1 << 20  # and of larger ones so much: a worker that names a thousand jobtypes takes up to 130 kB
 
 Say = Callable[[Callable[[], Mapping[tuple[str, str], bytes]]], Awaitable[None]]
 """Journals the rules that its argument makes, and makes them known here. Raises JournalRefused."""
@@ -142,11 +142,12 @@ class Upkeep:
         follows: Sequence[Follow],
         views: Views,
         say: Say,
+        unneeded: Callable[[], Mapping[tuple[str, str], bytes]],
         older: Path,
         clock: Clock,
         source: random.Random,
     ) -> None:
-        """`older`: the directory where earlier versions kept workers."""
+        """`unneeded`: what is to be said of options that nobody needs. `older`: where earlier versions kept workers."""
         self.pace = Pace("rules", source=source)
         self._follows = follows
         self._journal = journal
@@ -154,6 +155,7 @@ class Upkeep:
         self._workers = workers
         self._views = views
         self._say = say
+        self._unneeded = unneeded
         self._clock = clock
         self._older: Path | None = older
         self._log = get_logger("rules")
@@ -176,17 +178,20 @@ class Upkeep:
                 await trio.sleep(FOLLOW_S)
 
     async def tidy(self) -> None:
-        """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps."""
-        now_ms = self._clock.wall_ms()
-        deleted = [rule for rule in self._rules.all(KIND) if _is_stale(rule, now_ms)]
-        gone = [*self._workers.silent(SILENT_S), *deleted, *self._views.stale()][:TIDY_RULES]
-        if not gone:
-            return
-        kept = {rule.key for follow in self._follows for rule in await follow.forget(gone)}
-        for rule in gone:
-            if rule.key not in kept:
-                self._rules.forget(rule)
-        self._log.info("rules.forgotten", count=len(gone) - len(kept))
+        """Drop what was deleted, or has been silent, for long: everywhere, and here what no partition keeps.
+
+        Raises JournalRefused.
+        """
+        self._workers.forget_silent()
+        await self._say(self._unneeded)
+        gone_all = useless(self._rules, self._workers, self._clock.wall_ms()) + self._views.stale()
+        for at in range(0, min(len(gone_all), TIDY_RULES * TIDY_CALLS), TIDY_RULES):
+            gone = gone_all[at : at + TIDY_RULES]
+            kept = {rule.key for follow in self._follows for rule in await follow.forget(gone)}
+            for rule in gone:
+                if rule.key not in kept:
+                    self._rules.forget(rule)
+            self._log.info("rules.forgotten", count=len(gone) - len(kept))
 
     async def _read_own(self) -> None:
         """What this journal has said so far: what is said from now on must be above it, also while no store answers."""
@@ -223,18 +228,22 @@ class Upkeep:
         if not kept:
             return
         counts = [len(follow.learned) for follow in self._follows]
-        for at in range(0, len(kept), KEPT_RULES):
-            piece = kept[at : at + KEPT_RULES]
+        for piece in _pieces(kept):
             await self._journal.wsync(self._journal.write(Lane.RULES, len(piece), encode_rules(piece)))
         for follow, count in zip(self._follows, counts, strict=True):
             del follow.learned[:count]
             follow.unknown -= unknown
 
 
-def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
-    """Those of a frame that are copied when its segment goes: what holds, but for what nobody needs any more."""
-    return [rule for rule in frame if rules.holds(rule) and not _is_stale(rule, now_ms)]
-
-
-def _is_stale(rule: Rule, now_ms: int) -> bool:
-    return rule.kind == KIND and rule.is_deleted and now_ms - rule.at_ms > DELETED_S * 1000
+def _pieces(rules: Sequence[Rule]) -> Iterator[list[Rule]]:
+    """Such as one frame takes."""
+    piece: list[Rule] = []
+    size_bytes = 0
+    for rule in rules:
+        if piece and (len(piece) == KEPT_RULES or size_bytes + rule.size_bytes > KEPT_BYTES):
+            yield piece
+            piece, size_bytes = [], 0
+        piece.append(rule)
+        size_bytes += rule.size_bytes
+    if piece:
+        yield piece

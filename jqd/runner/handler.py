@@ -91,6 +91,18 @@ class Handler(msgspec.Struct, frozen=True, omit_defaults=True):
     """Oldest first."""
 
 
+_decoder = msgspec.msgpack.Decoder(Handler)
+DELETED_BYTES = 32  # more than one without versions takes
+
+
+def is_deleted(body: msgspec.Raw) -> bool:
+    """Whether the body of such a rule only says which number comes next."""
+    try:
+        return len(body) <= DELETED_BYTES and not _decoder.decode(body).versions
+    except msgspec.MsgspecError:
+        return False  # of a newer jqd, which knows
+
+
 def shares(handler: Handler) -> dict[int, float]:
     """Number of a version → its part of the batches."""
     left, found = 1.0, dict[int, float]()

@@ -14,6 +14,7 @@ import msgspec
 from jqd.runner.endpoint import host_of
 from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, Standing, machine, standing_of
+from jqd.runner.signs import SPREAD_S, Signs
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
@@ -25,12 +26,11 @@ KIND, HANDLER = "worker", "handler"  # of rules
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
 WORKERS_MAX = 10_000  # far above any fleet; bounds memory against a worker that registers anew in a loop
 NAMES_MAX = 100_000  # jobtypes named by all workers together: each look for work goes through them, 0.3 s for so many
-SIGN_S = 30.0  # between two signs of life told to others of a worker without ttl: a tenth of UNREACHABLE_S
-SIGNS_PER_TTL = 4  # and of one with a ttl, which repeats itself three times in it
-SPREAD_S = 2.0  # so long a sign may take from another daemon to us
+PULL_SILENT_S = (
+    7 * 86_400.0
+)  # who asks for jobs and has not for a week is gone; if not, it is told 404 and registers anew
 PLACE_S = 0.25  # between two counts of the daemons: each look for work asks for every worker
 FORMER_MAX = 4  # registrations remembered of a worker that others took the place of: versions at work at once
-BLIND_S = 2.0  # looks at the store come twice a second; while there are none, nobody's silence counts
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Worker)
@@ -51,14 +51,10 @@ class Workers:
         self._log = get_logger("workers")
         self._workers: dict[str, Worker] = {}
         self._unreadable: set[str] = set()
-        self._seen_at_s: dict[str, float] = {}
-        self._told_at_s: dict[str, float] = {}  # when the others were last told that a worker lives
-        self._unreachable_since_s: dict[str, float] = {}
+        self._signs = Signs(clock)
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
         self._former: dict[str, tuple[bytes, ...]] = {}  # what its worker said before, the latest last
-        self._looked_at_s: float | None = None  # when signs of other daemons came last; None: there are none
         self._watchers: list[Callable[[], None]] = []
-        self._signs: list[set[str]] = []
         self.leaving: dict[str, str] = {}
         """Workers that this daemon took out by itself, and why, until that is said to all."""
         self.place: Callable[[], tuple[int, int]] = lambda: (0, 1)
@@ -206,8 +202,7 @@ class Workers:
 
     def signs(self) -> set[str]:
         """A set that gets the ids of workers as they are heard of; its owner tells others, and empties it."""
-        self._signs.append(signs := set[str]())
-        return signs
+        return self._signs.outgoing()
 
     def repeated(self, worker_id: str) -> None:
         """The worker said its registration, for the first time or again."""
@@ -220,23 +215,15 @@ class Workers:
         worker = self._workers.get(worker_id) or self._back(worker_id)
         if worker is None:
             return
-        self._unreachable_since_s.pop(worker_id, None)
-        now_s = self._seen_at_s[worker_id] = self._now_s()
-        every_s = SIGN_S if worker.ttl_s is None else min(SIGN_S, worker.ttl_s / SIGNS_PER_TTL)
-        if now_s - self._told_at_s.get(worker_id, -SIGN_S) >= every_s:
-            self._told_at_s[worker_id] = now_s
-            for signs in self._signs:
-                signs.add(worker_id)
+        self._signs.came(worker_id, worker.ttl_s)
 
-    def heard(self, worker_ids: Collection[str]) -> None:
-        """Some daemon, or this one, heard of these workers. Also says that all such news up to now are known here."""
-        now_s = self._clock.mono_s()
-        if self._looked_at_s is not None and (blind_s := now_s - self._looked_at_s - BLIND_S) > 0:
-            self._seen_at_s = {worker_id: at_s + blind_s for worker_id, at_s in self._seen_at_s.items()}
-        self._looked_at_s = now_s
-        for worker_id in worker_ids:
+    def heard(self, ages_ms: Mapping[str, int]) -> None:
+        """Some daemon, or this one, heard of these workers so long ago. Says, too, that no news are missing."""
+        now_s = self._signs.looked()
+        for worker_id, age_ms in ages_ms.items():
+            self._signs.noted(worker_id, age_ms)
             if worker_id in self._workers:
-                self._seen_at_s[worker_id] = now_s + SPREAD_S
+                self._signs.seen_at_s[worker_id] = now_s + SPREAD_S
             else:
                 self._back(worker_id)
 
@@ -246,19 +233,30 @@ class Workers:
         Unless another daemon heard of it: then the way from here is at fault.
         """
         if worker_id in self._workers:
-            now_s = self._now_s()
-            since_s = self._unreachable_since_s.setdefault(worker_id, now_s)
-            if now_s - max(since_s, self._seen_at_s[worker_id]) >= UNREACHABLE_S:
+            now_s = self._signs.now_s()
+            since_s = self._signs.unreachable_since_s.setdefault(worker_id, now_s)
+            if now_s - max(since_s, self._signs.seen_at_s[worker_id]) >= UNREACHABLE_S:
                 self.unregister(worker_id, "unreachable")
 
-    def silent(self, for_s: float) -> Iterator[Rule]:
-        """Registrations with a ttl that ran out so long ago: what is kept of them is of no use to anybody."""
-        now_s = self._now_s()
+    def heard_at_ms(self, worker_id: str) -> int:
+        """When somebody heard of it last, by our clock; 0: nobody ever did."""
+        silence_s = self._signs.silence_s(worker_id)
+        return 0 if silence_s is None else round(self._clock.wall_ms() - silence_s * 1000)
+
+    def forget_silent(self) -> None:
+        """Take out workers without ttl that ask for jobs, and have not for very long: nobody else notices that."""
+        for worker in [*self._workers.values()]:
+            pulls = worker.url is None and worker.ttl_s is None
+            if pulls and (self._signs.silence_s(worker.id) or 0.0) > PULL_SILENT_S:
+                self.unregister(worker.id, "silent")
+        self._signs.keep({rule.name for rule in self.rules.all(KIND)})
+
+    def silent(self) -> Iterator[tuple[float, Rule]]:
+        """Registrations with a ttl that ran out, and how many seconds ago: so long nobody has had a use for them."""
+        now_s = self._signs.now_s()
         for rule in self.rules.all(KIND):
             if rule.name not in self._workers and rule.name not in self._unreadable and not rule.is_deleted:
-                since_s = self._seen_at_s.setdefault(rule.name, now_s)
-                if now_s - since_s > for_s:
-                    yield rule
+                yield now_s - self._signs.seen_at_s.setdefault(rule.name, now_s), rule
 
     # ------------------------------------------------------------ within
 
@@ -275,7 +273,7 @@ class Workers:
         self._unreadable.discard(rule.name)
         if rule.is_deleted:
             self._remove(rule.name, "unregistered")
-            self._seen_at_s.pop(rule.name, None)
+            self._signs.seen_at_s.pop(rule.name, None)
             return
         try:
             worker = _decoder.decode(rule.body)
@@ -291,8 +289,9 @@ class Workers:
         if known is not None and known.options != worker.options:
             before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
             self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
-        self._seen_at_s[worker.id] = self._now_s()
-        self._unreachable_since_s.pop(worker.id, None)
+        self._signs.seen_at_s[worker.id] = self._signs.now_s()
+        self._signs.noted(worker.id, self._clock.wall_ms() - rule.at_ms)
+        self._signs.unreachable_since_s.pop(worker.id, None)
         if known is None:
             ordered = sorted(self._workers.values(), key=lambda one: (one.registered_at_ms, one.id))
             self._workers = {one.id: one for one in ordered}
@@ -319,11 +318,6 @@ class Workers:
         for watcher in self._watchers:
             watcher()
 
-    def _now_s(self) -> float:
-        """Now; while no news of others come, not much later than the last ones came."""
-        now_s = self._clock.mono_s()
-        return now_s if self._looked_at_s is None else min(now_s, self._looked_at_s + BLIND_S)
-
     def _refuse_more(self, known: Worker | None, jobs: Sequence[str] | None) -> None:
         """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
         if known is None and len(self._workers) >= WORKERS_MAX:
@@ -343,23 +337,23 @@ class Workers:
         return next((w for w in self._workers.values() if (w.url, w.name, w.style) == wanted), None)
 
     def _expire(self) -> None:
-        now_s = self._now_s()
+        now_s, seen_at_s = self._signs.now_s(), self._signs.seen_at_s
         overdue = [
             worker.id
             for worker in self._workers.values()
-            if worker.ttl_s is not None and now_s - self._seen_at_s[worker.id] > worker.ttl_s
+            if worker.ttl_s is not None and now_s - seen_at_s[worker.id] > worker.ttl_s
         ]
         for worker_id in overdue:
-            self._seen_at_s[worker_id] += self._workers[worker_id].ttl_s or 0.0  # its silence begins now
+            seen_at_s[worker_id] += self._workers[worker_id].ttl_s or 0.0  # its silence begins now
             self._remove(worker_id, "expired")
 
     def _remove(self, worker_id: str, why: str) -> bool:
         worker = self._workers.pop(worker_id, None)
         if worker is None:
             return False
-        for noted in (self._told_at_s, self._repeated_at_s, self._former):
+        self._signs.left(worker_id)
+        for noted in (self._repeated_at_s, self._former):
             noted.pop(worker_id, None)
-        self._unreachable_since_s.pop(worker_id, None)
         self._log.info("workers.removed", worker=worker_id, name=worker.name, why=why)
         return True
 

@@ -12,7 +12,8 @@ from jqd.words.log import get_logger
 from jqd.words.record import Lane
 from jqd.words.rules import Rule, decode_rule, encode_rule
 
-FOLLOWED_MAX = 100  # rules told in one answer: a worker that names a thousand jobtypes takes up to 130 kB
+FOLLOWED_MAX = 100  # rules told in one answer: some 30 kB of common ones
+FOLLOWED_BYTES_MAX = 1 << 20  # and of larger ones so much: the script and its answer take some ms, as any other's
 
 
 class RuleMethods:
@@ -42,18 +43,26 @@ class RuleMethods:
         bound(said)
         flat = (value for rule in said for value in (_member(rule), rule.revision, encode_rule(rule)))
         answer = await self._caller.call(
-            "follow_rules", self._caller.identity, rules_at, signs_at, FOLLOWED_MAX, len(said), *flat, *alive
+            "follow_rules",
+            self._caller.identity,
+            rules_at,
+            signs_at,
+            FOLLOWED_MAX,
+            FOLLOWED_BYTES_MAX,
+            len(said),
+            *flat,
+            *alive,
         )
-        now_rules_at, packed, now_signs_at, signs, unknown = codec.list_of(self._keys, "rules", answer)
+        now_rules_at, packed, now_signs_at, signs, ages, unknown, more = codec.list_of(self._keys, "rules", answer)
         rows = codec.list_of(self._keys, "rules", packed)
-        ids = self._ids(signs)
+        ages_ms = [codec.whole(self._keys, "alive", age) for age in codec.list_of(self._keys, "alive", ages)]
         return Followed(
             codec.whole(self._keys, "ruled", now_rules_at),
             [rule for row in rows if (rule := self._rule(row)) is not None],
             codec.whole(self._keys, "alive", now_signs_at),
-            ids,
+            dict(zip(self._ids(signs), ages_ms, strict=True)),
             self._ids(unknown),
-            max(len(rows), len(ids)) >= FOLLOWED_MAX,
+            codec.whole(self._keys, "rules", more) == 1,
         )
 
     async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> list[Rule]:
@@ -62,7 +71,9 @@ class RuleMethods:
         Also those of which another one holds here; what the store does not have is gone.
         """
         bound(rules)
-        flat = (value for rule in rules for value in (_member(rule), rule.revision, rule.name))
+        workers = (rule.name if rule.kind == "worker" else "" for rule in rules)
+        pairs = zip(rules, workers, strict=True)
+        flat = (value for rule, worker in pairs for value in (_member(rule), rule.revision, worker))
         answer = await self._caller.call("forget_rules", signs_at, *flat)
         return [rules[codec.whole(self._keys, "rules", at)] for at in codec.list_of(self._keys, "rules", answer)]
 

@@ -173,8 +173,8 @@ class Followed(NamedTuple):
     """Number of the last rule it was told; for the next call."""
     rules: list[Rule]
     signs_at: int
-    alive: list[str]
-    """Ids of workers that some daemon heard of."""
+    alive: dict[str, int]
+    """Ids of workers that some daemon heard of, and how many milliseconds ago that was."""
     unknown: list[str]
     """Those of the caller's own signs that no rule knows: they must be said again."""
     more: bool

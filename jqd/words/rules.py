@@ -5,13 +5,14 @@ revision holds, whichever comes first; one without a body says that there is non
 journals are told, and any number of times, ends with the same rules.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 import trio
 from msgspec import Raw
 
 NIL = b"\xc0"
+RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
 ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
 
 
@@ -41,8 +42,18 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return bytes(self.body) == NIL
 
     def beats(self, other: "Rule | None") -> bool:
-        """Whether this one holds, and not the other."""
-        return other is None or self.revision > other.revision
+        """Whether this one holds, and not the other. Of equal revisions the one with the greater bytes, as in a store:
+
+        two journals whose numbers are alike may say the same thing in the same millisecond.
+        """
+        if other is None or self.revision != other.revision:
+            return other is None or self.revision > other.revision
+        return encode_rule(self) > encode_rule(other)
+
+    @property
+    def size_bytes(self) -> int:
+        """About what it takes in memory."""
+        return RULE_BYTES + len(self.name) + len(bytes(self.body))
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -73,6 +84,8 @@ class Rules:
             self.told.set()
         self.saying = trio.Lock()
         """Held from reading what holds until what was made of it is on disk and holds."""
+        self.size_bytes = 0
+        """Of all of them."""
         self._rules: dict[tuple[str, str], Rule] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0
@@ -86,8 +99,10 @@ class Rules:
         news = []
         for rule in rules:
             self._highest = max(self._highest, rule.revision)
-            if rule.beats(self._rules.get(rule.key)):
+            before = self._rules.get(rule.key)
+            if rule.beats(before):
                 self._rules[rule.key] = rule
+                self.size_bytes += rule.size_bytes - (before.size_bytes if before else 0)
                 news.append(rule)
                 for watcher in self._watchers.get(rule.kind, ()):
                     watcher(rule)
@@ -97,6 +112,7 @@ class Rules:
         """Nobody needs this one any more. A later one of the same name may have come."""
         if self._rules.get(rule.key) == rule:
             del self._rules[rule.key]
+            self.size_bytes -= rule.size_bytes
 
     def get(self, kind: str, name: str) -> Rule | None:
         """The one that holds, deleted or not."""
@@ -105,6 +121,15 @@ class Rules:
     def all(self, kind: str) -> Iterator[Rule]:
         """Those that hold, deleted ones too, in the order in which their names became known."""
         return (rule for rule in [*self._rules.values()] if rule.kind == kind)
+
+    def every(self) -> list[Rule]:
+        """Of whatever kind, deleted ones too."""
+        return [*self._rules.values()]
+
+    def growth_bytes(self, rules: Collection[Rule]) -> int:
+        """How much more all of them would be with these, of different names, in the place of those that hold."""
+        before = (self._rules.get(rule.key) for rule in rules)
+        return sum(rule.size_bytes for rule in rules) - sum(one.size_bytes for one in before if one is not None)
 
     def holds(self, rule: Rule) -> bool:
         """Whether no later one is known."""

@@ -7,6 +7,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.desk import handlers
 from tests.api.fakes import JSON
 from tests.api.whole import Whole
 
@@ -180,8 +181,21 @@ async def test_nobody_else_is_called_as_a_version_is(edge: Whole) -> None:
     assert [worker.id for worker in edge.workers.list()] == ["mail@1"]
 
 
-async def test_large_versions_go_before_there_are_ten(edge):
-    scripts = dict.fromkeys(("eid", "before", "beforeEach", "afterEach"), "x" * 65_536)
+async def test_large_versions_go_before_there_are_ten_and_a_larger_one_is_refused(edge):
+    scripts = dict.fromkeys(("eid", "before", "beforeEach", "afterEach"), "x" * 30_000)
     for _ in range(6):
         await put(edge, **scripts)
-    assert [version.number for version in edge.workers.handler("mail").versions] == [3, 4, 5, 6]
+    assert [version.number for version in edge.workers.handler("mail").versions] == [4, 5, 6]
+    told = await edge.call("PUT", "/v1/handlers/mail", {**HOOK, **scripts, "eid": "é" * 30_000}, accept=JSON)
+    assert told.status == 422
+    assert "may take 131072 bytes with all its texts, and this one has 150" in told.body["detail"]
+
+
+async def test_there_are_only_so_many_handlers(edge, monkeypatch):
+    monkeypatch.setattr(handlers, "HANDLERS_MAX", 2)
+    for name in ("a", "b", "a"):
+        await put(edge, name)
+    told = await edge.call("PUT", "/v1/handlers/c", HOOK, accept=JSON)
+    assert (told.status, "there are 2 handlers already" in told.body["detail"]) == (422, True)
+    assert (await edge.call("DELETE", "/v1/handlers/a")).status == 204
+    await put(edge, "c")

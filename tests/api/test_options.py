@@ -5,6 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from jqd.desk import options as desk_options
+from jqd.desk.workers import unneeded_options
 from tests.api.fakes import JSON
 from tests.api.whole import Whole
 
@@ -146,3 +148,28 @@ async def test_an_option_that_is_wrong_is_named(edge, entry, why):
     assert told.status == 422
     assert why in msgspec.json.encode(told.body).decode()
     assert (await edge.call("GET", "/v1/workers")).body == {"workers": []}
+
+
+async def test_options_that_no_registration_names_any_more_go_after_a_week_and_the_oldest_of_too_many_at_once(
+    edge, monkeypatch
+):
+    """With their worker they would go too soon: what is pushed during a deploy gets them, too."""
+    await register(edge, SAID, {"name": "gone", "timeout": 9}, worker_id="w")
+    await register(edge, SAID, worker_id="w")
+    options, rules = edge.api._parts.desk.options, edge.workers.rules
+
+    async def tidy() -> list[str]:
+        said = unneeded_options(edge.api._parts.desk)
+        rules.take(rules.make(said, now_ms=edge.clock.wall_ms(), origin=1))
+        return [name for _, name in said]
+
+    assert await tidy() == []
+    edge.clock.advance(6 * 86_400)
+    assert await tidy() == []
+    edge.clock.advance(2 * 86_400)
+    assert await tidy() == ["gone"]
+    assert [*options.known] == ["mail"]
+    monkeypatch.setattr(desk_options, "UNNAMED_MAX", 1)
+    await register(edge, *({"name": name, "timeout": 9} for name in "abc"), worker_id="v")
+    await register(edge, "x", worker_id="v")
+    assert await tidy() == ["a", "b"]

@@ -6,6 +6,7 @@ import pytest
 import trio
 import trio.testing
 
+from jqd.desk import rules as desk_rules
 from jqd.desk.rules import say
 from jqd.words.errors import JournalRefused
 from tests.api.fakes import JSON, MSGPACK, Edge
@@ -39,6 +40,7 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "trouble": None,
         "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None}],
         "registered_at": "2027-01-15T08:00:00.000Z",
+        "heard_at": "2027-01-15T08:00:00.000Z",
     }
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 204
     assert (await edge.call("DELETE", f"/v1/workers/{worker_id}")).status == 404
@@ -242,3 +244,16 @@ async def test_who_registers_while_its_farewell_is_due_stays(edge):
         await trio.testing.wait_all_tasks_blocked()
         edge.journal.hold.set()
     assert edge.workers.list() == [worker]
+
+
+async def test_all_that_is_registered_together_is_bounded_and_what_takes_no_more_goes_on(edge, monkeypatch):
+    monkeypatch.setattr(desk_rules, "RULES_BYTES_MAX", 3_000)
+    told = [await edge.call("POST", "/v1/workers", {**CARD, "worker_id": f"w{n}"}) for n in range(20)]
+    statuses = [one.status for one in told]
+    assert set(statuses) == {201, 422}
+    assert statuses == sorted(statuses), "the first ones fit"
+    assert "all registrations, handlers and options of jobtypes together may take" in told[-1].body["detail"]
+    assert edge.workers.rules.size_bytes <= 3_000
+    assert (await edge.call("POST", "/v1/workers", {**CARD, "worker_id": "w0", "max_jobs": 9})).status == 201
+    assert (await edge.call("DELETE", "/v1/workers/w1")).status == 204
+    assert edge.workers.rules.size_bytes == sum(rule.size_bytes for rule in edge.workers.rules.every())

@@ -5,11 +5,12 @@ import random
 import msgspec
 import pytest
 
+from jqd.store import rules
 from jqd.words.errors import PositionMismatch
-from jqd.words.rules import Rules
+from jqd.words.rules import Rule, Rules
 from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, rule
 
-BODIES = (None, 0, "x" * 300)
+BODIES = (None, 0, 1, "x" * 300, "é" * 300)
 
 
 async def test_the_highest_revision_stays_whatever_comes_first(store_bench: StoreBench) -> None:
@@ -30,11 +31,14 @@ async def test_signs_come_to_all_and_only_of_known_workers(store_bench: StoreBen
     store = store_bench.store
     await store.apply_rules(JOURNAL, 0, 5, [rule("a", 1), rule("b", 1)])
     said = await store.follow_rules(0, 0, ["a", "stranger"])
-    assert (said.alive, said.unknown) == (["a"], ["stranger"])
-    assert (await store.follow_rules(said.rules_at, said.signs_at)).alive == []
+    assert (said.alive, said.unknown) == ({"a": 0}, ["stranger"])
+    assert (await store.follow_rules(said.rules_at, said.signs_at)).alive == {}
     more = await store.follow_rules(said.rules_at, said.signs_at, ["b", "a"])
-    assert more.alive == ["b", "a"]
-    assert (await store.follow_rules(0, said.signs_at)).alive == ["b", "a"]
+    assert list(more.alive) == ["b", "a"]
+    store_bench.clock.advance(2.5)
+    again = (await store.follow_rules(0, said.signs_at)).alive
+    assert list(again) == ["b", "a"]
+    assert all(abs(age_ms - 2_500) <= 1 for age_ms in again.values())
 
 
 async def test_what_is_forgotten_must_be_what_was_meant_and_silent_since(store_bench: StoreBench) -> None:
@@ -60,7 +64,23 @@ async def test_many_are_told_in_pieces(store_bench: StoreBench) -> None:
         at, signs_at = found.rules_at, found.signs_at
         assert found.more is more
     assert told == names
-    assert found.alive == names[200:]
+    assert list(found.alive) == names[200:]
+
+
+async def test_large_ones_are_told_in_pieces_of_so_many_bytes(
+    store_bench: StoreBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "FOLLOWED_BYTES_MAX", 2_000)
+    sizes = {"a": 300, "b": 5_000, "c": 900, "d": 900, "e": 900}
+    for at, (name, size) in enumerate(sizes.items()):
+        await store_bench.store.apply_rules(JOURNAL, at, at + 1, [rule(name, 1, "x" * size)])
+    at, told = 0, []
+    for more in (True, True, True, False):
+        found = await store_bench.store.follow_rules(at, 0)
+        told.append("".join(one.name for one in found.rules))
+        assert found.more is more
+        at = found.rules_at
+    assert told == ["a", "b", "cd", "e"]
 
 
 async def test_what_stands_in_no_journal_is_told_like_any_rule_and_the_highest_revision_stays(
@@ -71,18 +91,22 @@ async def test_what_stands_in_no_journal_is_told_like_any_rule_and_the_highest_r
     assert (await store.follow_rules(0, 0, [], [rule("a", 6, "late")])).rules == [rule("a", 7), rule("b", 5)]
     found = await store.follow_rules(0, 0, [], [rule("b", 9, "new")])
     assert found.rules == [rule("a", 7), rule("b", 9, "new")]
-    assert (found.alive, (await store.follow_rules(found.rules_at, found.signs_at)).rules) == (["a"], [])
+    assert (list(found.alive), (await store.follow_rules(found.rules_at, found.signs_at)).rules) == (["a"], [])
 
 
 async def test_any_order_of_any_journals_ends_with_the_same_rules(store_bench: StoreBench) -> None:
     source = random.Random(11)
-    store, book, at = store_bench.store, Rules(), {JOURNAL: 0, OTHER_JOURNAL: 0}
-    revisions = random.Random(12).sample(range(1, 1_000), 120)
+    store, said, at = store_bench.store, list[Rule](), {JOURNAL: 0, OTHER_JOURNAL: 0}
+    # Journals whose numbers are alike may say different things under one revision.
+    revisions = random.Random(12).choices(range(1, 40), k=120)
     for revision in revisions:
         one, journal = rule(source.choice("abc"), revision, source.choice(BODIES)), source.choice([*at])
         await store.apply_rules(journal, at[journal], at[journal] + 1, [one])
         at[journal] += 1
-        book.take([one])
-    found = {one.name: one for one in (await store.follow_rules(0, 0)).rules}
-    assert found == {one.name: one for one in book.all("worker")}
+        said.append(one)
+    for order in (said, said[::-1]):
+        book = Rules()
+        book.take(order)
+        found = {one.name: one for one in (await store.follow_rules(0, 0)).rules}
+        assert found == {one.name: one for one in book.all("worker")}
     assert msgspec.msgpack.decode(found["a"].body) in BODIES

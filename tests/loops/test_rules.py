@@ -6,6 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
@@ -16,9 +17,11 @@ from jqd.desk import rules as desk_rules
 from jqd.desk import workers as desk_workers
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention
-from jqd.loops.rules import DELETED_S, SILENT_S, Follow, Upkeep, carried
+from jqd.loops import useless as useless_module
+from jqd.loops.rules import Follow, Upkeep
+from jqd.loops.useless import DELETED_S, ENDED_S, SILENT_S, carried, useless
 from jqd.runner import Card, Workers
-from jqd.runner.handler import Definition, HandlerOptions
+from jqd.runner.handler import Definition, Handler, HandlerOptions
 from jqd.runner.workers import body_of
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
@@ -178,7 +181,7 @@ def _never_asked_again(patch: pytest.MonkeyPatch) -> None:
 
 def _last_come_holds(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Rule, "beats", lambda self, other: True)
-    owner, name, plant = in_scripts("if tonumber(revision) > (tonumber(known or nil) or 0) then", "if revision then")
+    owner, name, plant = in_scripts("if tonumber(revision) > number or", "if revision or")
     patch.setattr(owner, name, plant(getattr(owner, name)))
 
 
@@ -242,8 +245,14 @@ class House:
         seat: Any = Seat()
         self.workers = workers = Workers(Rules(), clock=clock)
         shared: dict[str, Any] = {"workers": workers, "views": views, "clock": clock, "source": random.Random(1)}
+
+        async def say(make: Any) -> None:
+            make()
+
         self.follows = [Follow(store=store, membership=seat, told=lambda: True, **shared) for store in stores]
-        self.upkeep = Upkeep(journal=nothing, follows=self.follows, say=nothing, older=Path("/nowhere"), **shared)
+        self.upkeep = Upkeep(
+            journal=nothing, follows=self.follows, say=say, unneeded=dict, older=Path("/nowhere"), **shared
+        )
 
     async def ask(self) -> None:
         for follow in self.follows:
@@ -293,9 +302,31 @@ async def test_what_the_store_keeps_because_its_worker_spoke_elsewhere_stays_her
 
 def test_what_holds_is_copied_when_its_segment_goes_and_what_nobody_needs_is_not() -> None:
     rules = Rules()
-    older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): NIL}, now_ms=0, origin=1)
-    newer = rules.make({("worker", "a"): b"\x02", ("worker", "c"): NIL}, now_ms=0, origin=1)
-    rules.take([*older, *newer])
-    assert carried(rules, [*older, *newer], 1) == [*older[1:], *newer]
+    over = bytes(msgspec.msgpack.encode(Handler(3)))
+    older = rules.make({("worker", "a"): b"\x01", ("worker", "b"): b"\x01", ("handler", "h"): over}, now_ms=0, origin=1)
+    newer = rules.make({("worker", "a"): b"\x02", ("worker", "c"): NIL, ("options", "c"): NIL}, now_ms=0, origin=1)
+    frame = [*older, *newer]
+    rules.take(frame)
+    assert carried(rules, frame, 1) == [*older[1:], *newer]
     week_ms = round(DELETED_S * 1000) + 1
-    assert carried(rules, [*older, *newer], week_ms) == [*older[1:], newer[0]], "only what says that a worker left goes"
+    assert carried(rules, frame, week_ms) == [*older[1:], newer[0], newer[2]], "only what says that a worker left goes"
+    assert carried(rules, frame, round(ENDED_S * 1000) + 1) == [older[1], newer[0]]
+    workers = Workers(Rules(), clock=ManualClock())
+    assert useless(rules, workers, week_ms) == [newer[1]]
+
+
+def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(useless_module, "DELETED_MAX", 2)
+    monkeypatch.setattr(useless_module, "SILENT_MAX", 1)
+    clock = ManualClock()
+    rules = Rules()
+    workers = Workers(rules, clock=clock)
+    for number in range(4):
+        rules.take(rules.make({("worker", f"left{number}"): NIL}, now_ms=clock.wall_ms(), origin=1))
+        workers.register(Card(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
+        clock.advance(5.0)
+    assert workers.list() == []
+    assert [rule.name for rule in useless(rules, workers, clock.wall_ms())] == [
+        *("silent0", "silent1", "silent2"),
+        *("left0", "left1"),
+    ]

@@ -230,16 +230,16 @@ def test_a_sign_at_another_daemon_keeps_a_registration() -> None:
     worker = register(workers, name="w", ttl=10.0)
     for _ in range(5):
         clock.advance(1.0)
-        workers.heard([])
+        workers.heard({})
     for _ in range(9):
         clock.advance(1.0)
-        workers.heard([worker.id])
+        workers.heard({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard([])
+        workers.heard({})
     assert workers.get(worker.id) is None, "two seconds later than the last sign took to come here"
-    workers.heard([worker.id])
+    workers.heard({worker.id: 0})
     assert workers.get(worker.id) == worker, "it was silent for too long, and speaks again"
 
 
@@ -247,16 +247,16 @@ def test_nobodys_silence_counts_while_no_signs_of_others_can_come() -> None:
     clock = ManualClock()
     workers = Workers(clock=clock)
     worker = register(workers, name="w", ttl=10.0)
-    workers.heard([])
+    workers.heard({})
     clock.advance(1_000.0)
     assert workers.get(worker.id) is not None, "the store was away: whoever heard of it could not say so"
-    workers.heard([])
+    workers.heard({})
     clock.advance(1.0)
-    workers.heard([worker.id])
+    workers.heard({worker.id: 0})
     assert workers.get(worker.id) is not None
     for _ in range(13):
         clock.advance(1.0)
-        workers.heard([])
+        workers.heard({})
     assert workers.get(worker.id) is None
 
 
@@ -266,7 +266,7 @@ def test_a_daemon_that_alone_does_not_reach_a_worker_leaves_it_to_the_others() -
     worker = register(workers, name="w", url="http://h/")
     for _ in range(700):
         clock.advance(1.0)
-        workers.heard([worker.id] if _ < 350 else [])
+        workers.heard({worker.id: 0} if _ < 350 else {})
         workers.unreachable(worker.id)
         assert _ > 640 or workers.get(worker.id) is not None, _
     assert workers.get(worker.id) is None
@@ -337,16 +337,37 @@ def test_who_was_silent_for_longer_than_its_ttl_and_speaks_is_back_and_only_sile
     workers.reached(worker.id)  # a sign of a job that it holds
     assert workers.get(worker.id) is not None
     clock.advance(11)
-    assert [*workers.silent(5.0)] == [], "it was not silent while its ttl ran"
+    assert [each for each in workers.silent() if each[0] > 5] == [], "it was not silent while its ttl ran"
     assert workers.get(worker.id) is None
     clock.advance(5)
-    assert [rule.name for rule in workers.silent(5.0)] == [worker.id]
+    assert [rule.name for since_s, rule in workers.silent() if since_s > 5] == [worker.id]
 
 
 def test_a_registration_that_only_a_newer_jqd_can_read_is_not_taken_for_silent() -> None:
     clock = ManualClock()
     workers = Workers(clock=clock)
     workers.rules.take(workers.rules.make({("worker", "new"): b"\x2a"}, now_ms=1, origin=1))
-    assert [*workers.silent(1.0)] == []
+    assert [*workers.silent()] == []
     clock.advance(10)
-    assert [*workers.silent(1.0)] == []
+    assert [*workers.silent()] == []
+
+
+def test_when_a_worker_was_heard_of_is_known_after_a_restart_and_who_asked_for_no_job_for_a_week_goes() -> None:
+    clock = ManualClock()
+    workers = Workers(None, clock=clock)
+    for name, url in (("p", None), ("q", "http://h/")):
+        workers.register(Card(name=name, id=name, max_jobs=1, url=url))
+    rules = [*workers.rules.all("worker")]
+    day_s = 86_400.0
+    clock.advance(8 * day_s)
+    began = Workers(None, clock=clock)
+    began.rules.take(rules)
+    assert began.heard_at_ms("p") == rules[0].at_ms, "its registration is the first sign"
+    began.heard({"p": 5_000})
+    assert clock.wall_ms() - began.heard_at_ms("p") == 5_000
+    assert not began.heard_at_ms("nobody")
+    began.forget_silent()
+    assert [one.id for one in began.list()] == ["p", "q"]
+    workers.forget_silent()
+    assert [one.id for one in workers.list()] == ["q"], "nothing is posted to it, either, so it may be well"
+    assert workers.leaving == {"p": "silent"}

@@ -275,6 +275,8 @@ class Worker(Struct, frozen=True):
     seen: Sequence[Seen]
     """By each living daemon, in the order of their names."""
     registered_at: Instant | None
+    heard_at: Instant | None
+    """When some daemon heard of it last, half a minute more or less; none of versions of handlers."""
 
 
 class Workers(Struct, frozen=True):

@@ -98,4 +98,5 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
             for daemon, seen in parts.desk.control.seen(worker.id).items()
         ],
         registered_at=iso(worker.registered_at_ms),
+        heard_at=iso(heard_at_ms) if (heard_at_ms := parts.desk.workers.heard_at_ms(worker.id)) else None,
     )

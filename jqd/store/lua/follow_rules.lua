@@ -2,18 +2,18 @@
 -- Notes signs of life of workers, and rules that stand in no journal, and tells which rules and whose signs are new since the caller asked last.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity as the caller knows it, number of the last rule and of the last sign it was told, at most so
---          many of each, how many rules follow, these flat: kind NUL name, revision, packed rule; then the ids of
+--          many of each, at most so many bytes of rules after the first, how many rules follow, these flat: kind NUL name, revision, packed rule; then the ids of
 --          workers that were heard of
--- Returns  number of the last rule told, packed rules; number of the last sign told, ids; those of the caller's ids that
---          no rule knows
+-- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago each
+--          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O((told + said + ids) · log workers)
 --@include fail keys now life sequence rules
 local _, now_us = clock(ARGV[1])
 local since_rule, since_sign = ARGV[3], ARGV[4]
-local limit = number(ARGV[5], 'limit')
-local FIRST = 7
-local ids = FIRST + 3 * number(ARGV[6], 'count')
+local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes')
+local FIRST = 8
+local ids = FIRST + 3 * number(ARGV[7], 'count')
 
 expect('rules', 'ruled', 'alive', 'life')
 expect_life(ARGV[2])
@@ -33,12 +33,25 @@ for at = ids, #ARGV do
     redis.call('ZADD', K.alive, next_in(K.alive, now_us), ARGV[at])
   end
 end
-local members, rule_at = changed_since(K.ruled, since_rule, limit)
-local rules = {}
-if members[1] then
-  for _, row in ipairs(redis.call('HMGET', K.rules, unpack(members))) do
-    table.insert(rules, row and row:match('^%d+:(.*)$') or '')
+local members, rules, bytes = changed_since(K.ruled, since_rule, limit), {}, 0
+for at, member in ipairs(members) do
+  local row = redis.call('HGET', K.rules, member) or ''
+  bytes = bytes + #row
+  if at > 1 and bytes > bytes_max then
+    break
   end
+  rules[at] = row:match('^%d+:(.*)$') or ''
 end
-local signs, sign_at = changed_since(K.alive, since_sign, limit)
-return {rule_at, rules, sign_at, signs, unknown}
+local signs, ages_ms = changed_since(K.alive, since_sign, limit), {}
+for at, sign in ipairs(signs) do
+  ages_ms[at] = math.max(0, math.floor((now_us - number_of(K.alive, sign)) / 1000))
+end
+return {
+  rules[1] and number_of(K.ruled, members[#rules]) or since_rule,
+  rules,
+  signs[1] and number_of(K.alive, signs[#signs]) or since_sign,
+  signs,
+  ages_ms,
+  unknown,
+  (#rules < #members or #members == limit or #signs == limit) and 1 or 0,
+}

@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Drops rules that nobody needs any more, if they are still the ones that the caller means and nobody gave a sign since.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker
+-- ARGV     now_ms, number of the last sign the caller was told, then flat: kind NUL name, revision, id of its worker or nothing
 -- Returns  of these the rules that stay, by their places from 0: another holds, or its worker was heard of
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)

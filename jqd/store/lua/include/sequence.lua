@@ -1,6 +1,6 @@
 -- A sequence of changes: a zset of names by the number of their last one, which readers ask for from where they were.
 -- Numbers do not begin anew with an emptied store. Needs now.
--- Gives next_in(key, now_us) → text; changed_since(key, since, limit) → names in order, the number of the last of them as text.
+-- Gives next_in(key, now_us) → text; changed_since(key, since, limit) → names in order; number_of(key, name) → text.
 local function next_in(key, now_us)
   local last = redis.call('ZRANGE', key, -1, -1)[1]
   local number = last and tonumber(redis.call('ZSCORE', key, last)) or 0
@@ -8,6 +8,9 @@ local function next_in(key, now_us)
 end
 
 local function changed_since(key, since, limit)
-  local names = redis.call('ZRANGE', key, '(' .. since, '+inf', 'BYSCORE', 'LIMIT', 0, limit)
-  return names, names[1] and digits(tonumber(redis.call('ZSCORE', key, names[#names]))) or since
+  return redis.call('ZRANGE', key, '(' .. since, '+inf', 'BYSCORE', 'LIMIT', 0, limit)
+end
+
+local function number_of(key, name)
+  return digits(tonumber(redis.call('ZSCORE', key, name)))
 end

@@ -1,0 +1,40 @@
+"""Which rules are of no use to anybody any more. Pure."""
+
+from collections.abc import Sequence
+
+from jqd.runner import Workers
+from jqd.runner.handler import is_deleted
+from jqd.runner.workers import HANDLER, KIND
+from jqd.words.rules import Rule, Rules
+
+SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
+DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
+# registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
+ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
+SILENT_MAX = DELETED_MAX = 10_000  # of each no more than so many: programs that make up names leave some with each
+
+
+def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
+    """Those to be dropped everywhere, the oldest of each sort first."""
+    silent = sorted(workers.silent(), key=lambda one: one[0], reverse=True)
+    deleted = sorted((rule for rule in rules.every() if _is_deleted(rule)), key=lambda rule: rule.at_ms)
+    silent_over, deleted_over = len(silent) - SILENT_MAX, len(deleted) - DELETED_MAX
+    return [
+        *(rule for n, (since_s, rule) in enumerate(silent) if since_s > SILENT_S or n < silent_over),
+        *(rule for n, rule in enumerate(deleted) if is_stale(rule, now_ms) or n < deleted_over),
+    ]
+
+
+def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
+    """Those of a frame that are copied when its segment goes: what holds, but for what nobody needs any more."""
+    return [rule for rule in frame if rules.holds(rule) and not is_stale(rule, now_ms)]
+
+
+def is_stale(rule: Rule, now_ms: int) -> bool:
+    """Whether it says that there is none any more, and said so long ago."""
+    kept_s = DELETED_S if rule.kind == KIND else ENDED_S
+    return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)
+
+
+def _is_deleted(rule: Rule) -> bool:
+    return rule.is_deleted or (rule.kind == HANDLER and is_deleted(rule.body))
