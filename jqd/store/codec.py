@@ -82,8 +82,8 @@ def _id_ms(time: str) -> int:
     return 0 if parts is None else parts.at_ms
 
 
-def decode_job(keys: Keys, job_id: str, row: object) -> Job:
-    """A job from its row. Raises Unreadable."""
+def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> Job:
+    """A job from its row. `bare`: with a nil argument. Raises Unreadable."""
     try:
         read = _row_decoder.decode(_PAIR + _bytes(row))
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
@@ -94,7 +94,7 @@ def decode_job(keys: Keys, job_id: str, row: object) -> Job:
     return Job(
         job_id,
         header.jobtype,
-        bytes(read.argument),
+        NIL if bare else bytes(read.argument),
         header.priority,
         header.max_retry,
         header.timeout_s,
@@ -193,10 +193,13 @@ def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcom
     return count, outcomes[::-1]
 
 
-def decode_held(keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object) -> Held:
-    """A job in hand. Raises Unreadable."""
-    _, began, _ = decode_generation(keys, job_id, generation)
-    return Held(decode_job(keys, job_id, row), fence, failed_attempts(keys, job_id, tries) + 1, began)
+def decode_held(
+    keys: Keys, job_id: str, fence: int, row: object, tries: object, generation: object, *, bare: bool = False
+) -> Held:
+    """A job in hand. `bare`: with a nil argument. Raises Unreadable."""
+    began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
+    failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
+    return Held(decode_job(keys, job_id, row, bare=bare), fence, failed + 1, began)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:

@@ -8,6 +8,8 @@ from jqd.store.keys import Keys
 from jqd.store.shapes import CALL_JOBS_MAX, Entrusted, Hold, Lease, Silent
 from jqd.words.job import Held
 
+_HOLDS: dict[object, Hold] = {int(hold): hold for hold in Hold}
+
 
 class SeatMethods:
     """What workers do with what they hold, and what becomes of it when they fall silent: a part of `Store`."""
@@ -23,8 +25,17 @@ class SeatMethods:
         bound(claims)
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
-        rows = codec.list_of(self._keys, "leases", answer)
-        return [self._entrusted(job_id, row) for (job_id, _), row in zip(claims, rows, strict=True)]
+        told, rows = codec.fields(self._keys, "leases", answer, 2)
+        leases, flat = codec.list_of(self._keys, "leases", told), codec.list_of(self._keys, "held", rows)
+        workers = {
+            fence: (codec.text(self._keys, "leases", worker), codec.whole(self._keys, "leases", allowed_s))
+            for fence, worker, allowed_s in zip(leases[::3], leases[1::3], leases[2::3], strict=True)
+        }
+        columns = (flat[at::7] for at in range(7))
+        return [
+            self._entrusted(job_id, said, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
+            for (job_id, _), said, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
+        ]
 
     async def release_entrusted(self, claims: Sequence[tuple[str, int]]) -> list[str]:
         """See EdgeStore."""
@@ -52,18 +63,15 @@ class SeatMethods:
             [self._lease(row) for row in codec.list_of(self._keys, "leases", leases)],
         )
 
-    def _entrusted(self, job_id: str, answer: object) -> Entrusted:
-        said, fence, worker, allowed, cancelled, row, tries, generation = codec.fields(self._keys, "leases", answer, 8)
-        hold = Hold(codec.whole(self._keys, "leases", said))
+    def _entrusted(
+        self, job_id: str, said: object, fence: object, lease: tuple[str, int], cancelled: object, *row: object
+    ) -> Entrusted:
+        hold = _HOLDS.get(said) or Hold(codec.whole(self._keys, "leases", said))
         claim = codec.whole(self._keys, "held", fence)
-        known = hold is not Hold.OVER and row is not None and claim > 0
-        return Entrusted(
-            hold,
-            codec.decode_held(self._keys, job_id, claim, row, tries, generation) if known else None,
-            "" if worker is None else codec.text(self._keys, "leases", worker),
-            codec.whole(self._keys, "leases", allowed),
-            cancelled == 1,
-        )
+        held = None
+        if hold is not Hold.OVER and row[0] is not None and claim > 0:
+            held = codec.decode_held(self._keys, job_id, claim, *row, bare=True)
+        return Entrusted(hold, held, *lease, cancelled == 1)
 
     def _lease(self, answer: object) -> Lease:
         fence, worker, silence_s, jobs = codec.fields(self._keys, "leases", answer, 4)

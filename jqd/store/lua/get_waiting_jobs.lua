@@ -55,18 +55,17 @@ end
 
 local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
-local answer, holds, taken = {digits(fence)}, {}, {}
+local answer, holds, taken, told, held_ids = {digits(fence)}, {}, {}, 1, 0
 for position, row in ipairs(rows) do
   local id = ids[position]
-  table.insert(answer, id)
-  table.insert(answer, row)
-  table.insert(answer, tries[position] or false)
-  table.insert(answer, generations[position] or false)
+  answer[told + 1], answer[told + 2] = id, row
+  answer[told + 3], answer[told + 4] = tries[position] or false, generations[position] or false
+  told = told + 4
   if row then
-    table.insert(holds, fence)
-    table.insert(holds, id)
+    holds[held_ids + 1], holds[held_ids + 2] = digits(fence), id
+    held_ids = held_ids + 2
   end
-  table.insert(taken, id)
+  taken[position] = id
 end
 if #holds > 0 then
   redis.call('ZADD', held, unpack(holds))

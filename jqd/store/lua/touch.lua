@@ -3,8 +3,9 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it, 1 to renew, seconds of silence allowed from now on or 0: as before, progress to
 --          be kept or nothing, then per claim: id, fence or 0: whichever lease holds it
--- Returns  per claim: 1 when it is held under that fence, 2 when it is not and has not ended, 3 when it has ended or is not here;
---          fence; worker or nil; seconds of silence allowed, 0 of no lease; 1 when its cancel was asked; header of the row, tries row, row of `generation`, each or nil
+-- Returns  flat per lease that was met: fence, worker, seconds of silence allowed; and flat per claim: 1 when it is held under that fence, 2 when it is
+--          not and has not ended, 3 when it has ended or is not here; fence; 1 when that lease holds it; 1 when its cancel was asked; row, if that is long
+--          without its argument, tries row, row of `generation`, each or nil
 -- Errors   JQD_STORE_CHANGED; JQD_UNSETTLED when a claim is not held and a journal may know better; JQD_WRONG_TYPE, JQD_BAD_VALUE,
 --          JQD_ARGUMENT; none after the first write
 -- Cost     O(claims · members), and the bytes of their rows
@@ -13,6 +14,7 @@ local _, now_us = clock(ARGV[1])
 local identity, renew, silence, progress = ARGV[2], ARGV[3] == '1', number(ARGV[4], 'silence'), ARGV[5]
 local FIRST, FIELDS = 6, 2
 local STANDS, LATE, OVER = 1, 2, 3
+local SHORT = 1024  -- bytes of a row: to find where its argument begins takes longer than to say it
 
 expect('jobs', 'ended', 'dead', 'tomb', 'tries', 'generation', 'life')
 expect_leases()
@@ -27,15 +29,26 @@ for at = FIRST, #ARGV, FIELDS do
   table.insert(fences, number(ARGV[at + 1], 'fence'))
 end
 if #ids == 0 then
-  return {}
+  return {{}, {}}
 elseif silence > 0 then
   expect_beats(digits(silence))
 end
+
+local function cancels_of(ids)
+  local notes = {}
+  for at, id in ipairs(ids) do
+    notes[at] = 'c' .. id
+  end
+  return redis.call('ZMSCORE', K.tomb, unpack(notes))
+end
+
 local in_hand = holders(ids)
 local rows = redis.call('HMGET', K.jobs, unpack(ids))
 local tries, generations = redis.call('HMGET', K.tries, unpack(ids)), redis.call('HMGET', K.generation, unpack(ids))
+local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
+local lents = redis.call('EXISTS', K.leases) == 1 and lent_generations(ids) or {}
 local MISSED = '!'  -- ends a row of `generation`: a later content is here than the one that a daemon has in hand
-local workers, standing, answers = {}, {}, {}
+local workers, standing, leases, answers, told = {}, {}, {}, {}, 0
 
 -- The worker of a lease that stands, or nil. Asked once for each lease.
 local function worker_of(fence)
@@ -45,23 +58,26 @@ local function worker_of(fence)
       expect_beats(allowed)
     end
     workers[fence] = allowed and allowed ~= '0' and {allowed, worker} or false
+    if workers[fence] then
+      leases[#leases + 1], leases[#leases + 2] = digits(fence), worker
+      leases[#leases + 1] = silence > 0 and silence or number(allowed, 'silence')
+    end
   end
   return workers[fence] and workers[fence][2] or nil
 end
 
 for position, id in ipairs(ids) do
   local hold, row = in_hand[id], rows[position]
-  local fence, said, worker, allowed = fences[position], OVER, false, 0
+  local fence, said, is_lent = fences[position], OVER, 0
   local is_workers = hold and hold.sysid == WORKERS
   if fence == 0 and is_workers then
     fence = hold.fence
   end
   local is_known = is_workers and worker_of(fence) or not is_workers and not (generations[position] or ''):find(MISSED, 1, true)
   if hold and hold.fence == fence and is_known then
-    said, worker = STANDS, is_workers and worker_of(fence) or false
+    said = STANDS
     if is_workers then
-      allowed = silence > 0 and silence or number(workers[fence][1], 'silence')
-      standing[fence] = standing[fence] or {}
+      is_lent, standing[fence] = 1, standing[fence] or {}
       table.insert(standing[fence], id)
     end
   elseif row and not has_ended(id) then
@@ -70,10 +86,10 @@ for position, id in ipairs(ids) do
   if said ~= STANDS then
     expect_settled(identity)
   end
-  table.insert(answers, {
-    said, digits(fence), worker, allowed, redis.call('ZSCORE', K.tomb, 'c' .. id) and 1 or 0,
-    row and header_of(row), tries[position], is_workers and lent_generation(id) or not is_workers and generations[position],
-  })
+  answers[told + 1], answers[told + 2], answers[told + 3], answers[told + 4] = said, digits(fence), is_lent, cancels[position] and 1 or 0
+  answers[told + 5], answers[told + 6] = row and (#row > SHORT and header_of(row) or row), tries[position]
+  answers[told + 7] = (is_workers and lents or generations)[position] or false
+  told = told + 7
 end
 for fence, its in pairs(renew and standing or {}) do
   local allowed, worker = unpack(workers[fence])
@@ -82,4 +98,4 @@ for fence, its in pairs(renew and standing or {}) do
     redis.call('HSET', K.leases, 'p' .. id, progress)
   end
 end
-return answers
+return {leases, answers}

@@ -9,7 +9,7 @@
 -- Gives expect_leases(); expect_beats(silence); expect_lease(fence): before the first write; lease(fence) → silence, told, worker or nil; beat(fence, silence, told, worker, now_us): a sign of life;
 -- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
 -- its last job, and before that this is a sign of life unless now_us is nil; lent_generation(id) → as a row of
--- `generation`, or false; forget_lent(ids): what is known of jobs that left.
+-- `generation`, or false; lent_generations(ids) → the same of each; forget_lent(ids): what is known of jobs that left.
 local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
 local function expect_leases()
@@ -98,9 +98,24 @@ local function tidy_lease(fence, now_us)
   end
 end
 
-local function lent_generation(id)
-  local generation = redis.call('HGET', K.leases, 'g' .. id)
+local function as_row(generation, id)
   return generation and '0:' .. generation
+end
+
+local function lent_generations(ids)
+  local fields = {}
+  for at, id in ipairs(ids) do
+    fields[at] = 'g' .. id
+  end
+  local rows = redis.call('HMGET', K.leases, unpack(fields))
+  for at, id in ipairs(ids) do
+    rows[at] = as_row(rows[at], id)
+  end
+  return rows
+end
+
+local function lent_generation(id)
+  return lent_generations({id})[1]
 end
 
 local function forget_lent(ids)
