@@ -164,10 +164,16 @@ class JobMethods:
         them, and may have died before a worker heard what it was given.
         """
         bound(outcomes)
-        flat: list[object] = []
+        flat: list[Any] = []
+        common: tuple[Fate, int, int, object] | None = None
+        count_at = 0
         for one in outcomes:
-            packed = b"" if one.fate is Fate.ENTRUSTED else codec.encode_outcome(one)
-            flat += (int(one.fate), one.job_id, _claim(one), packed, _extra(one))
+            fate, extra = one.fate, _extra(one)
+            if common != (its := (fate, one.fence, one.generation, extra)):
+                common, count_at = its, len(flat) + 3
+                flat += (fate.value, _claim(one), extra, 0)
+            flat[count_at] += 1
+            flat += (one.job_id, b"" if fate is Fate.ENTRUSTED else codec.encode_outcome(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
         answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *flat)

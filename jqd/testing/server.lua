@@ -168,7 +168,7 @@ local function sandbox(may_write)
     struct = {pack = pack, unpack = unpack_number},
     string = string, table = table, math = math,
     pcall = pcall, error = error, type = type, tonumber = tonumber, tostring = tostring, unpack = unpack,
-    ipairs = ipairs, pairs = pairs, select = select,
+    ipairs = ipairs, pairs = pairs, select = select, setmetatable = setmetatable,
   }
   return setmetatable(globals, {
     __index = function(_, name) error('Script attempted to access nonexistent global variable \'' .. name .. '\'') end,

@@ -2,9 +2,9 @@
 -- Settles attempts from a journal and moves its position, in one step.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
---          before a worker heard what it was given; then per outcome: fate (job.Fate), id, fence or
---          "fence:generation" of the content that ran, packed outcome, extra. Extra is the result to keep, or nothing; of a
---          RETRY "attempt priority delay_ms jobtype"; of a hand-over "seconds of silence allowed, worker"
+--          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence or
+--          "fence:generation" of the content that ran, extra, count and count times (id, packed outcome). Extra is the result to keep,
+--          or nothing; of a RETRY "attempt priority delay_ms jobtype"; of a hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
@@ -13,7 +13,7 @@ local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local is_old = ARGV[7] == '1'
-local FIRST, FIELDS = 8, 5
+local FIRST, GROUP, FIELDS = 8, 4, 2
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
@@ -21,41 +21,49 @@ expect_held_keys()
 if not at_position(field, from, to) then
   return {}
 end
-if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
-  fail('JQD_ARGUMENT', 'outcomes')
-end
 local outcomes, ids = {}, {}
 local has_leases = sysids[#sysids] == WORKERS
-local fences = {}  -- text → number: those of one batch have one
-for at = FIRST, #ARGV, FIELDS do
-  local text = ARGV[at + 2]
-  fences[text] = fences[text] or tonumber(text)
-  local one = {
-    fate = number(ARGV[at], 'fate'), id = ARGV[at + 1], fence = fences[text],
-    packed = ARGV[at + 3], kept = ARGV[at + 3], result = ARGV[at + 4],
-  }
-  if one.fence then
-    one.meant = one.fence - 1
+
+local function read_group(at)
+  local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), result = ARGV[at + 2]}
+  if group.fence then
+    group.meant = group.fence - 1
   else
-    local fence, generation = text:match('^(%d+):(%d+)$')
-    one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')
-    one.kept, one.generation = meant_so(generation, one.packed), generation
+    local fence, generation = ARGV[at + 1]:match('^(%d+):(%d+)$')
+    group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')
+    group.generation = generation
   end
-  if one.fate == RETRY then
-    local attempt, priority, delay_ms, jobtype = ARGV[at + 4]:match('^(%d+) (-?%d+) (%d+) (.*)$')
+  if group.fate == RETRY then
+    local attempt, priority, delay_ms, jobtype = ARGV[at + 2]:match('^(%d+) (-?%d+) (%d+) (.*)$')
     if not attempt then
       fail('JQD_ARGUMENT', 'retry')
     end
     expect_kind(ready_key(jobtype), 'ready')
-    one.attempt, one.priority, one.delay_ms, one.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
-  elseif one.fate == ENTRUSTED then
-    one.silence, one.worker = ARGV[at + 4]:match('^(%d+) (.*)$')
-    if not one.silence then
+    group.attempt, group.priority, group.delay_ms, group.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
+  elseif group.fate == ENTRUSTED then
+    group.silence, group.worker = ARGV[at + 2]:match('^(%d+) (.*)$')
+    if not group.silence then
       fail('JQD_ARGUMENT', 'entrusted')
     end
     has_leases = true
   end
-  outcomes[#outcomes + 1], ids[#ids + 1] = one, one.id
+  return group
+end
+
+local at = FIRST
+while at <= #ARGV do
+  local group, count = read_group(at), number(ARGV[at + 3], 'count')
+  local common = {__index = group}
+  at = at + GROUP
+  for place = at, at + count * FIELDS - 1, FIELDS do
+    local id, packed = ARGV[place], ARGV[place + 1]
+    local kept = group.generation and meant_so(group.generation, packed) or packed
+    outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable({id = id, packed = packed, kept = kept}, common), id
+  end
+  at = at + count * FIELDS
+end
+if at ~= #ARGV + 1 then
+  fail('JQD_ARGUMENT', 'outcomes')
 end
 
 local in_hand = holders(ids)
@@ -278,9 +286,9 @@ local function may_entrust(one, hold)
 end
 
 -- The attempt goes on in the hand of all workers. A job that has not come yet comes into that hand.
-local beaten = {}  -- fence → the hand-over that this lease was written for; the others of one claim say the same
+local beaten = {}  -- fence → what was written of that lease; all of one claim say the same
 local function entrust(one, hold)
-  local id, fence, before = one.id, one.fence, beaten[one.fence]
+  local id, fence, known = one.id, one.fence, beaten[one.fence]
   if not hold or early_holder(id) then
     if redis.call('HEXISTS', K.jobs, id) == 0 then
       redis.call('HSET', K.early, id, WORKERS)
@@ -294,12 +302,13 @@ local function entrust(one, hold)
   if hold and hold.sysid ~= WORKERS then
     leave(id, hold.sysid)
   end
-  if not before or before.silence ~= one.silence or before.worker ~= one.worker then
+  if not known or known.silence ~= one.silence or known.worker ~= one.worker then
     local _, told = lease(fence)
     beat(fence, one.silence, told or (not is_old and hold and hold.fence == fence) and '0' or '1', one.worker, now_us)
-    beaten[fence] = one
+    known = {silence = one.silence, worker = one.worker, hold = {sysid = WORKERS, fence = fence}}
+    beaten[fence] = known
   end
-  return {sysid = WORKERS, fence = fence}
+  return known.hold
 end
 
 local stale = {}

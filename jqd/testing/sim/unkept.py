@@ -91,9 +91,8 @@ UNKEPT: dict[str, Mistake] = {
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
-            "one.fence, one.meant = number(fence, 'fence'), number(generation, 'generation')\n"
-            "    one.kept, one.generation = meant_so(generation, one.packed), generation\n",
-            "one.fence = number(fence, 'fence')\n    one.meant = one.fence - 1\n",
+            "group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')\n",
+            "group.fence = number(fence, 'fence')\n    group.meant = group.fence - 1\n",
         ),
         changes=True,
         dense=4,
