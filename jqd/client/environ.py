@@ -29,3 +29,8 @@ def daemon_token() -> str | None:
 def trust_file() -> str | None:
     """The file of certificates to believe, if one is named. Python reads it, and is silent if it is not there."""
     return os.environ.get("SSL_CERT_FILE") or None
+
+
+def surroundings() -> dict[str, str]:
+    """The environment without anything that is said to jqd: for a daemon that tests start, which is told all anew."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("JQD_")}

@@ -29,6 +29,7 @@ from jqd.worker.job import Job, Loop
 from jqd.worker.ref import Ref
 
 if TYPE_CHECKING:
+    from jqd.testing.trial import Mode, Trial
     from jqd.worker.service import Service
 
 P = ParamSpec("P")
@@ -59,6 +60,7 @@ class App:
         self._jobs: dict[str, Job[..., Any, Any]] = {}
         self._clients: dict[tuple[str | None, str | None], Client] = {}
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
+        self._pushes_by: Client | None = None
         self._batch: ContextVar[Batch | None] = ContextVar("jqd_batch", default=None)
         self._service: Service | None = None
         self._making = threading.Lock()
@@ -71,6 +73,8 @@ class App:
     @property
     def client(self) -> Client:
         """The client that `.push` uses: one for each daemon, shared by all threads."""
+        if self._pushes_by is not None:
+            return self._pushes_by
         where: tuple[str | None, str | None] = (self.url, None)
         if self.url is None and self._served_by is not None:
             where = self._served_by()
@@ -88,6 +92,25 @@ class App:
             self._served_by = None
             for where in [where for where in self._clients if self.url is None and where[0] is not None]:
                 self._clients.pop(where).close()
+
+    @contextmanager
+    def pushing_by(self, client: Client) -> Iterator[None]:
+        """In this block all threads push by this client, and not to where this app would."""
+        before, self._pushes_by = self._pushes_by, client
+        try:
+            yield
+        finally:
+            self._pushes_by = before
+
+    def testing(self, mode: "Mode" = "fake", *, raises: bool = False) -> "Trial":
+        """`with app.testing("fake") as t:` this app without a server, for tests: docs/PYTHON.md, Test.
+
+        "fake": what is pushed runs by `t.run_all()` or `t.advance("5m")`. "inline": it has run when the push returns.
+        `raises`: what a job's function raises comes out there, too.
+        """
+        from jqd.testing.trial import Trial
+
+        return Trial(self, mode, raises=raises)
 
     @property
     def asgi(self) -> "Service":

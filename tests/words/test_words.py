@@ -158,8 +158,10 @@ def test_back_off_grows_to_its_cap_and_stays_jittered(failures: int, seed: int) 
 def test_absurd_back_offs_are_refused() -> None:
     with pytest.raises(ValueError, match="starts at the first"):
         Backoff().delay_s(0, random.Random(1))
-    with pytest.raises(ValueError, match="back-off needs"):
+    with pytest.raises(ValueError, match="a back-off needs"):
         Backoff(first_s=0)
+    with pytest.raises(ValueError, match="lease_s must exceed"):
+        LeaseConfig(lease_s=1, renew_s=1)
 
 
 def test_a_job_may_ask_for_other_waits_than_the_daemons() -> None:

@@ -1,0 +1,63 @@
+"""Fixtures for pytest, there wherever jqd is installed. Nothing of jqd is loaded until a test asks for one of them.
+
+jqd_app       the app that the setting `jqd_app` names, without a server: a `Trial`; `@pytest.mark.jqd("inline")`
+jqd_daemon    a real daemon in a temporary directory, one for each process of the run: a `Server`
+"""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from jqd.testing.server import Server
+    from jqd.testing.trial import Trial
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The settings, for pyproject.toml or pytest.ini."""
+    parser.addini("jqd_app", "MODULE:APP, the jqd.App that the fixture jqd_app tests")
+    parser.addini("jqd_store", "URL of a store for the fixture jqd_daemon; without it the daemon keeps one of its own")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The marker."""
+    config.addinivalue_line("markers", 'jqd(mode, raises=False): how the fixture jqd_app runs jobs, "fake" or "inline"')
+
+
+@pytest.fixture
+def jqd_app(request: pytest.FixtureRequest) -> "Iterator[Trial]":
+    """The app of the setting `jqd_app` under `testing("fake")`, or as the test's mark says."""
+    from jqd.worker.load import load_app
+
+    target = request.config.getini("jqd_app")
+    if not target:
+        raise pytest.UsageError('the fixture jqd_app needs a setting: write jqd_app = "MODULE:APP" in pytest\'s')
+    mark = request.node.get_closest_marker("jqd")
+    with load_app(target).testing(*(mark.args if mark else ()), **(mark.kwargs if mark else {})) as trial:
+        yield trial
+
+
+@pytest.fixture(scope="session")
+def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
+    """The daemon's process."""
+    from jqd.testing.server import open_server
+
+    store = request.config.getini("jqd_store")
+    # A short path, for the embedded store has a socket there: pytest's own directories may be too deep for that.
+    with tempfile.TemporaryDirectory(prefix="jqd-") as path:
+        directory = Path(path)
+        # A prefix of its own: what others keep in that store is left alone.
+        settings = {"JQD_STORE__PREFIX": directory.name.replace("_", "-")} if store else {}
+        with open_server(directory, *(("--store", store) if store else ()), settings=settings) as server:
+            yield server
+
+
+@pytest.fixture
+def jqd_daemon(_jqd_server: "Server", monkeypatch: pytest.MonkeyPatch) -> "Server":
+    """A real daemon, for all tests of this process; `JQD_URL` names it as long as the test runs."""
+    monkeypatch.setenv("JQD_URL", _jqd_server.url)
+    monkeypatch.delenv("JQD_TOKEN", raising=False)
+    return _jqd_server

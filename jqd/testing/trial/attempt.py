@@ -1,0 +1,121 @@
+"""One attempt of a job, as a worker makes it. A plain function runs in the thread that lets it run.
+
+So what a test has there holds for it: patches, context variables, a transaction. An async function runs in a loop of
+another thread, for a test may have a loop of its own, with a copy of the context variables.
+"""
+
+import contextvars
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+import trio
+from msgspec import Raw
+
+from jqd.runner import Report
+from jqd.runner.styles.outcome import decode_answer
+from jqd.runner.styles.style import Refused, Said
+from jqd.words.clock import Clock
+from jqd.words.job import Held
+from jqd.worker.aio import AsyncioLoop
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.context import Cancelled, Failed, Retry
+from jqd.worker.job import Job
+from jqd.worker.wire import MSGPACK, JobIn
+
+SAID = (Retry, Failed, Cancelled)  # what a function raises to say how its attempt ended
+
+
+class Watched(Attempts):
+    """Remembers what a function raised, where that was a mistake."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.mistake: BaseException | None = None
+
+    def raised(self, item: Item, error: BaseException) -> bytes:
+        """See Attempts."""
+        if not isinstance(error, SAID):
+            self.mistake = error
+        return super().raised(item, error)
+
+
+class Outlet:
+    """What an asyncio loop tells of its item. It stands for the outbox that leads to the loop of a worker."""
+
+    def __init__(self) -> None:
+        self._told: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+    def tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
+        """From its thread."""
+        if is_outcome:
+            self._told.put(told)
+
+    def soon(self, call: Callable[..., None], *args: object) -> None:
+        """Nobody waits in a loop here."""
+
+    def take(self) -> bytes:
+        """The outcome, when it comes: the loop ends an attempt at its timeout."""
+        return self._told.get()
+
+
+class Worker:
+    """Makes attempts, one after another in each thread."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def run(self, job: Job[..., Any, Any], held: Held) -> tuple[Report | Refused, BaseException | None]:
+        """How the attempt ended, and what the function raised by mistake."""
+        attempts = Watched(self._clock)
+        item = _item(job, held)
+        if job.loop is None:
+            told = attempts.run(item)
+        elif job.loop == "trio":
+            told = _in_thread(lambda: trio.run(attempts.run_async, item))
+        else:
+            told = self._in_asyncio(attempts, item)
+        answer = decode_answer(told, "msgpack")
+        if isinstance(answer, Refused):
+            return answer, attempts.mistake
+        assert isinstance(answer, Said), f"an attempt ends by an outcome, not by {answer}"
+        return answer.report, attempts.mistake
+
+    def _in_asyncio(self, attempts: Attempts, item: Item) -> bytes:
+        outlet = Outlet()
+        context = contextvars.copy_context()
+        loop = context.run(AsyncioLoop, attempts, tasks=1, clock=self._clock, outbox=cast("Any", outlet))
+        try:
+            context.run(loop.submit, [item])
+            return outlet.take()
+        finally:
+            loop.close()
+
+
+def _item(job: Job[..., Any, Any], held: Held) -> Item:
+    it = held.job
+    told = JobIn(
+        name=it.jobtype,
+        job_id=it.id,
+        id=it.id,
+        argument=Raw(it.argument),
+        attempt=held.attempt,
+        max_retry=it.max_retry,
+        timeout=it.timeout_s,
+        keep_result=it.keep_result,
+    )
+    item = Item(Batch(MSGPACK, 1), told, job)
+    item.batch.waiting[item] = None
+    return item
+
+
+def _in_thread(call: Callable[[], bytes]) -> bytes:
+    """What `call` answers in a thread without a loop, with this one's context variables."""
+    answered: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+    context = contextvars.copy_context()
+    thread = threading.Thread(target=lambda: answered.put(context.run(call)), name="jqd-testing-job", daemon=True)
+    thread.start()
+    thread.join()
+    return answered.get_nowait()

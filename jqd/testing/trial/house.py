@@ -1,0 +1,285 @@
+"""A daemon in memory, for one test: the real API and desk, the real scripts of the store, and nothing behind them.
+
+What is journaled is applied at once; jobs are claimed and ended by whoever asks. There are no loops, no leases to renew
+and no workers, so nothing happens that nobody asks for, and time is a `ManualClock`.
+
+It lives in a trio loop of its own thread, and is asked from any other.
+"""
+
+import queue
+import random
+import threading
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+from urllib.parse import unquote
+
+import trio
+
+from jqd.api import Api, ApiConfig, Parts
+from jqd.desk import Desk, NewJob
+from jqd.doors import Answer, Heading
+from jqd.runner import Running, Workers
+from jqd.runner.verdict import Report, end_attempt
+from jqd.store import Owner
+from jqd.testing.store import FakeStore
+from jqd.words.backoff import Backoff
+from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.job import Held, Wanted
+from jqd.words.jobid import IdSource
+from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
+
+T = TypeVar("T")
+
+NUMBER = 1  # of its journal
+JOURNAL_ID = f"{NUMBER:010x}" + "0" * 22
+NAME = "testing"  # of this daemon, and of the worker that its jobs are told to run at
+ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is a mistake of ours
+RESULT_BYTES_MAX = 1 << 20  # as a daemon has it unless it is told otherwise
+PROMOTED_MAX = 1_000  # whose dates have come, in one call
+
+
+class House:
+    """See above. `open` before anything else, `close` in the end."""
+
+    def __init__(self, backoff: Backoff) -> None:
+        """`backoff`: of jobs that name none of their own."""
+        self.clock = ManualClock(wall_ms=SystemClock().wall_ms())
+        self.pushed: list[str] = []
+        """The ids of all jobs that were taken, in order."""
+        self._backoff, self._source = backoff, random.Random(1)
+        self._running: dict[str, int] = {}
+        self._asked: queue.SimpleQueue[tuple[Future[Any], Callable[[], Awaitable[Any]]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def open(self) -> None:
+        """Begin."""
+        self._thread = threading.Thread(target=trio.run, args=(self._live,), name="jqd-testing", daemon=True)
+        self._thread.start()
+        self._ask(self._begin)
+
+    def close(self) -> None:
+        """End; nothing is kept."""
+        self._asked.put(None)
+        if self._thread is not None:
+            self._thread.join(ANSWER_S)
+
+    # ------------------------------------------------------------ what is asked, from any thread
+
+    def answer(self, method: str, path: bytes, query: bytes, headers: Mapping[str, str], body: bytes) -> Answer:
+        """One request."""
+        heading = Heading(method, unquote(path.decode()), path.decode(), query, headers)
+        answer = self._ask(lambda: self._answer(heading, body))
+        assert answer is not None, "nobody hangs up here"
+        return answer
+
+    def claim(self, names: Collection[str]) -> Held | None:
+        """Take the job that is next of these jobtypes: it is running then. None: none waits."""
+        return self._ask(lambda: self._claim(names))
+
+    def end(self, held: Held, report: Report) -> None:
+        """The attempt of that job has ended so."""
+        self._ask(lambda: self._end(held, report))
+
+    def give_back(self, held: Held) -> None:
+        """It was not begun."""
+        self._ask(lambda: self._give_back(held))
+
+    def next_due_s(self) -> float | None:
+        """Until the next job that waits for its date; None when none does."""
+        return self._ask(self._next_due_s)
+
+    # ------------------------------------------------------------ its own thread
+
+    def _ask(self, call: Callable[[], Awaitable[T]]) -> T:
+        future: Future[T] = Future()
+        self._asked.put((future, call))
+        return future.result(ANSWER_S)
+
+    async def _live(self) -> None:
+        """One question after another: so no two change the same thing, as in the one loop of a daemon."""
+        while (asked := await trio.to_thread.run_sync(self._asked.get)) is not None:
+            future, call = asked
+            try:
+                future.set_result(await call())
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is raised where it was asked for
+                future.set_exception(error)
+
+    async def _begin(self) -> None:
+        self._store = FakeStore(self.clock)
+        self._journal = Journal(self.clock)
+        self._positions = dict.fromkeys(Lane, 0)
+        await self._store.look(fresh=True)
+        await self._store.applied(JOURNAL_ID)
+        self._owner: Owner = await self._store.reserve_sysid(NAME, True, through=True)
+        config, workers = ApiConfig(), Workers(None, clock=self.clock)
+        # Of each room there is what the calls need that are let in; whatever else were asked is not there.
+        journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
+        self._api = Api(Parts(config, Desk(config, journal, self._store, runner, workers, control, self.clock)))
+
+    async def _answer(self, heading: Heading, body: bytes) -> Answer | None:
+        answer = await self._api(Whole(heading, body))
+        await self.apply()
+        return answer
+
+    async def apply(self) -> None:
+        """Bring all that is journaled into the store."""
+        frames, self._journal.frames = self._journal.frames, []
+        store = self._store
+        for lane, body in frames:
+            start = self._positions[lane]
+            where = JOURNAL_ID, start, start + 1
+            self._positions[lane] = start + 1
+            match lane:
+                case Lane.JOBS:
+                    await store.apply_jobs(*where, decode_jobs(body))
+                case Lane.CHANGES:
+                    await store.apply_changes(*where, decode_jobs(body))
+                case Lane.CANCELS:
+                    await store.apply_cancels(*where, decode_cancels(body))
+                case Lane.RULES:
+                    await store.apply_rules(*where, decode_rules(body))
+                case Lane.OUTCOMES:
+                    await store.apply_outcomes(*where, decode_outcomes(body))
+
+    async def _claim(self, names: Collection[str]) -> Held | None:
+        while (await self._store.promote(PROMOTED_MAX)).moved:
+            await trio.lowlevel.checkpoint()
+        for waiting in await self._store.get_waiting_jobtypes([Wanted(name) for name in names], 1):
+            best = waiting.priority
+            for held in await self._store.get_waiting_jobs(
+                self._owner, waiting.jobtype, 1, priority_min=best, priority_max=best, bytes_max=1
+            ):
+                self._running[held.job.id] = self.clock.wall_ms()
+                return held
+        return None
+
+    async def _end(self, held: Held, report: Report) -> None:
+        outcome = end_attempt(
+            held,
+            report,
+            backoff=self._backoff,
+            source=self._source,
+            worker=NAME,
+            started_at_ms=self._running.pop(held.job.id),
+            finished_at_ms=self.clock.wall_ms(),
+            result_bytes_max=RESULT_BYTES_MAX,
+        )
+        self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
+        await self.apply()
+
+    async def _give_back(self, held: Held) -> None:
+        del self._running[held.job.id]
+        await self._store.release_jobs(self._owner, {held.job.id: held.fence})
+
+    async def _next_due_s(self) -> float | None:
+        due_ms = (await self._store.promote(PROMOTED_MAX)).next_due_ms
+        return None if due_ms is None else due_ms / 1000
+
+
+class Journal:
+    """Frames that wait to be applied, which is at once."""
+
+    refusing: str | None = None
+    refusing_full = False
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.ids = IdSource(journal=NUMBER, salt=0, clock=clock)
+        self.frames: list[tuple[Lane, bytes]] = []
+        self.end = 0
+
+    def write(self, lane: Lane, records: int, body: bytes) -> int:
+        """As a journal does."""
+        self.frames.append((lane, body))
+        self.end += records
+        return self.end
+
+    async def wsync(self, position: int | None = None, *, shielded: bool = False) -> None:
+        """Nothing here survives anything."""
+        await trio.lowlevel.checkpoint()
+
+    def read_point(self, lane: Lane, reader: int = 0) -> int:
+        """All is applied before the next request."""
+        return self.end
+
+
+class Hand:
+    """Of a runner: what is at work."""
+
+    def __init__(self, running: Mapping[str, int]) -> None:
+        self._running = running
+
+    def running(self, job_id: str) -> Running | None:
+        """The job, if it runs."""
+        at_ms = self._running.get(job_id)
+        return None if at_ms is None else Running(NAME, NAME, at_ms)
+
+
+class Control:
+    """Of a daemon: it is ready, has no others beside it, and applies what it journals when somebody waits for it."""
+
+    def __init__(self, house: House) -> None:
+        self._house = house
+
+    def push_ready(self) -> str | None:
+        """It always is."""
+        return None
+
+    run_ready = push_ready
+
+    def warnings(self) -> Sequence[str]:
+        """None."""
+        return ()
+
+    daemons = sharers = warnings
+
+    def stats(self) -> Mapping[str, object]:
+        """What is told besides the store's numbers."""
+        return {"daemon": NAME}
+
+    def settled(self, where: Collection[int]) -> bool:
+        """Nothing is ever lost here."""
+        return True
+
+    async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool:
+        """It applies it now."""
+        await self._house.apply()
+        return True
+
+    def rate(self, jobtype: str) -> float:
+        """Nothing is measured."""
+        return 0.0
+
+    @contextmanager
+    def ended(self, job_id: str) -> Iterator[trio.Event]:
+        """Nobody waits here: time passes otherwise."""
+        yield trio.Event()
+
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
+        """Remember them."""
+        self._house.pushed += job_ids
+
+
+class Whole:
+    """A request that has come whole. `Asked` of the doors."""
+
+    peer = "127.0.0.1"
+    whole = True
+
+    def __init__(self, heading: Heading, body: bytes) -> None:
+        self.heading = heading
+        self._body = body
+
+    def read_nowait(self) -> bytes:
+        """All of it."""
+        return self._body
+
+    async def read(self) -> bytes | None:
+        """There is no more."""
+        await trio.lowlevel.checkpoint()
+        return None
+
+    async def wait_left(self) -> None:
+        """Its client waits."""
+        await trio.sleep_forever()

@@ -1,0 +1,215 @@
+"""What a test holds while its app pushes to nobody: `with app.testing("fake") as t:`.
+
+    fake      a push is taken, and nothing runs before `t.run_all()` or `t.advance(…)`
+    inline    a push has run what is due when it returns, as if workers took no time
+
+Time passes only by `t.advance`, and while somebody waits for a job: `ref.result(wait="30s")`. With it come dates,
+retries after their back-off, and what waited for them, each at its own moment.
+"""
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import datetime
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, get_args
+from urllib.parse import parse_qsl, urlencode
+
+import anyio.to_thread
+import httpx2
+import msgspec
+
+from jqd.client import Client, JobInfo, NotFound
+from jqd.runner.styles.style import Refused
+from jqd.testing.trial.attempt import Worker
+from jqd.testing.trial.house import House
+from jqd.words.backoff import Backoff
+from jqd.words.dates import date_of
+from jqd.words.job import Held
+from jqd.words.media import PROBLEM
+from jqd.words.units import Duration, duration_s
+from jqd.worker.job import Job
+
+if TYPE_CHECKING:
+    from jqd.worker.app import App
+
+Mode = Literal["inline", "fake"]
+URL = "http://localhost"  # of nobody: no request leaves the process
+RUNS_MAX = 10_000  # attempts in one call: more is a job that pushes itself for ever
+BACKOFF = Backoff(jitter=0.0)  # a daemon's own, without its share of chance
+ROOMS = ("/v1/jobs", "/v1/errors", "/v1/types", "/v1/stats", "/readyz", "/livez")  # what can be asked here
+
+
+class Trial:
+    """See above. For one `with` block; methods that begin with `a` are for async code, under asyncio and trio."""
+
+    def __init__(self, app: "App", mode: Mode, *, raises: bool = False) -> None:
+        """`raises`: what a job's function raises by mistake comes out of the call that let it run. ValueError."""
+        if mode not in get_args(Mode):
+            raise ValueError(f'an app is tested "inline" or "fake", not {mode!r}')
+        self.app, self.mode = app, mode
+        self._raises = raises
+        self._house = House(BACKOFF)
+        self._worker = Worker(self._house.clock)
+        self._way = _Way(self)
+        self.client = Client(URL, transport=self._way, clock=self._house.clock)
+        """For what pushes by name: it knows the same jobs."""
+        self._open = ExitStack()
+        self._at_work = 0
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> Self:
+        self._house.open()
+        self._open.callback(self._house.close)
+        self._open.callback(self.client.close)
+        self._open.enter_context(self.app.pushing_by(self.client))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._open.close()
+
+    @property
+    def now(self) -> datetime:
+        """What time it is here, UTC. It begins with the real one."""
+        return date_of(self._house.clock.wall_ms())
+
+    def pushed(self, job: Job[..., Any, Any] | str | None = None) -> list[JobInfo]:
+        """The jobs that were pushed, in order: of one function or name, or all; each as it stands now.
+
+        `argument` is the map of a call's parameters: `[job.argument for job in t.pushed(send)] == [{"to": "ann"}]`.
+        """
+        name = job.name if isinstance(job, Job) else job
+        infos = [self._look(job_id) for job_id in dict.fromkeys(self._house.pushed)]
+        return [info for info in infos if info is not None and name in (None, info.name)]
+
+    def run_all(self, *, until_done: bool = False) -> int:
+        """Run what is due, and what that pushes, until nothing is due now; answers how many attempts there were.
+
+        `until_done`: then let time pass to the next date, and so on, until no job waits any more.
+        """
+        runs = self._run_due()
+        while until_done and (due_s := self._house.next_due_s()) is not None:
+            self._house.clock.advance(due_s)
+            runs += self._run_due(runs)
+        return runs
+
+    def advance(self, by: Duration) -> int:
+        """Let time pass, in seconds or like "5m": what is due now or falls due runs, each at its date. As `run_all`."""
+        return self._pass(duration_s(by), lambda: False)
+
+    async def arun_all(self, *, until_done: bool = False) -> int:
+        """As `run_all`: plain functions run in another thread than the caller's loop."""
+        return await anyio.to_thread.run_sync(lambda: self.run_all(until_done=until_done))
+
+    async def aadvance(self, by: Duration) -> int:
+        """As `advance`."""
+        return await anyio.to_thread.run_sync(self.advance, by)
+
+    # ------------------------------------------------------------ for the way to the house
+
+    def served(self) -> None:
+        """A request was answered: with "inline" what is due runs now, but for what a job that runs has pushed."""
+        if self.mode == "inline" and not self._at_work:
+            self._run_due()
+
+    def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
+        """Somebody waits: time passes until it is over. With "fake" nobody works meanwhile."""
+        if self.mode == "inline":
+            self._pass(seconds, is_over)
+        elif not is_over():
+            self._house.clock.advance(seconds)
+
+    def ask(self, method: str, path: bytes, query: bytes, headers: dict[str, str], body: bytes) -> httpx2.Response:
+        """One request of the client."""
+        answer = self._house.answer(method, path, query, headers, body)
+        told = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers]
+        return httpx2.Response(answer.status, headers=told, content=answer.body)
+
+    # ------------------------------------------------------------ running
+
+    def _pass(self, seconds: float, is_over: Callable[[], bool]) -> int:
+        clock = self._house.clock
+        until_ms = clock.wall_ms() + round(seconds * 1000)
+        runs = self._run_due()
+        while not is_over():
+            due_s, left_s = self._house.next_due_s(), (until_ms - clock.wall_ms()) / 1000
+            if due_s is None or due_s > left_s:
+                clock.advance(max(0.0, left_s))
+                break
+            clock.advance(due_s)
+            runs += self._run_due(runs)
+        return runs
+
+    def _run_due(self, before: int = 0) -> int:
+        runs = 0
+        while (held := self._house.claim(self.app.jobs)) is not None:
+            runs += 1
+            if before + runs > RUNS_MAX:
+                self._house.give_back(held)
+                raise RuntimeError(
+                    f"{RUNS_MAX} attempts were made in one call, and job {held.job.jobtype!r} waits: do jobs "
+                    "push each other for ever?"
+                )
+            self._run(held)
+        return runs
+
+    def _run(self, held: Held) -> None:
+        with self._lock:
+            self._at_work += 1
+        try:
+            report, mistake = self._worker.run(self.app.jobs[held.job.jobtype], held)
+        finally:
+            with self._lock:
+                self._at_work -= 1
+        if isinstance(report, Refused):
+            self._house.give_back(held)
+        else:
+            self._house.end(held, report)
+        if mistake is not None and self._raises:
+            raise mistake
+
+    def _look(self, job_id: str) -> JobInfo | None:
+        try:
+            return self.client.get(job_id)
+        except NotFound:
+            return None  # it was deleted
+
+
+class _Way(httpx2.BaseTransport):
+    """Where the client's requests go."""
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        """As httpx2 calls it."""
+        path, _, query = request.url.raw_path.partition(b"?")
+        if not path.decode().startswith(ROOMS):
+            return _not_here(path.decode())
+        asked = dict(parse_qsl(query.decode(), keep_blank_values=True))
+        wait_s = float(asked.pop("wait", 0))
+        method, body = request.method, request.read()
+        headers = {name.lower(): value for name, value in request.headers.items()}
+
+        def ask() -> httpx2.Response:
+            return self._trial.ask(method, path, urlencode(asked).encode(), headers, body)
+
+        if wait_s:
+            self._trial.waited(wait_s, lambda: _is_over(ask()))
+        answer = ask()
+        if method != "GET":
+            self._trial.served()
+        return answer
+
+
+def _is_over(answer: httpx2.Response) -> bool:
+    told = msgspec.msgpack.decode(answer.content) if answer.is_success else {}
+    return not answer.is_success or told.get("state") in ("succeeded", "failed", "cancelled")
+
+
+def _not_here(path: str) -> httpx2.Response:
+    detail = f"{path} is nothing that app.testing has: it has jobs, no workers. A real daemon has it (jqd_daemon)"
+    told = {"type": "about:blank", "title": "Not Implemented", "status": 501, "detail": detail}
+    return httpx2.Response(501, headers={"content-type": PROBLEM}, content=msgspec.json.encode(told))

@@ -1,0 +1,60 @@
+"""The app of test_testing.py: jobs that end in every way, with waits that a real daemon can keep in a test."""
+
+import asyncio
+
+import trio
+
+import jqd
+
+app = jqd.App()
+
+
+@app.job(keep_result=True)
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@app.job(keep_result=True, max_retry=2, backoff=["50ms", "100ms"])
+def flaky(fails: int) -> str:
+    attempt = jqd.current().attempt
+    if attempt <= fails:
+        raise ConnectionError(f"attempt {attempt}")
+    return f"after {fails}"
+
+
+@app.job(keep_result=True)
+def busy() -> int:
+    if not jqd.current().attempt > 1:
+        raise jqd.Retry(after="50ms", message="the printer is busy")
+    return jqd.current().attempt
+
+
+@app.job
+def hopeless() -> None:
+    raise jqd.Failed("there is no such thing", error={"code": 7})
+
+
+@app.job(keep_result=True)
+def odd() -> object:
+    return object()
+
+
+@app.job(keep_result=True)
+async def nap(seconds: float) -> float:
+    await trio.sleep(seconds)
+    return seconds
+
+
+@app.job(keep_result=True, loop="asyncio", timeout="100ms", max_retry=0)
+async def rest(seconds: float) -> float:
+    await asyncio.sleep(seconds)
+    return seconds
+
+
+@app.job(keep_result=True)
+def parent(a: int) -> str:
+    return add.options(id=f"child-{a}").push(a).job_id
+
+
+@app.job
+def quiet() -> None: ...

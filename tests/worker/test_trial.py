@@ -1,0 +1,164 @@
+"""`app.testing`: what the contract with a daemon (tests/live/test_testing.py) does not show."""
+
+import asyncio
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+import trio
+from structlog.testing import capture_logs
+
+import jqd
+from jqd.client import JqdClientError
+from jqd.testing.trial import Trial
+
+app = jqd.App("http://127.0.0.1:9")  # nobody's: what left the process would fail
+tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+
+
+@app.job(keep_result=True)
+def greet(name: str) -> str:
+    return f"{name} of {tenant.get()}"
+
+
+@app.job(keep_result=True)
+async def wave(name: str) -> str:
+    await trio.lowlevel.checkpoint()
+    return f"{name} of {tenant.get()}"
+
+
+@app.job(keep_result=True, loop="asyncio")
+async def nod(name: str) -> str:
+    await asyncio.sleep(0)
+    return f"{name} of {tenant.get()}"
+
+
+@app.job(max_retry=1, backoff="10s")
+def fail() -> None:
+    raise LookupError("no such row")
+
+
+@app.job
+def chain(left: int) -> None:
+    if left:
+        chain.push(left - 1)
+
+
+@app.job(keep_result=True)
+def ask(name: str) -> str:
+    return greet.push(name).result(wait="1m").upper()
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    with capture_logs():
+        yield
+
+
+def test_nothing_runs_before_it_is_told_to_and_time_stands_still() -> None:
+    with app.testing("fake") as t:
+        before = t.now
+        greet.push("ann")
+        wave.options(delay="5m", tags=["x"]).push("bob")
+        assert [(job.name, job.argument, job.state) for job in t.pushed()] == [
+            ("greet", {"name": "ann"}, "waiting"),
+            ("wave", {"name": "bob"}, "scheduled"),
+        ]
+        assert [job.tags for job in t.pushed(wave)] == [["x"]]
+        assert [job.job_id for job in t.pushed("greet")] == [t.pushed(greet)[0].job_id]
+        assert (t.run_all(), t.run_all()) == (1, 0)
+        assert (t.now, [job.state for job in t.pushed()]) == (before, ["succeeded", "scheduled"])
+        assert (t.advance("4m"), t.advance("1m")) == (0, 1)
+        assert (t.now - before).total_seconds() == 300
+        with pytest.raises(jqd.TimedOut, match="still waiting after 30 s"):
+            greet.push("cy").result(wait="30s")
+        assert (t.now - before).total_seconds() == 330
+
+
+@pytest.mark.usefixtures("quiet")
+def test_retries_come_at_their_dates() -> None:
+    with app.testing("fake") as t:
+        ref = fail.push()
+        began = t.now
+        assert t.run_all() == 1
+        eligible_at = ref.status().eligible_at
+        assert eligible_at is not None
+        assert (eligible_at - began).total_seconds() == 10
+        assert (t.run_all(until_done=True), (t.now - began).total_seconds()) == (1, 10)
+        assert [each["attempt"] for each in ref.status().history] == [1, 2]
+        assert "LookupError: no such row" in str(ref.status().message)
+
+
+def test_a_function_sees_what_its_test_has_set_up() -> None:
+    tenant.set("acme")
+    with app.testing("inline") as t:
+        assert [job.push("ann").result() for job in (greet, wave, nod)] == ["ann of acme"] * 3
+        assert ask.push("bob").result() == "BOB OF ACME", "a job may wait for one that it pushes"
+        chain.push(100)
+        assert {job.state for job in t.pushed(chain)} == {"succeeded"}
+        assert len(t.pushed(chain)) == 101
+        assert t.client.result(t.client.push("greet", {"name": "cy"}, keep_result=True)) == "cy of acme"
+    assert app.client.url == "http://127.0.0.1:9"
+
+
+@pytest.mark.usefixtures("quiet")
+def test_mistakes_come_out_where_that_is_asked_for() -> None:
+    with app.testing("fake", raises=True) as t:
+        ref = fail.push()
+        with pytest.raises(LookupError, match="no such row"):
+            t.run_all()
+        assert ref.status().state == "retrying"
+        with pytest.raises(LookupError):
+            t.advance("10s")
+        assert ref.status().state == "failed"
+    with app.testing("inline", raises=True), pytest.raises(LookupError):
+        fail.push()
+
+
+def test_what_pushes_itself_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.testing.trial.trial.RUNS_MAX", 20)
+    with app.testing("fake") as t:
+        chain.push(10**9)
+        with pytest.raises(RuntimeError, match="20 attempts were made in one call, and job 'chain' waits"):
+            t.run_all()
+        assert t.pushed(chain)[-1].state == "waiting"
+
+
+def test_what_it_does_not_have_is_refused_by_name() -> None:
+    mode: Any = "eager"
+    with pytest.raises(ValueError, match='"inline" or "fake", not \'eager\''):
+        app.testing(mode)
+    with app.testing() as t, pytest.raises(JqdClientError, match=r"/v1/workers is nothing that app.testing has"):
+        t.client.workers()
+
+
+def in_async_code(loop: str) -> None:
+    async def main() -> None:
+        with app.testing("inline"):
+            assert await (await nod.apush("a")).aresult() == "a of acme"
+            assert wave.push("b").result() == "b of acme", "also where a loop runs in this very thread"
+        with app.testing("fake") as t:
+            ref = await wave.options(delay="1h").apush("c")
+            assert (await t.arun_all(), await t.aadvance("1h"), await ref.aresult()) == (0, 1, "c of acme")
+
+    tenant.set("acme")
+    if loop == "trio":
+        trio.run(main)
+    else:
+        asyncio.run(main())
+
+
+@pytest.mark.parametrize("loop", ["trio", "asyncio"])
+def test_async_tests_have_it_under_both_loops(loop: str) -> None:
+    in_async_code(loop)
+
+
+def test_one_after_another_knows_nothing_of_the_one_before() -> None:
+    trials: list[Trial] = []
+    for _ in range(2):
+        with app.testing() as t:
+            assert t.pushed() == []
+            greet.options(id="mine").push("ann")
+            trials.append(t)
+    assert trials[0] is not trials[1]
