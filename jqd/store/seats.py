@@ -26,12 +26,12 @@ class SeatMethods:
         flat = (value for claim in claims for value in claim)
         answer = await self._caller.call("touch", self._caller.identity, int(renew), silence_s, progress, *flat)
         told, rows = codec.fields(self._keys, "leases", answer, 2)
-        leases, flat = codec.list_of(self._keys, "leases", told), codec.list_of(self._keys, "held", rows)
+        leases, held = codec.list_of(self._keys, "leases", told), codec.list_of(self._keys, "held", rows)
         workers = {
             fence: (codec.text(self._keys, "leases", worker), codec.whole(self._keys, "leases", allowed_s))
             for fence, worker, allowed_s in zip(leases[::3], leases[1::3], leases[2::3], strict=True)
         }
-        columns = (flat[at::7] for at in range(7))
+        columns = (held[at::7] for at in range(7))
         return [
             self._entrusted(job_id, said, fence, workers[fence] if is_lent else ("", 0), cancelled, *row)
             for (job_id, _), said, fence, is_lent, cancelled, *row in zip(claims, *columns, strict=True)
