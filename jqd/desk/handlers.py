@@ -6,7 +6,7 @@ from itertools import accumulate
 import msgspec
 
 from jqd.desk.desk import Desk
-from jqd.desk.rules import say, told
+from jqd.desk.rules import learned, say, told
 from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_version
 from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
@@ -83,6 +83,7 @@ def _placed(fault: Fault) -> Fault:
 async def delete(desk: Desk, name: str) -> None:
     """Delete all versions everywhere; what they have in hand is still waited for. Raises NotFound, NotYet."""
     await told(desk)
+    await look(desk, name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
         handler, _ = find(desk, name)
@@ -91,22 +92,24 @@ async def delete(desk: Desk, name: str) -> None:
     await say(desk, make)
 
 
+async def look(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
+    """A handler and one of its versions, 0: the newest, also if it was set elsewhere just now. Raises NotFound."""
+    await learned(desk, lambda: _version(desk, name, number))
+    return find(desk, name, number)
+
+
 def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
-    """A handler and one of its versions, 0: the newest. Raises NotFound."""
+    """The same of what is known here."""
     handler = desk.workers.handler(name)
     if handler is None or not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
-    found = [version for version in handler.versions if number in (0, version.number)]
-    if not found:
+    found = _version(desk, name, number)
+    if found is None:
         kept = ", ".join(str(version.number) for version in handler.versions)
         raise NotFound(f"handler {name[:64]!r} has no version {number} (any more); it has {kept}")
-    return handler, found[-1]
+    return handler, found
 
 
-def why_waiting(desk: Desk, jobtype: str) -> str | None:
-    """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
-    name, at, number = jobtype.rpartition("@")
-    handler = desk.workers.handler(name) if at and number.isdecimal() else None
-    if handler is None or any(version.number == int(number) and not version.out for version in handler.versions):
-        return None
-    return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
+def _version(desk: Desk, name: str, number: int) -> Version | None:
+    handler = desk.workers.handler(name) or Handler(0)
+    return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

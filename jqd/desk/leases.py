@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
+from jqd.desk.rules import learned
 from jqd.runner import Pull, Worker
 from jqd.runner.signs import SIGNS_PER_TTL
 from jqd.store import Hold
@@ -62,7 +63,7 @@ async def pull(desk: Desk, worker_id: str, jobs_max: int, wait_s: float, heartbe
     """
     deadline_s = trio.current_time() + max(wait_s, SOON_S)
     while True:
-        worker = _puller(desk, worker_id)  # as it is registered now; that it waits is a sign of life
+        worker = await _puller(desk, worker_id)  # as it is registered now; that it waits is a sign of life
         if desk.pulls.is_closed:
             raise Closed("this daemon is shutting down; ask another one", full=False)
         until_s = min(deadline_s, trio.current_time() + min(ANEW_S, (worker.ttl_s or math.inf) / SIGNS_PER_TTL))
@@ -119,10 +120,10 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
     return poll
 
 
-def _puller(desk: Desk, worker_id: str) -> Worker:
+async def _puller(desk: Desk, worker_id: str) -> Worker:
     if desk.workers.get(worker_id) is None:
         desk.workers.reached(worker_id)  # it was silent for longer than its ttl, and speaks again
-    worker = desk.workers.get(worker_id)
+    worker = await learned(desk, lambda: desk.workers.get(worker_id))
     if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")
     if worker.url is not None:

@@ -1,6 +1,7 @@
 """Saying rules: journaled and synced before they hold here, then told to all. All of them together are bounded."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import trio
 
@@ -11,10 +12,13 @@ from jqd.words.rules import Rule, Rules
 
 LEARNED_S = 5.0  # a request waits no longer at the start: reading gigabytes of journal takes seconds, an answer of a
 # store that is there less than one
+LOOK_S = 1.0  # for looks at the store after what is not known here: it takes some milliseconds where the store is there
+LOOKS = 2  # the second one 0.1 s later: what another daemon has just taken is on its way to the store
 MIB = 1 << 20
 RULES_BYTES_MAX = 64 * MIB  # of all: every daemon keeps them in memory, its journal and each store hold them, too.
 # 10,000 workers that name ten jobtypes each take some 5 MiB
 
+T = TypeVar("T")
 Make = Callable[[], Mapping[tuple[str, str], bytes]]
 """(kind, name) → body of what is to be said, nil to delete; called when nobody else is saying anything."""
 
@@ -52,6 +56,21 @@ async def told(desk: Desk) -> None:
     """Wait until all is known here that was said anywhere, for what goes on from there. Raises NotYet."""
     why = "this daemon has not heard from the store since it began, so it may not know what was said at other ones"
     await _learned(desk.workers.rules.told, f"{why}; try again when the store is back, or at another daemon")
+
+
+async def learned(desk: Desk, find: Callable[[], T | None]) -> T | None:
+    """What `find` finds here, or when the store was asked anew: another daemon may have heard of it a moment ago.
+
+    Who asks for what there is not waits a little: looks are shared by all who wait, and there are ten a second at most.
+    """
+    found = find()
+    with trio.move_on_after(LOOK_S):
+        for _ in range(LOOKS):
+            if found is not None:
+                break
+            await desk.workers.rules.look_again().wait()
+            found = find()
+    return found
 
 
 async def _learned(event: trio.Event, why: str) -> None:

@@ -12,6 +12,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
+from jqd.desk.pinned import refuse_unset
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, homes_of
 from jqd.words.record import Head, Lane, encode_jobs
@@ -58,6 +59,7 @@ async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = 
     Raises Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its pusher's
     id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
     """
+    batch = await refuse_unset(desk, batch)
     if batch.refused and not batch.single and atomic:
         why = "nothing was taken: atomic=1 was asked for and some jobs are wrong"
         raise Incomplete(why, batch.told(batch.refused))

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from jqd.desk.desk import Desk
-from jqd.desk.rules import say
+from jqd.desk.rules import learned, say
 from jqd.runner import Card, Worker
 from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
@@ -58,7 +58,7 @@ async def unregister(desk: Desk, worker_id: str) -> None:
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
-    worker = desk.workers.get(worker_id)
+    worker = await learned(desk, lambda: desk.workers.get(worker_id))
     if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:

@@ -37,6 +37,7 @@ from jqd.words.rules import Rule
 
 FIRST_S = 0.02  # between two looks whether the first question can be asked: pushes wait for its answer
 FOLLOW_S = 0.5  # between two questions what is new: with the way through the journal well below two seconds
+AGAIN_S = 0.1  # between two questions at least, however many want to know: ids that there are not cost no more
 SIGNS_PER_CALL = 500  # ids told in one call
 TIDY_S = 60.0  # between two looks for what is of no use any more
 TIDY_RULES = 500  # dropped in one call
@@ -79,11 +80,13 @@ class Follow:
         self._signs = workers.signs()
         self._rules_at = self._signs_at = 0
         self._life: str | None = None
+        self._answered = 0  # of those who wanted to know
         self._log = get_logger("rules")
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled."""
         task_status.started()
+        self._rules.askers += 1
         await self._rules.loaded.wait()  # what our journal says is no news
         while True:
             try:
@@ -97,13 +100,25 @@ class Follow:
             else:
                 self.pace.went_well()
                 if not more:
-                    await trio.sleep(FOLLOW_S if self._rules.told.is_set() else FIRST_S)
+                    await self._rest()
+
+    async def _rest(self) -> None:
+        """Until the next question is due, or somebody wants to know what is new."""
+        if not self._rules.told.is_set():
+            await trio.sleep(FIRST_S)
+            return
+        asked = self._rules.asked
+        await trio.sleep(AGAIN_S)
+        if self._rules.wanted == self._answered:
+            with trio.move_on_after(FOLLOW_S - AGAIN_S):
+                await asked.wait()
 
     async def _ask(self) -> bool:
         """One question; whether there is more to be told."""
         if self._life != self._membership.life:
             # Numbers of another life say nothing; nor do we know what it has of us.
             self._life, self._rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
+        wanted = self._rules.asking()
         view = self._views.look()
         said = [view] if view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
@@ -117,6 +132,8 @@ class Follow:
         self.unknown.update(answer.unknown)
         if not answer.more:
             self._rules.told.set()
+            self._answered = wanted
+            self._rules.looked(wanted)
         return answer.more or len(signs) == SIGNS_PER_CALL
 
     async def forget(self, rules: Sequence[Rule]) -> Sequence[Rule]:

@@ -13,6 +13,7 @@ from msgspec import Raw
 
 NIL = b"\xc0"
 RULE_BYTES = 200  # of one rule beside its name and body: objects, and its place among the others
+WAITING_MAX = 100  # questions that are waited for: those of a store that was away for longer nobody waits for any more
 ORIGINS = 1024  # the low ten bits of a revision tell journals apart: no two daemons say the same one at the same moment
 
 
@@ -82,6 +83,14 @@ class Rules:
         if not loading:
             self.loaded.set()
             self.told.set()
+        self.asked = trio.Event()
+        """Somebody wants to know what is new. Another one from then on."""
+        self.wanted = 0
+        """How often that was, those counted once who waited for the same question."""
+        self._begun = 0
+        self.askers = 0
+        """Who asks a store what is new."""
+        self._waiting: dict[int, trio.Event] = {}
         self.saying = trio.Lock()
         """Held from reading what holds until what was made of it is on disk and holds."""
         self.size_bytes = 0
@@ -89,6 +98,29 @@ class Rules:
         self._rules: dict[tuple[str, str], Rule] = {}
         self._watchers: dict[str, list[Callable[[Rule], None]]] = {}
         self._highest = 0
+
+    def look_again(self) -> trio.Event:
+        """Set when all is known that a store has now. At once where no store is asked."""
+        if not self.askers:
+            (answered := trio.Event()).set()
+            return answered
+        if self.wanted == self._begun:  # else the next question is for all who have come since
+            self.wanted += 1
+            self._waiting[self.wanted] = trio.Event()
+            self._waiting.pop(self.wanted - WAITING_MAX, None)
+            self.asked.set()
+            self.asked = trio.Event()
+        return self._waiting[self.wanted]
+
+    def asking(self) -> int:
+        """A store is asked now. Returns what to say to `looked` when it has told all that it had."""
+        self._begun = self.wanted
+        return self.wanted
+
+    def looked(self, asked: int) -> None:
+        """A store told all that it had, when it was asked then."""
+        for number in [number for number in self._waiting if number <= asked]:
+            self._waiting.pop(number).set()
 
     def watch(self, kind: str, watcher: Callable[[Rule], None]) -> None:
         """Call `watcher` with each rule of a kind that takes the place of another; it must not wait."""

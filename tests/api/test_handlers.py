@@ -94,14 +94,47 @@ async def test_versions_share_the_batches_by_their_weights(edge):
     assert edge.workers.get("mail@2") is not None, "it is there for who asks for it"
 
 
+async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_taken(edge):
+    told = await edge.call("POST", "/v1/jobs", {"name": "mail@1"}, accept=JSON)
+    assert told.status == 201, "who knows what it is for: there is no such handler"
+    for _ in range(2):
+        await put(edge)
+    jobs = [
+        {"name": "mail@3"},
+        {"name": "mail@2"},
+        {"name": 7},
+        {"name": "mail@0"},
+        {"name": "mail@1"},
+        {"name": "x@9"},
+    ]
+    told = await edge.call("POST", "/v1/jobs", jobs, accept=JSON)
+    assert [job_id is not None for job_id in told.body["job_ids"]] == [False, True, False, False, True, True]
+    assert [fault["pointer"] for fault in told.body["errors"]] == ["/0/name", "/2/name", "/3/name"]
+    assert told.body["errors"][0]["detail"] == "handler 'mail' never had a version 3; it has 1, 2"
+    assert [job.jobtype for job in edge.journal.jobs()] == ["mail@1", "mail@2", "mail@1", "x@9"]
+    for path, body in (("/v1/jobs", {"name": "mail@3"}), ("/job", {"name": "mail@3", "argument": None})):
+        told = await edge.call("POST", path, body, accept=JSON)
+        assert told.status in (400, 422)
+        assert "never had a version 3" in str(told.body)
+    told = await edge.call("POST", "/v1/jobs?atomic=1", jobs[:2], accept=JSON)
+    assert (told.status, len(edge.journal.jobs())) == (400, 4)
+    card = {"name": "w", "max_jobs": 1, "jobs": ["mail@3"]}
+    assert (await edge.call("POST", "/v1/workers", card)).status == 201
+    assert (await edge.call("POST", "/v1/jobs", {"name": "mail@3"})).status == 201, "somebody takes it"
+
+
 async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
-    await put(edge)
-    await edge.call("POST", "/v1/jobs", [{"name": "mail"}, {"name": "mail@1"}, {"name": "mail@7"}, {"name": "a@b"}])
+    for _ in range(8):
+        await put(edge)
+    await edge.call("DELETE", "/v1/handlers/mail")
+    for _ in range(2):
+        await put(edge)
+    await edge.call("POST", "/v1/jobs", [{"name": "mail"}, {"name": "mail@9"}, {"name": "mail@7"}, {"name": "a@b"}])
     await edge.apply()
     rows = {row["name"]: row for row in (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]}
     assert {name: (row["handler"], bool(row["note"])) for name, row in rows.items()} == {
-        "mail": ("mail@1", False),
-        "mail@1": (None, False),
+        "mail": ("mail@10", False),
+        "mail@9": (None, False),
         "mail@7": (None, True),
         "a@b": (None, True),
     }

@@ -294,6 +294,19 @@ def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:
         with Daemon(base / "one", *flags, env=QUICK) as one, Daemon(base / "two", *flags, env=QUICK) as two:
             jobs = [{"name": "hold", "max_retry": 2}]
             card = {"name": "puller", "worker_id": "0123456789abcdef", "ttl": 1.5, "jobs": jobs}
+            for turn in range(4):  # at the other daemon, in the same moment
+                say(one, **{**card, "worker_id": f"new{turn}"})
+                asked = httpx2.post(f"{two.url}/v1/leases", json={"worker_id": f"new{turn}", "max_jobs": 1})
+                assert asked.status_code == 200, asked.text
+                say(one, **{**card, "worker_id": f"gone{turn}"})
+                assert httpx2.delete(f"{two.url}/v1/workers/gone{turn}").status_code == 204
+                assert httpx2.delete(f"{two.url}/v1/workers/new{turn}").status_code == 204
+                hook = f"/v1/handlers/hook{turn}"
+                httpx2.put(f"{one.url}{hook}", json={"lang": "http", "body": f"{one.url}/none"}).raise_for_status()
+                assert two.get(hook).json()["version"] == 1
+                assert httpx2.post(f"{two.url}/v1/jobs", json={"name": f"hook{turn}@1"}).status_code == 201
+                assert httpx2.delete(f"{one.url}{hook}").status_code == 204
+            assert httpx2.delete(f"{two.url}/v1/workers/nobody").status_code == 404
             say(one, **card)
             wait_known([one, two], ["0123456789abcdef"])
             with Client(two.url) as client:

@@ -12,7 +12,7 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
-from jqd.desk import handlers
+from jqd.desk import handlers, leases
 from jqd.desk import rules as desk_rules
 from jqd.desk import workers as desk_workers
 from jqd.journal import Journal, JournalConfig, open_journal
@@ -230,6 +230,42 @@ async def test_who_stood_still_while_nothing_was_waited_for_goes_on(monkeypatch:
         await desk_rules.told(desk)
     desk.workers.rules.told.set()
     await desk_rules.told(desk)
+
+
+async def test_however_many_ask_for_what_there_is_not_the_store_is_asked_ten_times_a_second(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock, asked, waited_s = TrioClock(), [0.0], list[float]()
+    store = FakeStore(clock)
+    one, two = (Place(number, store, clock, random.Random(number)) for number in range(2))
+    real = Follow._ask
+
+    async def ask(self: Follow) -> bool:
+        if self is two.daemon.partitions[0].follow:
+            asked.append(trio.current_time())
+        return await real(self)
+
+    async def look(worker_id: str) -> None:
+        began_s = trio.current_time()
+        with pytest.raises(NotFound):
+            await leases.pull(two.daemon.parts.desk, worker_id, 1, 0.0)
+        waited_s.append(trio.current_time() - began_s)
+
+    async with trio.open_nursery() as nursery:
+        for place in (one, two):
+            await nursery.start(place.live)
+        monkeypatch.setattr(Follow, "_ask", ask)
+        began_s = trio.current_time()
+        async with trio.open_nursery() as lookers:
+            for number in range(500):
+                lookers.start_soon(look, f"nobody{number}")
+                await trio.sleep(0.004)
+        assert sum(at_s >= began_s for at_s in asked) <= 10 * (trio.current_time() - began_s) + 2
+        assert max(waited_s) < 0.5
+        store.away = "cable pulled"
+        await look("nobody")
+        assert waited_s[-1] <= 1.01
+        nursery.cancel_scope.cancel()
 
 
 class Seat:

@@ -33,7 +33,7 @@ async def put(parts: Parts, request: Request, name: str) -> Response:
 async def get(parts: Parts, request: Request, name: str) -> Response:
     """200 and the newest version, or the one that is asked for."""
     asked = read_query(request, Asking)
-    handler, version = handlers.find(parts.desk, name, asked.version or 0)
+    handler, version = await handlers.look(parts.desk, name, asked.version or 0)
     return answer(200, _row(name, handler, version), request.answer_language())
 
 

@@ -11,9 +11,9 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_query
 from jqd.desk import listing as desk
 from jqd.desk.failures import failures
-from jqd.desk.handlers import why_waiting
 from jqd.desk.job import Date
 from jqd.desk.narrow import Narrow, Text, narrow
+from jqd.desk.pinned import why_gone
 from jqd.runner.handler import id_of
 from jqd.store import TypeView
 from jqd.words.job import State
@@ -100,7 +100,7 @@ async def list_types(parts: Parts, request: Request) -> Response:
             oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
             rate=parts.desk.control.rate(row.jobtype),
             handler=_handler(parts, row.jobtype),
-            note=why_waiting(parts.desk, row.jobtype) or _unmanned(row, found),
+            note=why_gone(parts.desk, row.jobtype) or _unmanned(row, found),
             workers=found,
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
             options_by=known.by if known else None,

@@ -1,0 +1,65 @@
+"""Jobs that are for one version of a handler alone, by their type: `name@3`."""
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Raw
+
+from jqd.desk.batch import Batch, in_order
+from jqd.desk.desk import Desk
+from jqd.desk.rules import learned
+from jqd.runner.handler import Handler, is_version
+from jqd.words.errors import Fault
+
+_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+async def refuse_unset(desk: Desk, batch: Batch) -> Batch:
+    """The same without jobs for versions that were never set: they would wait for ever, or for a work not meant.
+
+    A version that is gone takes jobs: they wait, and that is said of them. So does what is like one and none.
+    """
+    pinned = {job.name for job in batch.jobs if "@" in job.name and is_version(job.name)}
+    why = {name: said for name in pinned if (said := await _why_unset(desk, name))} if pinned else {}
+    return _without(batch, why) if why else batch
+
+
+def why_gone(desk: Desk, jobtype: str) -> str | None:
+    """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
+    name, handler, number = _parts(desk, jobtype)
+    if handler is None or any(version.number == number and not version.out for version in handler.versions):
+        return None
+    return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
+
+
+async def _why_unset(desk: Desk, jobtype: str) -> str | None:
+    if any(worker.jobs and jobtype in worker.jobs for worker in desk.workers.list()):
+        return None
+
+    def there() -> bool:
+        _, handler, number = _parts(desk, jobtype)
+        return handler is None or 1 <= number <= handler.last
+
+    if await learned(desk, lambda: there() or None):
+        return None
+    name, handler, number = _parts(desk, jobtype)
+    kept = ", ".join(str(version.number) for version in handler.versions) if handler else ""
+    there_are = f"it has {kept}" if kept else "it has none any more"
+    return f"handler {name[:64]!r} never had a version {number}; {there_are}"
+
+
+def _parts(desk: Desk, jobtype: str) -> tuple[str, Handler | None, int]:
+    name, at, number = jobtype.rpartition("@")
+    is_one = bool(at) and number.isascii() and number.isdecimal()
+    return name, desk.workers.handler(name) if is_one else None, int(number[:16]) if is_one else 0
+
+
+def _without(batch: Batch, why: Mapping[str, str]) -> Batch:
+    bad = {fault.place for fault in batch.refused}
+    places = [place for place in range(batch.size) if place not in bad]
+    rows = list(zip(places, _decoder.decode(batch.array), batch.jobs, strict=True))
+    faults = [Fault("/name", why[job.name], place) for place, _, job in rows if job.name in why]
+    good = [(item, job) for _, item, job in rows if job.name not in why]
+    array = _encoder.encode([item for item, _ in good])
+    return Batch(batch.single, batch.size, array, [job for _, job in good], in_order([*batch.refused, *faults]))
