@@ -93,6 +93,7 @@ class AsyncClient:
     clean = _call(Client.clean)
     delete_many = _call(Client.delete_many)
     unregister = _call(Client.unregister)
+    set_handler = _call(Client.set_handler)
 
     get = _call(Client.get, looks=True)
     result = _call(Client.result, looks=True)
@@ -101,6 +102,7 @@ class AsyncClient:
     stats = _call(Client.stats, looks=True)
     errors = _call(Client.errors, looks=True)
     workers = _call(Client.workers, looks=True)
+    handler = _call(Client.handler, looks=True)
     types = _call(Client.types, looks=True)
     daemons = _call(Client.daemons, looks=True)
 

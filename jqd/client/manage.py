@@ -207,6 +207,20 @@ class Manage:
         """Forget a worker everywhere; what it has in hand is still waited for. Raises NotFound, Conflict."""
         self._http.call("DELETE", f"/v1/workers/{quote(worker_id, safe='')}", repeatable=False)
 
+    def handler(self, name: str) -> dict[str, Any]:
+        """The newest version of what runs a jobtype without registering, as the daemon tells it. Raises NotFound."""
+        return _map("a question for a handler", self._http.call("GET", f"/v1/handlers/{quote(name, safe='')}"))
+
+    def set_handler(self, name: str, url: str, options: Mapping[str, Any], *, eid: str | None = None) -> dict[str, Any]:
+        """Have jobs of that name run at `url`, by a new version of their handler, until it is deleted.
+
+        `options`: `style`, `max_jobs`, `secrets`, … as `PUT /v1/handlers/{name}` has them. `eid`: a note of yours, kept
+        and shown. Raises Invalid.
+        """
+        told = {"lang": "http", "body": url, "options": options} | ({} if eid is None else {"eid": eid})
+        answer = self._http.call("PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False)
+        return _map("a handler", answer)
+
     def stats(self) -> dict[str, Any]:
         """The daemon's counters, as it tells them."""
         return _map("a question for stats", self._http.call("GET", "/v1/stats"))

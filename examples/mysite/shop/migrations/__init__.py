@@ -1,0 +1,1 @@
+"""As `makemigrations` makes them."""

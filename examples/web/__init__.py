@@ -1,0 +1,1 @@
+"""Jobs of web applications: pushed in a request, and run by the application itself."""

@@ -1,0 +1,153 @@
+"""The backend behind `TASKS`: a task is a job under the dotted name of its function.
+
+    send.enqueue("ann", subject="hi")   {"args": ["ann"], "kwargs": {"subject": "hi"}}, of the job "shop.tasks.send"
+    send.using(queue_name="slow")       the job "slow:shop.tasks.send", for workers that serve that queue
+    priority 10, larger is sooner       priority -10, smaller is sooner
+
+OPTIONS: `url` of the daemon (else JQD_URL), `token`, and `timeout`, `max_retry`, `keep_result` (True, if it says
+nothing, for `return_value`), `backoff` of every task. A task that raises is tried again, as any job is.
+"""
+
+import threading
+from typing import Any
+
+from django.utils import timezone
+from django.utils.module_loading import import_string
+
+from jqd.client import Client, JobInfo, NotFound
+
+try:
+    from django.tasks.backends.base import BaseTaskBackend
+    from django.tasks.base import Task, TaskError, TaskResult, TaskResultStatus
+    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued
+except ImportError:  # before Django 6
+    from django_tasks.backends.base import BaseTaskBackend
+    from django_tasks.base import Task, TaskError, TaskResult, TaskResultStatus
+    from django_tasks.exceptions import TaskResultDoesNotExist
+    from django_tasks.signals import task_enqueued
+
+DEFAULT_QUEUE = "default"
+OF_JOBS = ("timeout", "max_retry", "keep_result", "backoff")  # options that go with each job
+STATUS = {
+    "running": TaskResultStatus.RUNNING,
+    "succeeded": TaskResultStatus.SUCCESSFUL,
+    "failed": TaskResultStatus.FAILED,
+    "cancelled": TaskResultStatus.FAILED,
+}  # of all others READY: they wait
+
+tasks: dict[str, Any] = {}
+"""Dotted name → task, of those whose module was imported. A worker serves them."""
+
+
+class JqdTask(Task):  # type: ignore[misc]  # Django has no types
+    """A task that is known to workers once its module is imported."""
+
+    def __post_init__(self) -> None:
+        Task.__post_init__(self)
+        tasks.setdefault(self.module_path, self)
+
+
+class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
+    """Pushes tasks to a daemon, and asks it how they stand."""
+
+    task_class = JqdTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    def __init__(self, alias: str, params: dict[str, Any]) -> None:
+        super().__init__(alias, params)
+        self._given = {"keep_result": True} | {name: self.options[name] for name in OF_JOBS if name in self.options}
+        self._client: Client | None = None
+        self._making = threading.Lock()
+
+    @property
+    def client(self) -> Client:
+        """One for this process, made when it is first needed."""
+        with self._making:
+            if self._client is None:
+                self._client = Client(self.options.get("url"), token=self.options.get("token"))
+            return self._client
+
+    def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:
+        """Push it: it is safe on the daemon's disk when this returns. Raises what `Client.push` raises."""
+        self.validate_task(task)
+        result = self._result(task, "", TaskResultStatus.READY, args, kwargs, enqueued_at=timezone.now())
+        run_at = task.run_after
+        if run_at is not None and timezone.is_naive(run_at):
+            run_at = timezone.make_aware(run_at)
+        job_id = self.client.push(
+            job_name(task.module_path, task.queue_name),
+            {"args": result.args, "kwargs": result.kwargs},
+            priority=-task.priority,
+            run_at=run_at,
+            **self._given,
+        )
+        object.__setattr__(result, "id", job_id)  # it is frozen for those who use it
+        task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def get_result(self, result_id: str) -> Any:
+        """How a task stands. Raises TaskResultDoesNotExist."""
+        try:
+            info = self.client.get(result_id, whole=True)
+            queue, _, path = info.name.rpartition(":")
+            task = tasks.get(path) or import_string(path)
+        except (NotFound, ImportError) as error:
+            raise TaskResultDoesNotExist(result_id) from error
+        return self._result_of(task.using(queue_name=queue or DEFAULT_QUEUE), info)
+
+    def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
+        """A task as its worker has it, which begins now. `worker_ids`: one for each attempt."""
+        now = timezone.now()
+        times = {"started_at": now, "last_attempted_at": now}
+        return self._result(task, job_id, TaskResultStatus.RUNNING, args, kwargs, worker_ids=worker_ids, **times)
+
+    def end(self, result: Any, status: Any) -> None:
+        """It has ended now."""
+        object.__setattr__(result, "status", status)
+        object.__setattr__(result, "finished_at", timezone.now())
+
+    def _result_of(self, task: Any, info: JobInfo) -> Any:
+        argument = info.argument or {}
+        result = self._result(
+            task,
+            info.job_id,
+            STATUS.get(info.state, TaskResultStatus.READY),
+            argument.get("args", []),
+            argument.get("kwargs", {}),
+            enqueued_at=info.created_at,
+            started_at=info.started_at,
+            finished_at=info.finished_at,
+            last_attempted_at=info.started_at,
+            errors=[_error(each.get("message")) for each in info.history],
+            worker_ids=[str(each.get("worker")) for each in info.history],
+        )
+        if info.worker and info.state in ("running", "succeeded"):
+            result.worker_ids.append(info.worker)
+        object.__setattr__(result, "_return_value", info.result)
+        return result
+
+    def _result(self, task: Any, job_id: str, status: Any, args: Any, kwargs: Any, **more: Any) -> Any:
+        nothing = {"enqueued_at": None, "started_at": None, "finished_at": None, "last_attempted_at": None}
+        told = nothing | {"errors": [], "worker_ids": []} | more
+        return TaskResult(
+            task=task, id=job_id, status=status, args=list(args), kwargs=kwargs, backend=self.alias, **told
+        )
+
+
+def job_name(path: str, queue: str) -> str:
+    """The job of a task in a queue."""
+    return path if queue == DEFAULT_QUEUE else f"{queue}:{path}"
+
+
+def _error(message: str | None) -> Any:
+    """Of a failed attempt: its traceback, whose last line names the exception."""
+    last = (message or "").rstrip().rpartition("\n")[2].partition(":")[0]
+    path = last if all(part.isidentifier() for part in last.split(".")) else "Exception"
+    return TaskError(
+        exception_class_path=path if "." in path else f"builtins.{path}",
+        traceback=message or "",
+    )

@@ -1,0 +1,35 @@
+"""Jobs in a Flask application: they run in its server's threads, behind a blueprint.
+
+    web.register_blueprint(blueprint(jobs, secret=SECRET), url_prefix="/jqd")
+
+and once after each deploy, from anywhere:
+
+    flask --app web jqd register http://10.0.0.5:8000/jqd
+"""
+
+import click
+from flask import Blueprint, Response, request
+
+from jqd.contrib.mount import MAX_JOBS_DEFAULT, Mount, Secret, register
+from jqd.worker.app import App
+
+
+def blueprint(app: App, *, secret: Secret, name: str = "jqd") -> Blueprint:
+    """The jobs of `app` as a blueprint; `secret` is as of `Mount`."""
+    mount = Mount(app, secret=secret)
+    found = Blueprint(name, __name__)
+
+    @found.post("")
+    def take() -> Response:
+        answer = mount.answer({name.lower(): value for name, value in request.headers}, request.get_data())
+        return Response(answer.body, answer.status, content_type=answer.content_type)
+
+    @found.cli.command("register")
+    @click.argument("url")
+    @click.option("--max-jobs", default=MAX_JOBS_DEFAULT, show_default=True, help="At once, of each job.")
+    def tell(url: str, max_jobs: int) -> None:
+        """Have the daemons run the jobs at URL, where this blueprint is reached."""
+        changed = register(app, url, secret=secret, max_jobs=max_jobs)
+        click.echo(f"{', '.join(app.jobs)} at {url}{'' if changed else ', as before'}")
+
+    return found

@@ -1,0 +1,162 @@
+"""An app's jobs behind one URL of a program that serves HTTP already, whatever framework it is built with.
+
+    daemon ──POST a job──▶ the program's server ──▶ Mount.answer ──▶ the function, in the server's own thread or loop
+                          ◀── its outcome ─────────────────────────┘
+
+A request carries one job, so the program's server says how many run at once; it should have room for `max_jobs` of them
+beside its visitors. Who may send jobs is told by a signature: the program's other visitors reach the same port. The
+daemons know the URL by a handler for each job, which stays until it is deleted, over restarts of both sides.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import anyio
+import anyio.to_thread
+import msgspec
+import sniffio
+import structlog
+
+from jqd.client import Client, NotFound
+from jqd.contrib.signed import is_ours, keys
+from jqd.words import log
+from jqd.words.clock import Clock, SystemClock
+from jqd.words.errors import ConfigError
+from jqd.worker.app import App
+from jqd.worker.attempt import Attempts
+from jqd.worker.batch import Batch, Item
+from jqd.worker.body import parse_batch
+from jqd.worker.context import at_work
+from jqd.worker.refusal import Refusal
+from jqd.worker.wire import Codec, codec_of
+
+MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
+Secret = str | Sequence[str] | None
+
+
+class Answer(NamedTuple):
+    """What the program's server answers."""
+
+    status: int
+    content_type: str
+    body: bytes
+
+
+class Mount:
+    """Takes requests with jobs, from any thread or task."""
+
+    def __init__(self, app: App, *, secret: Secret, clock: Clock | None = None) -> None:
+        """`secret`: one or several, that the daemons sign with, as `register` told them; None: any sender is believed,
+        for a port that nobody else reaches. Raises ValueError for what is none."""
+        self._app = app
+        self._keys = None if secret is None else keys(secrets_of(secret))
+        self._clock = clock or SystemClock()
+        self._attempts = Attempts(self._clock)
+        if not structlog.is_configured():
+            log.configure()  # on stderr, as `jqd worker` does
+
+    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Run the jobs of a request in this thread, an async function in a loop of its own. Headers in lower case."""
+        try:
+            codec, items, ended = self._taken(headers, body)
+        except Refusal as refusal:
+            return _refused(refusal)
+        for item in items:
+            loop = item.function.loop
+            if loop is None:
+                ended.append(self._attempts.run(item))
+            else:
+                ended.append(anyio.run(self._run_async, item, backend=loop))
+        return _answered(codec, ended)
+
+    async def aanswer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+        """Run the jobs of a request: an async function as a task of this loop, a plain one in a thread."""
+        try:
+            codec, items, ended = self._taken(headers, body)
+            here = sniffio.current_async_library()
+            for item in items:
+                if item.function.loop not in (None, here):
+                    detail = f"job {item.job.name!r} is declared for {item.function.loop}, and this server runs {here}"
+                    raise Refusal(500, "Another loop", f"{detail}: declare it with loop={here!r}")
+        except Refusal as refusal:
+            return _refused(refusal)
+        for item in items:
+            if item.function.loop is None:
+                ended.append(await anyio.to_thread.run_sync(self._attempts.run, item))
+            else:
+                ended.append(await self._run_async(item))
+        return _answered(codec, ended)
+
+    def _taken(self, headers: Mapping[str, str], body: bytes) -> tuple[Codec, list[Item], list[bytes]]:
+        """The jobs to run, and the outcomes of those that no function is known for. Raises Refusal."""
+        if self._keys is not None and not is_ours(self._keys, headers, body, self._clock.wall_ms() / 1000):
+            raise Refusal(403, "Not signed", "a daemon signs with the secret that its handler was set with")
+        codec = codec_of(headers.get("content-type", "-"))
+        if codec is None:
+            raise Refusal(415, "Unsupported media type", "send MessagePack or JSON")
+        taken = parse_batch(codec, body)
+        batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id)
+        items, ended = [], []
+        for job in taken.jobs:
+            function = self._app.jobs.get(job.name)
+            if function is None:
+                message = f"this program knows no job {job.name!r}; it knows: {', '.join(self._app.jobs) or 'none'}"
+                ended.append(self._attempts.unknown(codec, job.job_id or job.id, message))
+            else:
+                items.append(Item(batch, job, function))
+        return codec, items, ended
+
+    async def _run_async(self, item: Item) -> bytes:
+        """As `Attempts.run_async`, under whatever loop runs here."""
+        job: Any = item.function
+        at_work.set(self._attempts.context(item))
+        try:
+            with anyio.move_on_after(item.timeout_s) as scope:
+                args, kwargs = self._attempts.values(item)
+                result = await job.function(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever a job raises is its outcome
+            return self._attempts.raised(item, error)
+        finally:
+            at_work.set(None)
+        return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, result)
+
+
+def register(
+    app: App, url: str, *, secret: Secret, max_jobs: int = MAX_JOBS_DEFAULT, client: Client | None = None
+) -> list[str]:
+    """Tell the daemons that the jobs of `app` run at `url`: a handler for each, at most `max_jobs` of them at once.
+
+    Answers the names of the jobs whose handler is new or was changed; what is known is not said again, so a program
+    may call this whenever it starts. Raises ConfigError for an app without jobs, and what `Client` raises.
+    """
+    if not app.jobs:
+        raise ConfigError(f"there is nothing to run at {url}: the app has no jobs; was their module imported?")
+    told, signs = [], {} if secret is None else {"secrets": secrets_of(secret)}
+    asked = client or app.client
+    for job in app.jobs.values():
+        options = {"style": "native", "batch": 1, "max_jobs": max_jobs, **job.declared, **signs}
+        # Of a daemon's answer secrets are left out: by this note we know whether the handler is ours as it is now.
+        eid = hashlib.sha256(msgspec.json.encode([url, options], order="sorted")).hexdigest()[:32]
+        try:
+            known = asked.handler(job.name).get("eid")
+        except NotFound:
+            known = None
+        if known != eid:
+            asked.set_handler(job.name, url, options, eid=eid)
+            told.append(job.name)
+    return told
+
+
+def secrets_of(secret: str | Sequence[str]) -> list[str]:
+    """One or several, as a list."""
+    return [secret] if isinstance(secret, str) else list(secret)
+
+
+def _answered(codec: Codec, ended: list[bytes]) -> Answer:
+    return Answer(200, codec.content_type, codec.first + codec.between.join(ended) + codec.last)
+
+
+def _refused(refusal: Refusal) -> Answer:
+    told = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
+    return Answer(refusal.status, "application/problem+json", msgspec.json.encode(told))

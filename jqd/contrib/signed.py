@@ -1,0 +1,37 @@
+"""Whether a daemon of ours sent a request: signatures as Standard Webhooks has them, from the receiver's side. Pure."""
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+
+PREFIX = "whsec_"
+FRESH_S = 300  # a request that somebody kept is refused; as the specification has it
+
+
+def keys(secrets: Sequence[str]) -> list[bytes]:
+    """The keys in these secrets. Raises ValueError, without the secret in it."""
+    found = []
+    for secret in secrets:
+        try:
+            key = base64.b64decode(secret.removeprefix(PREFIX), validate=True) if secret.startswith(PREFIX) else b""
+        except binascii.Error:
+            key = b""
+        if not key:
+            raise ValueError(f"a secret is {PREFIX} and base64; make one with: echo {PREFIX}$(openssl rand -base64 32)")
+        found.append(key)
+    return found
+
+
+def is_ours(keys: Sequence[bytes], headers: Mapping[str, str], body: bytes, now_s: float) -> bool:
+    """Whether one of the keys signed this body lately. `headers`: looked up in any case of letters."""
+    try:
+        message, sent_at = headers["webhook-id"], int(headers["webhook-timestamp"])
+        given = headers["webhook-signature"].split()
+    except (KeyError, ValueError):
+        return False
+    signed = f"{message}.{sent_at}.".encode() + body
+    wanted = [b"v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)) for key in keys]
+    fits = [hmac.compare_digest(each, code.encode()) for each in wanted for code in given]
+    return abs(now_s - sent_at) < FRESH_S and any(fits)

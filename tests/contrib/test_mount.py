@@ -1,0 +1,98 @@
+"""Jobs in a request to somebody's own program: who may send them, and what is answered."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+import jqd
+from jqd.contrib.mount import Answer, Mount, register
+from jqd.runner.sign import signature
+from jqd.words.clock import ManualClock
+from jqd.words.errors import ConfigError
+
+OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
+JSON = {"content-type": "application/json"}
+
+
+def app() -> jqd.App:
+    found = jqd.App(loop="trio")
+
+    @found.job
+    def double(number: int) -> int:
+        return 2 * number
+
+    @found.job
+    async def triple(number: int) -> int:
+        return 3 * number
+
+    @found.job(loop="asyncio")
+    async def slow() -> None:
+        import asyncio
+
+        await asyncio.sleep(60)
+
+    return found
+
+
+def batch(*jobs: tuple[str, Any]) -> bytes:
+    each = [{"job_id": str(number), "name": name, "argument": given} for number, (name, given) in enumerate(jobs)]
+    return msgspec.json.encode({"jobs": [job | {"timeout": 0.05} for job in each]})
+
+
+def outcomes(answer: Answer) -> list[Any]:
+    assert (answer.status, answer.content_type) == (200, "application/json")
+    return [each.get("result", each.get("error")) for each in msgspec.json.decode(answer.body)]
+
+
+@pytest.mark.parametrize(
+    ("signed_with", "age_s", "changed", "status"),
+    [
+        ([NEW], 0, b"", 200),
+        ([OTHER, OLD], -299, b"", 200),
+        ([OTHER], 0, b"", 403),
+        ([NEW], 0, b" ", 403),
+        ([NEW], 300, b"", 403),
+        ([NEW], -300, b"", 403),
+        ([], 0, b"", 403),
+    ],
+)
+def test_only_what_a_daemon_signed_lately_is_taken(
+    signed_with: list[str], age_s: int, changed: bytes, status: int
+) -> None:
+    clock = ManualClock()
+    mount, body = Mount(app(), secret=[OLD, NEW], clock=clock), batch(("double", {"number": 4}))
+    headers = JSON | dict(signature(signed_with, "batch-1", clock.wall_ms() // 1000 - age_s, body))
+    assert mount.answer(headers, body + changed).status == status
+
+
+@pytest.mark.parametrize("secret", ["", "abc", "whsec_", "whsec_?", ["whsec_YQ==", "no"]])
+def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str | list[str]) -> None:
+    with pytest.raises(ValueError, match=r"a secret is whsec_ and base64; make one with: echo"):
+        Mount(app(), secret=secret)
+
+
+def test_in_a_thread_functions_of_all_kinds_run() -> None:
+    mount = Mount(app(), secret=None)
+    body = batch(("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None))
+    unknown, *ended = outcomes(mount.answer(JSON, body))
+    assert (unknown, ended) == ("unknown job name", [8, 12, "timeout"])
+    for headers, wrong, status in [({}, body, 415), (JSON, b"[]", 400)]:
+        told = mount.answer(headers, wrong)
+        assert (told.status, told.content_type) == (status, "application/problem+json")
+
+
+async def test_in_a_loop_what_was_written_for_another_is_refused_with_a_word() -> None:
+    mount = Mount(app(), secret=None)
+    body = batch(("double", {"number": 4}), ("triple", {"number": 4}))
+    assert outcomes(await mount.aanswer(JSON, body)) == [8, 12]
+    told = msgspec.json.decode((await mount.aanswer(JSON, batch(("slow", None)))).body)
+    assert told["status"] == 500
+    assert (
+        told["detail"] == "job 'slow' is declared for asyncio, and this server runs trio: declare it with loop='trio'"
+    )
+
+
+def test_an_app_without_jobs_is_not_registered() -> None:
+    with pytest.raises(ConfigError, match="the app has no jobs; was their module imported"):
+        register(jqd.App(), "http://127.0.0.1:1/jqd", secret=None)
