@@ -21,6 +21,10 @@ from jqd.words.job import Held
 from jqd.words.log import get_logger, logging_with
 
 PROMOTE_S = 0.05  # how late a job that falls due may be noticed
+LOOK_SHARE = 10  # so many times as long as a look took, nothing is looked at without a hint
+LOOK_LONG_S = (
+    0.005  # after a look that took so long the next one rests as long, also with a hint: 10,000 workers take 40 ms
+)
 TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
@@ -68,6 +72,8 @@ class Claims:
         self.since_s: float | None = None
         """When the call that is under way began; None: there is none."""
         self.is_claiming = False
+        self.rest_s = 0.0
+        """How long the last look took before the store was asked: the longer, the more workers there are."""
         self.changed: Callable[[], None] = lambda: None
         """Told when there may be something to choose."""
         self._store = store
@@ -152,13 +158,18 @@ class Claims:
         self.changed()
 
     async def _look(self) -> None:
+        if self.rest_s > LOOK_LONG_S:
+            await trio.sleep(self.rest_s)
         owner = self._membership.seated
         if owner is None or not self.may_claim:
             self.rows = []
             return
         await self._compare(owner)
         await self._promote()
-        if wanted := self.runner.wanted():
+        began_s = self._clock.mono_s()
+        wanted = self.runner.wanted()
+        self.rest_s = self._clock.mono_s() - began_s
+        if wanted:
             self.rows = [Row(*row, self) for row in await self._store.get_waiting_jobtypes(wanted, TYPES)]
             self.is_fresh = True
         # A full house asks nothing. What was seen before stands, so that others do not take what is worse meanwhile.

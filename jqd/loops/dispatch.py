@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import trio
 
 from jqd.loops.alone import Alone
-from jqd.loops.claims import Claims, Row
+from jqd.loops.claims import LOOK_SHARE, Claims, Row
 from jqd.scheduler import Scheduler
 from jqd.store import Suspects
 from jqd.words.clock import Clock
@@ -81,7 +81,7 @@ class Dispatch:
                 each.is_fresh = False
         for each in self._claims:
             if each.since_s is None and each.may_claim:
-                due_s = min(each.looked_at_s + IDLE_S - now_s, each.runner.linger_s())
+                due_s = min(each.looked_at_s + max(IDLE_S, each.rest_s * LOOK_SHARE) - now_s, each.runner.linger_s())
                 if each.is_stale or due_s <= 0:
                     each.start_look(nursery)
                 else:

@@ -6,6 +6,7 @@ Who heard of a worker tells the others, so each judges the silence by its own cl
 """
 
 import hashlib
+import math
 import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
@@ -14,6 +15,7 @@ import msgspec
 from jqd.runner.endpoint import host_of
 from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, Standing, machine, standing_of
+from jqd.runner.roll import Roll
 from jqd.runner.signs import SPREAD_S, Signs
 from jqd.runner.worker import Card, Worker, refused
 from jqd.words.clock import Clock
@@ -49,7 +51,8 @@ class Workers:
         self._clock = clock
         self._reach = reach or Reach()
         self._log = get_logger("workers")
-        self._workers: dict[str, Worker] = {}
+        self._workers = Roll()
+        self._lasting_s = math.inf  # until then no ttl runs out
         self._unreadable: set[str] = set()
         self._signs = Signs(clock)
         self._repeated_at_s: dict[str, float] = {}  # when the very registration that holds was said here last
@@ -142,8 +145,11 @@ class Workers:
 
     def farewells(self) -> dict[tuple[str, str], bytes]:
         """What is to be said of those that are leaving."""
-        said = no_more([one for one in self.leaving if one not in self._numbers()])
-        for worker_id, (name, number) in self._numbers().items():
+        if not self.leaving:
+            return {}
+        numbers = self._numbers()
+        said = no_more([one for one in self.leaving if one not in numbers])
+        for worker_id, (name, number) in numbers.items():
             if worker_id in self.leaving:
                 handler = self._handlers[name]
                 out = tuple(
@@ -184,7 +190,7 @@ class Workers:
     def list(self) -> list[Worker]:
         """All workers, oldest registration first, then those that are versions of handlers."""
         self._expire()
-        return [*self._workers.values(), *self._versions.values()]
+        return [*self._workers, *self._versions.values()]
 
     def share(self, of: int) -> int:
         """How many of so many slots are this daemon's: all daemons' shares together are all of them."""
@@ -245,7 +251,7 @@ class Workers:
 
     def forget_silent(self) -> None:
         """Take out workers without ttl that ask for jobs, and have not for very long: nobody else notices that."""
-        for worker in [*self._workers.values()]:
+        for worker in [*self._workers]:
             pulls = worker.url is None and worker.ttl_s is None
             if pulls and (self._signs.silence_s(worker.id) or 0.0) > PULL_SILENT_S:
                 self.unregister(worker.id, "silent")
@@ -284,17 +290,15 @@ class Workers:
             self._unreadable.add(rule.name)  # whether it is silent is for those to say who can read it
             return
         known = self._workers.get(worker.id)
-        self._workers[worker.id] = worker
+        self._workers.put(worker)
         self._repeated_at_s[worker.id] = self._clock.mono_s()
         if known is not None and known.options != worker.options:
             before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
             self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
-        self._signs.seen_at_s[worker.id] = self._signs.now_s()
+        now_s = self._signs.seen_at_s[worker.id] = self._signs.now_s()
+        self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
         self._signs.noted(worker.id, self._clock.wall_ms() - rule.at_ms)
         self._signs.unreachable_since_s.pop(worker.id, None)
-        if known is None:
-            ordered = sorted(self._workers.values(), key=lambda one: (one.registered_at_ms, one.id))
-            self._workers = {one.id: one for one in ordered}
         self._log.info(
             "workers.registered", worker=worker.id, name=worker.name, url=worker.url, max_jobs=worker.max_jobs
         )
@@ -322,33 +326,30 @@ class Workers:
         """Raises Invalid where there would be too many workers, or jobtypes of all of them."""
         if known is None and len(self._workers) >= WORKERS_MAX:
             raise refused("worker_id", f"{WORKERS_MAX} workers are registered already; unregister some")
-        others = sum(len(w.jobs or ()) for w in self._workers.values() if w is not known)
-        had = (
-            len(known.jobs or ()) if known else 0
-        )  # a worker that repeats its registration stays, however many names there are
+        # A worker that repeats its registration stays, however many names there are.
+        had = len(known.jobs or ()) if known else 0
+        others = self._workers.names - had
         if others + len(jobs or ()) > NAMES_MAX and len(jobs or ()) > had:
             why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
             raise refused("jobs", f'{why}; unregister some, or say "*" for every one')
 
     def _same_server(self, card: Card) -> Worker | None:
-        if card.url is None:
-            return None
-        wanted = card.url, card.name, card.style
-        return next((w for w in self._workers.values() if (w.url, w.name, w.style) == wanted), None)
+        return None if card.url is None else self._workers.at((card.url, card.name, card.style))
 
     def _expire(self) -> None:
         now_s, seen_at_s = self._signs.now_s(), self._signs.seen_at_s
-        overdue = [
-            worker.id
-            for worker in self._workers.values()
-            if worker.ttl_s is not None and now_s - seen_at_s[worker.id] > worker.ttl_s
-        ]
-        for worker_id in overdue:
-            seen_at_s[worker_id] += self._workers[worker_id].ttl_s or 0.0  # its silence begins now
-            self._remove(worker_id, "expired")
+        if now_s <= self._lasting_s:
+            return  # this is asked again and again, and to go through 10,000 workers takes milliseconds
+        mortal = [(worker.id, worker.ttl_s) for worker in self._workers if worker.ttl_s is not None]
+        for worker_id, ttl_s in mortal:
+            if now_s - seen_at_s[worker_id] > ttl_s:
+                seen_at_s[worker_id] += ttl_s  # its silence begins now
+                self._remove(worker_id, "expired")
+        lasting_s = (seen_at_s[worker_id] + ttl_s for worker_id, ttl_s in mortal if worker_id in self._workers)
+        self._lasting_s = min(lasting_s, default=math.inf)
 
     def _remove(self, worker_id: str, why: str) -> bool:
-        worker = self._workers.pop(worker_id, None)
+        worker = self._workers.pop(worker_id)
         if worker is None:
             return False
         self._signs.left(worker_id)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 
 from jqd.loops.alone import EMPTYING_S, OTHERS, Alone
 from jqd.loops.claims import Claims
@@ -18,7 +19,7 @@ from jqd.scheduler import Scheduler
 from jqd.store import Renewed, Suspects
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
-from jqd.words.job import Job
+from jqd.words.job import Job, Wanted
 from jqd.words.lease import LeaseConfig
 from tests.loops.house import HandRunner, TrioClock, offer, until
 from tests.loops.test_loops import blame
@@ -173,6 +174,28 @@ async def test_who_cannot_claim_is_asked_nothing_and_who_idles_is_looked_at_now_
         assert out.calls == 0
         for side in (idle, busy):
             assert 150 <= side.calls <= 202, "a look is two calls: what falls due, and what waits"
+
+
+async def test_looks_at_thousands_of_workers_leave_the_daemon_half_of_its_time(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with running() as all_:
+        side, looks = all_.sides[0], list[float]()
+
+        def wanted() -> list[Wanted]:
+            looks.append(trio.current_time())
+            autojump_clock.jump(0.04)  # so long it takes here, and nothing else is done meanwhile
+            return [Wanted("a")]
+
+        side.runner.wanted = wanted  # type: ignore[method-assign]
+        began_s = trio.current_time()
+        while trio.current_time() < began_s + 4:
+            side.claims.wake()  # somebody registers
+            await trio.sleep(0.001)
+        assert 45 <= len(looks) <= 52
+        looks.clear()
+        await trio.sleep(4)
+        assert 5 <= len(looks) <= 11, "without a hint a tenth of it"
 
 
 async def test_a_suspect_has_the_hand_of_all_partitions_for_itself(autojump_clock: None) -> None:
