@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from jqd.worker.context import Context as Context
     from jqd.worker.context import Failed as Failed
     from jqd.worker.context import Retry as Retry
+    from jqd.worker.context import Snooze as Snooze
     from jqd.worker.context import current as current
     from jqd.worker.job import Job as Job
     from jqd.worker.ref import Ref as Ref
@@ -30,7 +31,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "jqd.client": ("AsyncClient", "Cancel", "Client", "JobFailed", "JobInfo", "JqdClientError", "NoResult", "TimedOut"),
     "jqd.worker.app": ("App",),
-    "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "current"),
+    "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "Snooze", "current"),
     "jqd.worker.job": ("Job",),
     "jqd.worker.ref": ("Ref",),
 }

@@ -22,7 +22,18 @@ LIST_JOBS = 50  # shown when no number is given: a screen or two
 LIST_REASONS = 20  # for people: each has five lines
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
-UNTOLD = ("argument", "argument_bytes", "timeout", "keep_result", "backoff", "progress", "error", "result", "history")
+UNTOLD = (
+    "argument",
+    "argument_bytes",
+    "timeout",
+    "keep_result",
+    "backoff",
+    "progress",
+    "error",
+    "result",
+    "history",
+    "log",
+)
 
 Flag = Annotated[bool, Parameter(negative="")]
 

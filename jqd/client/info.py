@@ -68,6 +68,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     daemon: str | None = None
     progress: Mapping[str, Any] | None = None
     """`done`, `message` and `at`, as its worker said last."""
+    snoozes: int = 0
+    """How often it put itself off."""
+    log: str | None = None
+    """The end of what its last attempt printed, if that failed."""
     id: str | None = None
     """The id that workers know it by, where `job_id` is the pusher's own."""
     error: Any = None

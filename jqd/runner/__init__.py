@@ -9,12 +9,13 @@ from jqd.runner.reach import Reach
 from jqd.runner.runner import Runner, Running
 from jqd.runner.runners import Runners
 from jqd.runner.styles.native import BatchJob, batch_jobs
-from jqd.runner.verdict import Report, end_attempt, says_again
+from jqd.runner.verdict import SNOOZE_STATUS, Report, end_attempt, says_again
 from jqd.runner.views import Seen, Views
 from jqd.runner.worker import Card, Worker
 from jqd.runner.workers import Workers
 
 __all__ = [
+    "SNOOZE_STATUS",
     "BatchJob",
     "Card",
     "Gates",

@@ -245,4 +245,4 @@ def _weight(outcome: Outcome) -> int:
     """Bytes in a frame, but for what is small in each."""
     message = outcome.message
     message_bytes = len(message) if message.isascii() else len(message.encode("utf-8", "replace"))
-    return len(outcome.result) + len(outcome.error) + message_bytes
+    return len(outcome.result) + len(outcome.error) + message_bytes + len(outcome.log)

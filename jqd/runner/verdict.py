@@ -6,6 +6,7 @@ report (what somebody says of the attempt)  ──end_attempt──▶  outcome 
 4xx FAILED, or should_retry = false         failed
 1xx RETRY, 5xx ERROR, attempts left         retry after `retry_after`, or the job's own back-off, or the daemon's
 1xx RETRY, 5xx ERROR, none left             dead
+put off (a snooze), up to SNOOZES_MAX       retry after `retry_after`, and no attempt is spent
 """
 
 import random
@@ -14,11 +15,15 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from jqd.words.backoff import Backoff
-from jqd.words.job import BACKOFF_S_MAX, NIL, Exit, Fate, Held, Outcome
+from jqd.words.job import BACKOFF_S_MAX, NIL, SNOOZE, Exit, Fate, Held, Outcome
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
+SNOOZE_STATUS = 102
+SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
+SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
+LOG_LENGTH_MAX = 65_536  # characters kept of what an attempt printed, its last ones
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
@@ -39,6 +44,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Any MessagePack value."""
     result: bytes = NIL
     """Any MessagePack value."""
+    is_snooze: bool = False
+    """The job puts itself off: it goes back, with a date, and no attempt is spent."""
+    log: str = ""
+    """The end of what the attempt printed."""
 
 
 def end_attempt(
@@ -55,7 +64,8 @@ def end_attempt(
     """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job."""
     job = held.job
     report = _within_limits(report, job.keep_result, result_bytes_max)
-    fate = _fate(held, report)
+    is_snooze = report.is_snooze and held.snoozes < SNOOZES_MAX
+    fate = Fate.RETRY if is_snooze else _fate(held, report)
     delay_s = 0.0
     if fate is Fate.RETRY:
         asked_s = report.retry_after_s
@@ -64,6 +74,8 @@ def end_attempt(
             if asked_s is None
             else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
         )
+    if report.is_snooze:
+        delay_s = max(SNOOZE_S_MIN, delay_s)
     succeeded = fate is Fate.SUCCEEDED
     return Outcome(
         job_id=job.id,
@@ -77,12 +89,14 @@ def end_attempt(
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
-        reason="" if succeeded else report.reason or "other",
+        reason="" if succeeded else SNOOZE if is_snooze else report.reason or "other",
         error=NIL if succeeded else report.error,
         message="" if succeeded else report.message,
         result=report.result if succeeded and job.keep_result else NIL,
         keep_result=job.keep_result,
         generation=held.generation,
+        snoozes=held.snoozes + is_snooze,
+        log="" if succeeded else report.log,
     )
 
 
@@ -107,6 +121,7 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         reason="",
         error=NIL,
         message="",
+        log="",
         result=report.result if attempt.keep_result else NIL,
     )
 
@@ -142,6 +157,10 @@ def _within_limits(report: Report, keep_result: bool, result_bytes_max: int) -> 
         changes["status"] = 500
     if len(report.message) > MESSAGE_LENGTH_MAX:
         changes["message"] = "… " + report.message[-MESSAGE_LENGTH_MAX:]
+    if len(report.log) > LOG_LENGTH_MAX:
+        changes["log"] = report.log[-LOG_LENGTH_MAX:]
+    if report.is_snooze and not report.message:
+        changes["message"] = "the job put itself off"
     if len(report.error) > ERROR_BYTES_MAX:
         changes["error"] = NIL
         message = changes.get("message", report.message)

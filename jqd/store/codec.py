@@ -108,8 +108,9 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """An outcome without its result, which is kept apart because it goes sooner."""
-    return _encoder.encode(outcome if outcome.result == NIL else replace(outcome, result=NIL))
+    """An outcome without its result and what was printed, which are kept apart because they go sooner."""
+    bare = outcome.result == NIL and not outcome.log
+    return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log=""))
 
 
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
@@ -180,6 +181,16 @@ def failed_attempts(keys: Keys, job_id: str, row: object) -> int:
     return int.from_bytes(row[:_LENGTH_BYTES], "big")
 
 
+def _last_try(keys: Keys, job_id: str, row: bytes) -> Outcome | None:
+    """None as well where it cannot be read: the job can run, and who looks at it is told."""
+    start = 2 * _LENGTH_BYTES
+    size = int.from_bytes(row[_LENGTH_BYTES:start], "big")
+    try:
+        return decode_outcome(keys, "tries", job_id, row[start : start + size]) if size else None
+    except Unreadable:
+        return None
+
+
 def decode_tries(keys: Keys, job_id: str, row: object) -> tuple[int, list[Outcome]]:
     """How often a job failed, and the outcomes kept of it, oldest first. Raises Unreadable."""
     count = failed_attempts(keys, job_id, row)
@@ -199,7 +210,9 @@ def decode_held(
     """A job in hand. `bare`: with a nil argument. Raises Unreadable."""
     began = 0 if generation is None else decode_generation(keys, job_id, generation)[1]
     failed = 0 if tries is None else failed_attempts(keys, job_id, tries)
-    return Held(decode_job(keys, job_id, row, bare=bare), fence, failed + 1, began)
+    last = None if tries is None else _last_try(keys, job_id, _bytes(tries))
+    snoozes = last.snoozes if last and last.meant_for >= began else 0
+    return Held(decode_job(keys, job_id, row, bare=bare), fence, failed + 1, began, snoozes)
 
 
 def decode_members(keys: Keys, flat: list[object], identity: str) -> dict[str, Member]:
@@ -324,6 +337,7 @@ def job_view(
         result=result,
         argument=job.argument,
         backoff=job.backoff,
+        snoozes=last.snoozes if last else 0,
         revision=changed[0],
         generation=changed[1],
         missed=changed[2],

@@ -379,10 +379,13 @@ def _claim(outcome: Outcome) -> int | str:
 def _extra(outcome: Outcome) -> bytes | str:
     """What a script needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is Fate.RETRY:
-        return f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
+        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
+        return f"{told}\n{outcome.log}" if outcome.log else told
     if outcome.fate is Fate.ENTRUSTED:
         return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
-    return outcome.result if outcome.fate is Fate.SUCCEEDED and outcome.keep_result else b""
+    if outcome.fate is not Fate.SUCCEEDED:
+        return outcome.log
+    return outcome.result if outcome.keep_result else b""
 
 
 def bound(records: Sequence[object]) -> None:

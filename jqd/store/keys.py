@@ -42,6 +42,8 @@ KINDS = {
     "beats": "zset",
     "ruled": "zset",
     "alive": "zset",
+    "logs": "hash",
+    "logged": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})

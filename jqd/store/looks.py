@@ -3,6 +3,7 @@
 import base64
 import zlib
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
@@ -154,8 +155,8 @@ class LookMethods:
         return [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
 
     def _view(self, job_id: str, answer: object) -> JobView | OnItsWay | None:
-        fields = codec.fields(self._keys, "jobs", answer, 12)
-        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation, worker, progress = fields
+        fields = codec.fields(self._keys, "jobs", answer, 13)
+        place_, score, sysid, row, tries, outcome, result, asked, last_id, generation, worker, progress, log = fields
         place = codec.text(self._keys, "jobs", place_)
         if place in ("unseen", "early"):
             last = codec.text(self._keys, "applied", last_id) if last_id is not None else None
@@ -185,10 +186,14 @@ class LookMethods:
             result=result if isinstance(result, bytes) else None,
             changed=codec.decode_generation(self._keys, job_id, generation),
         )
-        if worker is None:
-            return view
-        who, far = codec.text(self._keys, "leases", worker), progress if isinstance(progress, bytes) else None
-        return msgspec.structs.replace(view, daemon="", worker=who, progress=far)
+        more: dict[str, Any] = {}
+        if worker is not None:
+            more = {"daemon": "", "worker": codec.text(self._keys, "leases", worker)}
+        if isinstance(progress, bytes):
+            more["progress"] = progress
+        if log is not None:
+            more["log"] = codec.text(self._keys, "logs", log)
+        return msgspec.structs.replace(view, **more) if more else view
 
     async def unfinished(self, job_ids: Sequence[str], *, dead: bool = False) -> list[str]:
         """See EdgeStore."""

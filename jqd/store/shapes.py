@@ -327,8 +327,12 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     worker: str = ""
     """Who holds it by itself, or empty."""
     progress: bytes | None = None
-    """One MessagePack value: what that worker last said of how far it is."""
+    """One MessagePack value: what its worker last said of how far it is, while it is in a hand."""
     backoff: float | tuple[float, ...] = ()
+    snoozes: int = 0
+    """How often it was put off."""
+    log: str = ""
+    """The end of what its last attempt printed, if that failed; only of the newest failures."""
 
 
 class Page(NamedTuple):

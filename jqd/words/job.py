@@ -9,6 +9,7 @@ from msgspec import Meta
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
+SNOOZE = "snooze"  # the reason of an attempt that put its job off: it counts as none
 NAME_LENGTH_MAX = 128  # characters of a jobtype, a tag or a pusher's own job id: fits a log line
 TIMEOUT_S_MAX = 30 * 86_400.0  # a month: long work is welcome, a timeout that never comes is none
 MAX_RETRY_MAX = 1_000_000
@@ -167,7 +168,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     finished_at_ms: int = 0
     worker: str = ""
     reason: str = ""
-    """`timeout` or `other` for failures, else empty."""
+    """`timeout`, `snooze` or `other` for failures, else empty."""
     error: bytes = NIL
     """Any MessagePack value the worker gave."""
     message: str = ""
@@ -178,6 +179,15 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     generation: int = 0
     """Of the content that ran (`Change.generation`). 0: as the job was first pushed, or not known in an older record,
     where the fence tells."""
+    snoozes: int = 0
+    """How often the job was put off until now, this time included."""
+    log: str = ""
+    """Of a failed attempt, the end of what it printed."""
+
+    @property
+    def is_snooze(self) -> bool:
+        """Whether the attempt put its job off: a RETRY that spent no attempt."""
+        return self.reason == SNOOZE
 
     @property
     def meant_for(self) -> int:
@@ -195,6 +205,8 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     generation: int = 0
     """Of its content, 0 for one that is as it was first pushed: a claim may come after a later content was
     acknowledged and before that is in the store, so its fence does not tell what ran."""
+    snoozes: int = 0
+    """How often this content was put off."""
 
 
 def entrust(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:

@@ -8,7 +8,7 @@ import trio
 from jqd.words.clock import Clock
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
-from jqd.worker.context import Cancelled, Context, Failed, Retry, at_work
+from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
 from jqd.worker.lines import Lines, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.wire import (
@@ -22,6 +22,7 @@ from jqd.worker.wire import (
     Failure,
     Reason,
     Refused,
+    Snoozed,
     Stamps,
     Started,
     Success,
@@ -161,6 +162,10 @@ class Attempts:
         if isinstance(error, Retry):
             log.info("worker.job_wants_retry", why=_said(error), after_s=error.after)
             return self._failure(item, _said(error), error="retry", retry_after=error.after)
+        if isinstance(error, Snooze):
+            log.info("worker.job_snoozed", why=_said(error), after_s=error.after)
+            message = _plain(_said(error)[-MESSAGE_CHARS_MAX:])
+            return item.batch.codec.encode(Snoozed(item.job_id, self._now(), message, error.after))
         if isinstance(error, Failed):
             told = _said(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_said(error))

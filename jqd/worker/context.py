@@ -63,11 +63,22 @@ class Retry(Exception):
     after: float | None = None  # also of a class derived from this that does not call __init__
 
     def __init__(self, after: Duration | None = None, message: str = "") -> None:
-        after_s = None if after is None else duration_s(after)
-        if after_s is not None and not 0 <= after_s < float("inf"):
-            raise ValueError(f"Retry(after=...) takes seconds from now, 0 or more; got {after!r}")
         super().__init__(message or "the job asked for another attempt")
-        self.after = after_s
+        self.after = None if after is None else _from_now(after, "Retry(after=...)")
+
+
+class Snooze(Exception):
+    """Raise it when it is too early for the job: it is put off, and this costs no attempt.
+
+    `after`: how long, in seconds or like "1m"; a second at least. A job that was put off 10,000 times spends an attempt
+    each time from then on, so that none goes on for ever unseen.
+    """
+
+    after: float = 60.0  # also of a class derived from this that does not call __init__
+
+    def __init__(self, after: Duration, message: str = "") -> None:
+        super().__init__(message or "the job put itself off")
+        self.after = _from_now(after, "Snooze(...)")
 
 
 class Cancelled(Exception):
@@ -88,3 +99,10 @@ class Failed(Exception):
     def __init__(self, message: str, error: Any = None) -> None:
         super().__init__(message)
         self.error = error
+
+
+def _from_now(after: Duration, what: str) -> float:
+    after_s = duration_s(after)
+    if not 0 <= after_s < float("inf"):
+        raise ValueError(f"{what} takes seconds from now, 0 or more; got {after!r}")
+    return after_s

@@ -3,6 +3,7 @@
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   {type: "success", job_id, finished_at, result}
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?}
+              {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
               {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
 
@@ -82,6 +83,15 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     message: str
     retry_after: float | None = None
     status: int | None = None
+
+
+class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):
+    """The job puts itself off."""
+
+    job_id: str
+    finished_at: str
+    message: str
+    retry_after: float
 
 
 class Refused(msgspec.Struct, tag_field="type", tag="refused", omit_defaults=True):

@@ -237,6 +237,7 @@ async def test_failures_are_tried_again_or_not_as_in_an_answer(edge: Whole, kind
         ({**failure, "reason": "timeout", "retry_after": 0}, Fate.RETRY, 504, 0),
         ({"status": 503, "retry_after": 0}, Fate.RETRY, 503, 0),
         ({"status": 422, "should_retry": True, "retry_after": 1}, Fate.RETRY, 422, 1_000),
+        ({"type": "snooze", "retry_after": 9}, Fate.RETRY, 102, 9_000),
     ):
         claim = await handed(edge)
         assert await report(edge, {**claim, **said}, kind=kind) == [(200, "")]
@@ -358,6 +359,28 @@ async def test_a_heartbeat_shows_how_far_the_job_is(edge: Whole) -> None:
     ):
         assert (await edge.call("POST", path + "/heartbeat", body)).status == status, body
     assert (await edge.call("POST", "/v1/jobs/none/heartbeat", {"lease_id": lease_id})).status == 404
+
+
+async def test_a_heartbeat_shows_how_far_a_job_is_that_a_daemon_posted(edge: Whole) -> None:
+    await edge.push(job_id="mine")
+    (held,) = await edge.claim()
+    beat = {"lease_id": str(held.fence), "progress": 0.5, "message": "page 2"}
+    told = await edge.call("POST", "/v1/jobs/mine/heartbeat", beat)
+    assert (told.status, told.body) == (200, {"cancelled": False})
+    shown = (await edge.call("GET", "/v1/jobs/mine")).body
+    assert (shown["progress"]["done"], shown["progress"]["message"]) == (0.5, "page 2")
+    snooze = {
+        "job_id": held.job.id,
+        "lease_id": str(held.fence),
+        "type": "snooze",
+        "retry_after": 60,
+        "message": "early",
+    }
+    assert await report(edge, snooze) == [(200, "")]
+    await edge.apply()
+    shown = (await edge.call("GET", "/v1/jobs/mine")).body
+    assert (shown["state"], shown["attempts"], shown["snoozes"], shown["message"]) == ("scheduled", 0, 1, "early")
+    assert "progress" not in shown
 
 
 async def test_a_poll_is_a_sign_of_life_as_long_as_it_waits_and_ends_when_its_worker_left(edge, autojump_clock):

@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from jqd.store import OnItsWay, Promoted, WaitingType
+from jqd.store import JobView, OnItsWay, Promoted, WaitingType
 from jqd.words.errors import PositionMismatch
-from jqd.words.job import NIL, Change, ChangeKind, Fate, Held, Job, Outcome, State, Wanted
+from jqd.words.job import NIL, SNOOZE, Change, ChangeKind, Fate, Held, Job, Outcome, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane, cancel_of
-from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, holds, ids, outcome
+from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, changed, holds, ids, outcome
 
 
 async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
@@ -242,6 +242,61 @@ async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench
     assert [one.message for one in view.history] == ["try 3", "try 4", "try 5"], "only the last few are kept"
     assert view.outcome == view.history[-1]
     assert await store_bench.store.get_waiting_jobtypes([Wanted()], 9) == [WaitingType("mail", 4, job.id, 1)]
+
+
+async def test_a_snooze_waits_for_its_date_and_spends_no_attempt(store_bench: StoreBench) -> None:
+    job = await store_bench.push(max_retry=0)
+    owner = await store_bench.join()
+
+    async def again(attempt: int, snoozes: int) -> Held:
+        store_bench.clock.advance(1.0)
+        await store_bench.store.promote(10)
+        held = await store_bench.claim_one(owner)
+        assert (held.attempt, held.snoozes) == (attempt, snoozes)
+        return held
+
+    async def snooze(held: Held) -> JobView:
+        number = held.snoozes + 1
+        put_off = {"reason": SNOOZE, "snoozes": number, "delay_ms": 1000, "message": f"snooze {number}"}
+        await store_bench.settle(outcome(held, Fate.RETRY, **put_off))
+        view = await store_bench.view(job)
+        assert (view.snoozes, view.eligible_at_ms) == (number, store_bench.clock.wall_ms() + 1000)
+        return view
+
+    for snoozes in range(4):
+        view = await snooze(await again(1, snoozes))
+        assert (view.state, view.attempts) == (State.SCHEDULED, 0)
+        assert [one.message for one in view.history] == [f"snooze {snoozes + 1}"], "they do not push failures out"
+    await store_bench.settle(outcome(await again(1, 4), Fate.RETRY, delay_ms=1000, message="failure", snoozes=4))
+    view = await snooze(await again(2, 4))
+    assert (view.state, view.attempts) == (State.RETRYING, 1)
+    view = await snooze(await again(2, 5))
+    assert [one.message for one in view.history] == ["snooze 4", "failure", "snooze 6"]
+    await store_bench.settle(outcome(await again(2, 6), Fate.DEAD, snoozes=6))
+    revision = await store_bench.store.reserve_change(job.id)
+    await store_bench.add(changed(job, revision, ChangeKind.RETRY))
+    await again(1, 0)
+
+
+async def test_what_the_last_failed_attempt_printed_is_kept_of_the_newest_jobs(store_bench: StoreBench) -> None:
+    first = await store_bench.push()
+    owner = await store_bench.join()
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(outcome(held, Fate.RETRY, log="one\ntwo"))
+    assert (await store_bench.view(first)).log == "one\ntwo"
+    assert [view.log for view in (await store_bench.store.list_jobs(None, None, None, 9, "")).jobs] == [""], (
+        "a list need not carry it"
+    )
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.RETRY))
+    assert (await store_bench.view(first)).log == ""
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD, log="three"))
+    assert (await store_bench.view(first)).log == "three"
+    store_bench.clock.advance(1.0)
+    others = [store_bench.make() for _ in range(1_000)]
+    await store_bench.add(*others)
+    rest = await store_bench.claim(owner, limit=1_000)
+    await store_bench.settle(*(outcome(one, Fate.FAILED, log="four") for one in rest))
+    assert [(await store_bench.view(job)).log for job in (first, others[0], others[-1])] == ["", "four", "four"]
 
 
 async def test_a_retry_without_delay_is_ready_at_once(store_bench: StoreBench) -> None:

@@ -125,6 +125,22 @@ async def test_progress_is_shown_until_the_job_leaves(store_bench: StoreBench) -
     assert (await store_bench.view(one.job)).progress is None
 
 
+async def test_progress_of_what_a_daemon_holds_is_shown_until_the_job_leaves_its_hand(store_bench: StoreBench) -> None:
+    jobs = [await store_bench.push() for _ in range(3)]
+    owner = await store_bench.join()
+    held = await store_bench.claim(owner)
+    for one in held:
+        (seen,) = await store_bench.store.touch([(one.job.id, one.fence)], progress=b"\x01")
+        assert seen.hold is Hold.STANDS
+    assert [(await store_bench.view(job)).progress for job in jobs] == [b"\x01"] * 3
+    await store_bench.settle(outcome(held[0], Fate.RETRY))
+    await store_bench.store.release_jobs(owner, holds(held[1:2]))
+    await store_bench.store.release_sysid(owner)
+    again = await store_bench.claim(await store_bench.join("other"))
+    assert len(again) == 3
+    assert [(await store_bench.view(job)).progress for job in jobs] == [None] * 3
+
+
 async def test_a_worker_gives_jobs_back_untried(store_bench: StoreBench) -> None:
     _, (one, two, cancelled) = await lend(store_bench, 3)
     await store_bench.cancel(cancelled.job.id)

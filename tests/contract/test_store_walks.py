@@ -32,7 +32,7 @@ from jqd.store.keys import Keys
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.errors import PositionMismatch, StoreChanged, StoreError
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Wanted
+from jqd.words.job import SNOOZE, Change, ChangeKind, Fate, Held, Job, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane, cancel_of
 from tests.contract.bench import ALL, JOURNAL, holds, outcome
@@ -50,6 +50,7 @@ class Walk:
 
     def __init__(self, seed: int, real: Store, fake: FakeStore, clock: ManualClock, wipe: Callable[[], object]) -> None:
         self.random = random.Random(seed)
+        self.also = random.Random(seed)  # of its own, so that the walks of before stay as they were
         self.stores = (real, fake)
         self.clock = clock
         self.ids = IdSource(journal=journal_number(JOURNAL), salt=1, clock=clock)
@@ -151,6 +152,9 @@ class Walk:
             outcome(one, self.random.choice(list(Fate)), result=b"\x01", delay_ms=self.random.choice([0, 700]))
             for one in held
         ]
+        for place, one in enumerate(held):
+            more: list[dict[str, Any]] = [{}, {"log": "said"}, {"reason": SNOOZE, "snoozes": one.snoozes + 1}]
+            ended[place] = structs.replace(ended[place], **self.also.choice(more))
         await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
 
     async def cancel(self) -> None:

@@ -285,7 +285,7 @@ async def test_a_copy_begins_no_job_anew_that_ended_and_is_deleted(autojump_cloc
             here.store.wipe()
             await trio.sleep(10)
             assert await here.store.unfinished(ids) == [ids[3]]
-            await push(here, 30)
+            await push(here, 32)
             owner = await here.wait_claimable()
             await finish(here, owner, {ids[3]})
             await retention._free()

@@ -8,14 +8,18 @@ from hypothesis import strategies as st
 
 from jqd.runner.verdict import (
     ERROR_BYTES_MAX,
+    LOG_LENGTH_MAX,
     MESSAGE_LENGTH_MAX,
     RETRY_AFTER_S_MAX,
+    SNOOZE_STATUS,
+    SNOOZES_MAX,
     Report,
     end_attempt,
     parse_retry_after,
+    says_again,
 )
 from jqd.words.backoff import Backoff
-from jqd.words.job import NIL, Fate, Held, Job, Outcome
+from jqd.words.job import NIL, SNOOZE, Fate, Held, Job, Outcome
 
 NOW_MS = 1_700_000_000_000
 
@@ -28,9 +32,15 @@ def end(
     keep: bool = True,
     waits: tuple[float, ...] = (),
     result_max: int = 100,
+    snoozes: int = 0,
 ) -> Outcome:
     return end_attempt(
-        Held(Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits), 9, attempt),
+        Held(
+            Job("A", "mail", max_retry=max_retry, keep_result=keep, priority=4, backoff=waits),
+            9,
+            attempt,
+            snoozes=snoozes,
+        ),
         report,
         backoff=Backoff(first_s=2.0, factor=3.0, jitter=0.0),
         source=random.Random(1),
@@ -73,6 +83,18 @@ def test_attempts_are_counted_to_the_last() -> None:
     assert end(Report(status=500), max_retry=0).fate is Fate.DEAD
 
 
+def test_a_snooze_spends_no_attempt_until_there_were_too_many() -> None:
+    snooze = Report(status=SNOOZE_STATUS, is_snooze=True, retry_after_s=60.0)
+    off = end(snooze, attempt=1, max_retry=0)
+    assert (off.fate, off.delay_ms, off.reason, off.snoozes) == (Fate.RETRY, 60_000, SNOOZE, 1)
+    assert off.message == "the job put itself off"
+    assert says_again(off, snooze)
+    assert end(Report(status=SNOOZE_STATUS, is_snooze=True, retry_after_s=0.0)).delay_ms == 1_000
+    assert end(Report(status=500), snoozes=3).snoozes == 3
+    past = end(snooze, max_retry=0, snoozes=SNOOZES_MAX)
+    assert (past.fate, past.reason, past.snoozes) == (Fate.DEAD, "other", SNOOZES_MAX)
+
+
 def test_delays() -> None:
     assert [end(Report(status=500), attempt=n, max_retry=9).delay_ms for n in (1, 2, 3)] == [2000, 6000, 18000]
     assert end(Report(status=500, retry_after_s=0.25)).delay_ms == 250
@@ -105,6 +127,9 @@ def test_limits_of_what_is_kept() -> None:
     assert end(Report(status=500, result=b"\x01" * 101)).status == 500
     long = end(Report(status=500, message="a" + "b" * MESSAGE_LENGTH_MAX))
     assert long.message == "… " + "b" * MESSAGE_LENGTH_MAX
+    printed = end(Report(status=500, log="a" + "b" * LOG_LENGTH_MAX))
+    assert printed.log == "b" * LOG_LENGTH_MAX
+    assert end(Report(log="a")).log == ""
     heavy = end(Report(status=500, error=b"\x01" * (ERROR_BYTES_MAX + 1), message="m"))
     assert (heavy.error, heavy.message) == (NIL, "m\n(its error value of 65537 bytes was dropped)")
 

@@ -49,7 +49,7 @@ class Furnished:
         self.ended = ended.job
         await bench.settle(
             outcome(ended, Fate.SUCCEEDED, result=b"\x01"),
-            outcome(dead, Fate.DEAD, message="no"),
+            outcome(dead, Fate.DEAD, message="no", log="said"),
             outcome(retried, Fate.RETRY, delay_ms=9_000),
         )
         await store.reassert(self.owner, {bench.make().id: self.owner.epoch + 1})

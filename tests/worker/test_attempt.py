@@ -12,7 +12,7 @@ import structlog
 import trio
 from structlog.testing import capture_logs
 
-from jqd import App, Context, Failed, Retry, current
+from jqd import App, Context, Failed, Retry, Snooze, current
 from jqd.words.clock import ManualClock
 from jqd.words.log import configure
 from jqd.worker.lines import LINES_PER_S
@@ -77,6 +77,8 @@ def ending(argument: Any, /) -> Any:
             raise Retry
         case "retry after":
             raise Retry(after=7.5, message="the printer is busy")
+        case "snooze":
+            raise Snooze("2m", "the bank is closed")
         case "failed":
             raise Failed("no such file")
         case "failed with error":
@@ -179,10 +181,18 @@ async def test_retry_asks_for_another_attempt(name: str) -> None:
     assert outcome["message"] == "the printer is busy"
 
 
+@both
+async def test_snooze_puts_the_job_off(name: str) -> None:
+    outcome = await end(name, "snooze")
+    del outcome["finished_at"]
+    assert outcome == {"type": "snooze", "job_id": "a", "message": "the bank is closed", "retry_after": 120.0}
+
+
 @pytest.mark.parametrize("after", [-1, float("inf"), float("nan")])
-def test_retry_takes_seconds_only(after: float) -> None:
-    with pytest.raises(ValueError, match="seconds from now"):
-        Retry(after=after)
+def test_retry_and_snooze_take_seconds_only(after: float) -> None:
+    for kind in (Retry, Snooze):
+        with pytest.raises(ValueError, match="seconds from now"):
+            kind(after=after)
 
 
 @both

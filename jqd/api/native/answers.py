@@ -70,6 +70,7 @@ class Known(Struct, kw_only=True, frozen=True):
     state: State
     priority: int | UnsetType = UNSET
     attempts: int
+    snoozes: Annotated[int, Meta(description="how often it put itself off, which is no attempt")] | UnsetType = UNSET
     max_retry: int | UnsetType = UNSET
     created_at: Instant | None
     eligible_at: Instant | None = None
@@ -100,6 +101,9 @@ class Job(Known, kw_only=True, frozen=True):
     message: str | None = None
     history: Sequence[Attempt] = ()
     progress: Progress | UnsetType = UNSET
+    """How far its worker is, while it runs."""
+    log: str | UnsetType = UNSET
+    """The end of what its last attempt printed, if that failed. Kept of the newest failures."""
     result: Value | UnsetType = UNSET
     """Where it was pushed with `keep_result`."""
 

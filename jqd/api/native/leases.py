@@ -16,7 +16,7 @@ from jqd.desk import leases, reports
 from jqd.desk.job import Value, nothing
 from jqd.desk.leases import PROGRESS_LENGTH_MAX, Progress
 from jqd.desk.reports import Told
-from jqd.runner import Report, batch_jobs
+from jqd.runner import SNOOZE_STATUS, Report, batch_jobs
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.words import fields
 from jqd.words.errors import Conflict, Invalid, JqdError, TooLarge, Unreadable
@@ -50,7 +50,7 @@ class Outcome(Struct, frozen=True):
 
     job_id: Name
     lease_id: str
-    type: Literal["success", "failure", "refused"] | None = None
+    type: Literal["success", "failure", "snooze", "refused"] | None = None
     status: Status | None = None
     result: Value = msgspec.field(default_factory=nothing)
     reason: str = ""
@@ -59,6 +59,7 @@ class Outcome(Struct, frozen=True):
     error: Value = msgspec.field(default_factory=nothing)
     message: str = ""
     jobs: Value = msgspec.field(default_factory=nothing)
+    log: str = ""
 
 
 class Beating(Struct, frozen=True, forbid_unknown_fields=True):
@@ -159,9 +160,9 @@ def _told(each: Outcome) -> Told:
     status = each.status
     if status is None:
         if each.type is None:
-            raise Invalid("type or status is required: success, failure or refused; 100 to 599")
+            raise Invalid("type or status is required: success, failure, snooze or refused; 100 to 599")
         final = 400 if each.should_retry is False else 504 if each.reason == "timeout" else 500
-        status = 200 if each.type == "success" else final
+        status = {"success": 200, "snooze": SNOOZE_STATUS}.get(each.type, final)
     what = Report(
         status=status,
         should_retry=each.should_retry,
@@ -170,6 +171,8 @@ def _told(each: Outcome) -> Told:
         message=each.message,
         error=bytes(each.error),
         result=bytes(each.result),
+        is_snooze=each.type == "snooze",
+        log=each.log,
     )
     return Told(each.job_id, what, fence)
 

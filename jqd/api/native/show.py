@@ -37,6 +37,7 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
         progress=_progress(view.progress) if view.progress else UNSET,
+        log=view.log or UNSET,
         result=Raw(view.result or NIL) if view.keep_result else UNSET,
     )
 
@@ -67,6 +68,7 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "state": view.state,
         "priority": view.priority,
         "attempts": view.attempts,
+        "snoozes": view.snoozes or UNSET,
         "max_retry": view.max_retry,
         "created_at": iso(view.created_at_ms),
         "eligible_at": iso(view.eligible_at_ms),

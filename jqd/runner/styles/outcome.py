@@ -3,6 +3,7 @@
 {job_id, type: "success", result}
 {job_id, type: "failure", reason, should_retry, error, message, retry_after}
 {job_id, status: 1xx … 5xx, …}
+{job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
 {job_id, type: "refused", retry_after}                                       not begun: back untried
 {job_id, type: "started"}                                                    its time runs from now
 {batchItemFailures: [{itemIdentifier}]}                                      the others succeeded
@@ -15,7 +16,7 @@ import msgspec
 from msgspec import Raw
 
 from jqd.runner.styles.style import Answer, ItemFailures, Refused, Said, Started, Unclear
-from jqd.runner.verdict import INVALID_RESPONSE, Report
+from jqd.runner.verdict import INVALID_RESPONSE, SNOOZE_STATUS, Report
 from jqd.words import media
 from jqd.words.errors import AnswerGarbled
 from jqd.words.job import NIL
@@ -32,7 +33,7 @@ class _Item(msgspec.Struct, rename="camel"):
 class _Outcome(msgspec.Struct, gc=False):
     job_id: str | None = None
     id: str | None = None
-    type: Literal["success", "failure", "refused", "started"] | None = None
+    type: Literal["success", "failure", "snooze", "refused", "started"] | None = None
     status: int | None = None
     result: Raw = Raw()
     reason: str | None = None
@@ -41,6 +42,7 @@ class _Outcome(msgspec.Struct, gc=False):
     error: Raw = Raw()
     message: str | None = None
     jobs: Raw = Raw()
+    log: str | None = None
     batchItemFailures: list[_Item] | msgspec.UnsetType | None = msgspec.UNSET
 
 
@@ -97,6 +99,8 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
             raise ValueError("neither `type` nor `status` is given")
         if outcome.type == "success":
             status = 200
+        elif outcome.type == "snooze":
+            status = SNOOZE_STATUS
         elif outcome.should_retry is False:
             status = 400
         else:
@@ -109,6 +113,8 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         message=outcome.message or "",
         error=_value(outcome.error, encoding),
         result=_value(outcome.result, encoding),
+        is_snooze=outcome.type == "snooze",
+        log=outcome.log or "",
     )
 
 

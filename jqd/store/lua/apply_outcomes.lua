@@ -4,11 +4,12 @@
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
 --          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence or
 --          "fence:generation" of the content that ran, extra, count and count times (id, packed outcome). Extra is the result to keep,
---          or nothing; of a RETRY "attempt priority delay_ms jobtype"; of a hand-over "seconds of silence allowed, worker"
+--          or nothing; of a RETRY "attempt priority delay_ms jobtype", and of any failure what the attempt printed, in the next line; of a
+--          hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now order heads pages position holder members move early tries forgotten leases change
+--@include fail keys now order heads pages position holder members move early tries logs forgotten leases change
 local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
@@ -16,7 +17,7 @@ local is_old = ARGV[7] == '1'
 local FIRST, GROUP, FIELDS = 8, 4, 2
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
-expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
 expect_held_keys()
 if not at_position(field, from, to) then
   return {}
@@ -34,18 +35,21 @@ local function read_group(at)
     group.generation = generation
   end
   if group.fate == RETRY then
-    local attempt, priority, delay_ms, jobtype = ARGV[at + 2]:match('^(%d+) (-?%d+) (%d+) (.*)$')
+    local attempt, priority, delay_ms, jobtype = ARGV[at + 2]:match('^(%d+) (-?%d+) (%d+) ([^\n]*)')
     if not attempt then
       fail('JQD_ARGUMENT', 'retry')
     end
     expect_kind(ready_key(jobtype), 'ready')
     group.attempt, group.priority, group.delay_ms, group.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
+    group.log = ARGV[at + 2]:match('\n(.*)$')
   elseif group.fate == ENTRUSTED then
     group.silence, group.worker = ARGV[at + 2]:match('^(%d+) (.*)$')
     if not group.silence then
       fail('JQD_ARGUMENT', 'entrusted')
     end
     has_leases = true
+  elseif group.fate ~= SUCCEEDED and group.result ~= '' then
+    group.log = group.result
   end
   return group
 end
@@ -152,6 +156,7 @@ local function finish(one, sysid)
   local set = one.fate == DEAD and not cancelled and dead or ended
   packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
   set[#set + 1], set[#set + 2] = keep_result(one), id
+  keep_log(one.id, one.log, now_ms)
   if has_notes then
     cleared[#cleared + 1] = 'c' .. id
   end
@@ -163,6 +168,7 @@ end
 
 local function retry(one, sysid)
   add_try(one.id, one.attempt, one.packed, history_max)
+  keep_log(one.id, one.log, now_ms)
   if asked(one) then
     end_cancelled(one.id, now_ms, one.packed)
   else
@@ -198,7 +204,9 @@ local function note(one)
       end_late(one)
     end
     return false
-  elseif one.fate == RETRY then
+  end
+  keep_log(one.id, one.log, now_ms)
+  if one.fate == RETRY then
     add_try(one.id, one.attempt, one.packed, history_max)
     redis.call('ZADD', K.tomb, now_ms + one.delay_ms, 'r' .. one.id)
   else
@@ -313,12 +321,10 @@ end
 
 local stale = {}
 local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
-local of_workers = {}
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
   if hold and hold.sysid == WORKERS and one.fate ~= ENTRUSTED then
     met[hold.fence] = met[hold.fence] or hold.fence == one.fence
-    table.insert(of_workers, one.id)
   end
   if #lent > 0 and one.fate ~= ENTRUSTED then
     write_collected()  -- in whose hand jobs are counts below
@@ -371,13 +377,16 @@ write_collected()
 for fence, lives in pairs(met) do
   tidy_lease(fence, lives and now_us or nil)
 end
-local left_workers = {}
-for _, id in ipairs(of_workers) do
-  if not in_hand[id] then
-    table.insert(left_workers, id)
+trim_logs()
+if redis.call('EXISTS', K.leases) == 1 then
+  local gone = {}
+  for _, id in ipairs(ids) do
+    if not in_hand[id] then
+      gone[#gone + 1] = id
+    end
   end
+  forget_lent(gone)
 end
-forget_lent(left_workers)
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))
 end

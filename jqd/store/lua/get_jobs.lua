@@ -6,14 +6,15 @@
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: a later content was acknowledged
 --          under its name and is on its way, which only a full answer tells), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
---          `generation`, worker that holds it, how far that is; nil for what is not there
+--          `generation`, worker that holds it, how far it is, what its last failed attempt printed; nil for
+--          what is not there
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
 --@include fail keys now order heads pages members holder move early life tries leases change
 local brief = ARGV[3] == '1'
 local FIRST, FIELDS = 4, 2
 
-expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names')
+expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
 expect_leases()
 expect_held_keys()
 expect_life(ARGV[2])
@@ -50,15 +51,13 @@ for at = FIRST, #ARGV, FIELDS do
   local id = ARGV[at]
   local row = redis.call('HGET', K.jobs, id)
   local name, score, sysid = place(id, row)
-  local worker, progress = false, false
-  if sysid == WORKERS then
-    worker, progress = select(3, lease(tonumber(score))) or '', redis.call('HGET', K.leases, 'p' .. id)
-  end
+  local worker = sysid == WORKERS and (select(3, lease(tonumber(score))) or '')
+  local progress = sysid and redis.call('HGET', K.leases, 'p' .. id)
   table.insert(views, {
     name, score, sysid, row and brief and header_of(row) or row, redis.call('HGET', K.tries, id),
     redis.call('HGET', K.outcome, id), not brief and redis.call('HGET', K.result, id),
     redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, ARGV[at + 1]),
-    redis.call('HGET', K.generation, id), worker, progress,
+    redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),
   })
 end
 return views

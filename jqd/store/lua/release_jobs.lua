@@ -13,7 +13,7 @@ local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked')
+expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked', 'leases')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then
@@ -23,7 +23,7 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'jobs')
 end
 
-local released = 0
+local has_leases, released = redis.call('EXISTS', K.leases) == 1, 0
 for at = FIRST, #ARGV, FIELDS do
   local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
   if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
@@ -39,6 +39,9 @@ for at = FIRST, #ARGV, FIELDS do
     redis.call('ZREM', held, id)
     drop_early(id)
     redis.call('HDEL', K.asked, id)
+    if has_leases then
+      redis.call('HDEL', K.leases, 'p' .. id)  -- how far its worker was
+    end
     released = released + 1
   end
 end

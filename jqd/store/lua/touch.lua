@@ -48,7 +48,7 @@ local tries, generations = redis.call('HMGET', K.tries, unpack(ids)), redis.call
 local cancels = redis.call('EXISTS', K.tomb) == 1 and cancels_of(ids) or {}
 local lents = redis.call('EXISTS', K.leases) == 1 and lent_generations(ids) or {}
 local MISSED = '!'  -- ends a row of `generation`: a later content is here than the one that a daemon has in hand
-local workers, standing, leases, answers, told = {}, {}, {}, {}, 0
+local workers, standing, of_daemons, leases, answers, told = {}, {}, {}, {}, {}, 0
 
 -- The worker of a lease that stands, or nil. Asked once for each lease.
 local function worker_of(fence)
@@ -80,6 +80,9 @@ for position, id in ipairs(ids) do
       is_lent, standing[fence] = 1, standing[fence] or {}
       table.insert(standing[fence], id)
     end
+    if not is_workers then
+      table.insert(of_daemons, id)
+    end
   elseif row and not has_ended(id) then
     said = LATE
   end
@@ -91,11 +94,17 @@ for position, id in ipairs(ids) do
   answers[told + 7] = (is_workers and lents or generations)[position] or false
   told = told + 7
 end
-for fence, its in pairs(renew and standing or {}) do
-  local allowed, worker = unpack(workers[fence])
-  beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
+
+local function note_progress(its)
   for _, id in ipairs(progress ~= '' and its or {}) do
     redis.call('HSET', K.leases, 'p' .. id, progress)
   end
+end
+
+note_progress(renew and of_daemons or {})
+for fence, its in pairs(renew and standing or {}) do
+  local allowed, worker = unpack(workers[fence])
+  beat(fence, silence > 0 and digits(silence) or allowed, '0', worker, now_us)
+  note_progress(its)
 end
 return {leases, answers}

@@ -1,7 +1,7 @@
 -- Deleting jobs with all that is known of them. Needs keys, move, early, holder, change.
 -- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
-  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths', 'tomb')
+  expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged')
 end
 
 -- A kept result was promised for its time; its job stays with it, however many ended since. A job whose next content is on
@@ -25,10 +25,11 @@ local function delete_jobs(ids, now_ms)
     return
   end
   drop_changes(ids, now_ms)
-  for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'jobs'}) do
+  for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
   end
   redis.call('ZREM', K.results, unpack(ids))
+  redis.call('ZREM', K.logged, unpack(ids))
   redis.call('ZREM', K.dead, unpack(ids))
   redis.call('ZREM', K.ended, unpack(ids))
 end

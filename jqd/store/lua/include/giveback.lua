@@ -5,7 +5,7 @@
 -- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths')
+  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases')
   expect_kind(held_key(sysid), 'held')
 end
 
@@ -32,6 +32,11 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
   end
   if #rows > 0 then
     redis.call('HDEL', K.asked, unpack(ids, 1, #rows))
+    local progress = {}
+    for position = 1, #rows do
+      progress[position] = 'p' .. ids[position]
+    end
+    redis.call('HDEL', K.leases, unpack(progress))
   end
   if has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)
