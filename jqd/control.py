@@ -19,6 +19,7 @@ from jqd.words.errors import StaleOwner, StoreAway
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
+from jqd.words.schedules import Schedules
 
 SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
 
@@ -28,6 +29,8 @@ class Control:
 
     def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: Pace) -> None:
         self.draining = False
+        self.schedules: Schedules | None = None
+        """Once there are any parts that know of them."""
         self._shared = shared
         self._journal = shared.journal
         self._partitions = partitions
@@ -72,6 +75,7 @@ class Control:
             *(reason for reason in failing if reason),
             *dict.fromkeys(accepted),
             *self._shared.gates.complaints(),
+            *(self.schedules.complaints() if self.schedules else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
@@ -169,6 +173,7 @@ class Control:
             **rows[0],
             "lanes": lanes,
             "runner": self._runners.stats(),
+            "schedules": self.schedules.stats() if self.schedules else {},
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
 

@@ -22,12 +22,13 @@ import trio
 from jqd.api import Api, Parts
 from jqd.config import Config
 from jqd.control import Control
-from jqd.desk import Desk
+from jqd.desk import Desk, firing
 from jqd.desk.rules import say
 from jqd.desk.workers import unneeded_options
 from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
+from jqd.loops.dates import Dates
 from jqd.loops.dispatch import Dispatch
 from jqd.loops.endings import Endings
 from jqd.loops.fork import hand_down
@@ -42,6 +43,7 @@ from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import JournalForked, JournalVersion, JqdError, StoreError
+from jqd.words.jobid import partition_of_name
 from jqd.words.joblog import JobLog
 from jqd.words.log import get_logger
 from jqd.words.rates import Rates
@@ -110,7 +112,7 @@ class Daemon:
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
         self.parts = Parts(config.api, self._desk(stores), config.http.guard)
-        self.upkeep = self._upkeep(self.parts.desk, source)
+        self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk, source)
         self.api = Api(self.parts)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
@@ -129,6 +131,7 @@ class Daemon:
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
                     await dispatching.start(self.dispatch.run)
+                    await dispatching.start(self.dates.run)
                     door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
                     with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
                         await self.workers.rules.told.wait()
@@ -167,10 +170,22 @@ class Daemon:
             source=source,
         )
 
+    def _dates(self, desk: Desk, source: random.Random) -> Dates:
+        return Dates(
+            schedules=desk.schedules,
+            follows=[partition.follow for partition in self.partitions],
+            last=partial(firing.last_of, desk),
+            fire=partial(firing.fire, desk),
+            home=partial(partition_of_name, partitions=len(self.partitions)),
+            place=self.control.place,
+            clock=self.clock,
+            source=source,
+        )
+
     def _desk(self, stores: Sequence[Store]) -> Desk:
         """What every surface asks."""
         config = self.config
-        return Desk(
+        desk = Desk(
             config=config.api,
             journal=self.journal,
             store=stores[0] if len(stores) == 1 else Spread(stores, servers=len(config.store.urls) or 1),
@@ -181,6 +196,8 @@ class Daemon:
             clock=self.clock,
             partitions=len(stores),
         )
+        self.control.schedules = desk.schedules
+        return desk
 
     def _door(self) -> DoorConfig:
         """How much of us who connects may have."""

@@ -24,6 +24,7 @@ ABOUT = (
 )
 TAGS = {
     "jobs": "Push jobs, and look at, change and cancel them",
+    "schedules": "Jobs that are pushed at dates that come again",
     "workers": "Who runs jobs here",
     "daemon": "How this daemon is, and this interface itself",
     "lightjq": "The interface of LightJQ; MessagePack unless JSON is asked for",
@@ -64,6 +65,8 @@ def tag_of(path: str) -> str:
     """Under which of TAGS a path stands."""
     if path.startswith(("/v1/jobs", "/v1/types")):
         return "jobs"
+    if path.startswith("/v1/schedules"):
+        return "schedules"
     if path.startswith(("/v1/workers", "/v1/leases", "/v1/outcomes")):
         return "workers"
     return "lightjq" if path.startswith(("/job", "/worker", "/done")) else "daemon"

@@ -7,13 +7,14 @@ table of the surface.
 from typing import Any
 
 from jqd.api import lightjq
-from jqd.api.native import acts, bulk, handlers, jobs, leases, listing, push, status, workers
+from jqd.api.native import acts, bulk, handlers, jobs, leases, listing, push, schedules, status, workers
 from jqd.api.native import answers as told
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
 from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
+from jqd.desk.schedules import Plan
 from jqd.runner.handler import Definition
 from jqd.words import media
 
@@ -49,6 +50,13 @@ ROUTES = [
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition),
     Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.Asking),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
+    Route("GET", "/v1/schedules", schedules.list_schedules, {200: schedules.Schedules}),
+    Route("PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.Schedule, 201: schedules.Schedule}, Plan),
+    Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.Schedule}),
+    Route("DELETE", "/v1/schedules/<name>", schedules.delete, {204: None}),
+    Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
+    Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
+    Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
     Route("GET", "/livez", status.livez, {200: told.Live}),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),

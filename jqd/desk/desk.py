@@ -19,6 +19,7 @@ from jqd.words.clock import Clock
 from jqd.words.jobid import partition_of
 from jqd.words.lease import Peer
 from jqd.words.record import Lane
+from jqd.words.schedules import Schedules
 
 
 class Control(Protocol):
@@ -59,10 +60,12 @@ class Desk:
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
     options: Options = field(init=False)
     """What was registered of jobtypes."""
+    schedules: Schedules = field(init=False)
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
         object.__setattr__(self, "options", Options(self.workers.rules))
+        object.__setattr__(self, "schedules", Schedules(self.workers.rules, self.clock))
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

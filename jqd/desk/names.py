@@ -39,6 +39,8 @@ class Agreed(NamedTuple):
     """Place among the good jobs → why it is not taken."""
     size: int
     """Number of good jobs in the batch."""
+    life: str = ""
+    """Of the store that gave the names."""
 
 
 def has_names(jobs: Sequence[NewJob]) -> bool:
@@ -75,7 +77,8 @@ async def agree(desk: Desk, batch: Batch) -> Agreed:
             agreed.changes[len(kept)] = given.job_id, given.revision, given.revision, kind
         kept.append(items[place])
         agreed.jobs.append(job)
-    return agreed._replace(array=_encoder.encode(kept))
+    life = next((given.life for given in verdicts.values()), "")
+    return agreed._replace(array=_encoder.encode(kept), life=life)
 
 
 async def confirm(desk: Desk, agreed: Agreed) -> set[int]:

@@ -142,8 +142,8 @@ async def take(
     acknowledged.
     """
     both = _write_both(desk, array, jobs, changes) if changes and len(changes) < len(jobs) else None
-    written: list[_Written] = []
-    for frame in both or (_write(desk, array, jobs, changes or {}),):
+    written: list[Written] = []
+    for frame in both or (write(desk, array, jobs, changes or {}),):
         written.append(frame)
         if wanted.level != "memory":
             # A pusher that hangs up does not stop what others wait for; it only never hears the answer.
@@ -160,7 +160,7 @@ async def take(
     return Accepted(names, wanted)
 
 
-class _Written(Struct, frozen=True, gc=False):
+class Written(Struct, frozen=True, gc=False):
     """A frame."""
 
     lane: Lane
@@ -171,8 +171,11 @@ class _Written(Struct, frozen=True, gc=False):
     """Of its jobs in the request, where others are in another frame."""
 
 
-def _write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> _Written:
-    """One frame: of changes if that is what these are, all of them."""
+def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *, life: str = "") -> Written:
+    """One frame: of changes if that is what these are, all of them.
+
+    `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
+    """
     ids: IdRange = desk.journal.ids.take(len(jobs), homes_of([job.name for job in jobs]))
     now_ms = desk.clock.wall_ms()
     eligible = {
@@ -184,31 +187,31 @@ def _write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -
     options = desk.options.left_out(array, jobs)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
-    head = Head(ids.first, now_ms, eligible, changes, ids.homes, options=options)
+    head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options)
     lane = Lane.CHANGES if changes else Lane.JOBS
     position = desk.journal.write(lane, len(jobs), encode_jobs(head, array))
     if changes:
-        return _Written(lane, position, [changes[index][0] for index in range(len(jobs))])
+        return Written(lane, position, [changes[index][0] for index in range(len(jobs))])
     desk.taken.note(ids.first, desk.journal.ids.last_id, position)
-    return _Written(lane, position, ids.ids())
+    return Written(lane, position, ids.ids())
 
 
-def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> Iterator[_Written]:
+def _write_both(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes) -> Iterator[Written]:
     """Jobs with ids of their own, then jobs without, of one request: each kind has its lane, written when it is due."""
     items = _items_decoder.decode(array)
     for places in sorted(changes), [place for place in range(len(jobs)) if place not in changes]:
         its = {index: changes[place] for index, place in enumerate(places) if place in changes}
         some = _encoder.encode([items[place] for place in places])
-        frame = _write(desk, some, [jobs[place] for place in places], its)
+        frame = write(desk, some, [jobs[place] for place in places], its)
         yield structs.replace(frame, places=places)
 
 
-def _in_order(written: Sequence[_Written]) -> list[str]:
+def _in_order(written: Sequence[Written]) -> list[str]:
     """The ids of all, as the request has its jobs."""
     return [job_id for _, job_id in sorted(row for one in written for row in zip(one.places, one.job_ids, strict=True))]
 
 
-async def _safe_in_store(desk: Desk, written: Sequence[_Written], replicas: int, where: Collection[int]) -> bool:
+async def _safe_in_store(desk: Desk, written: Sequence[Written], replicas: int, where: Collection[int]) -> bool:
     """Whether the store has applied these frames and would survive a crash with them, in the time there is."""
     deadline_s = trio.current_time() + desk.config.store_s
     for frame in written:

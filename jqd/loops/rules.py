@@ -69,6 +69,8 @@ class Follow:
         """Workers that we heard of and that no rule in the store knows."""
         self.learned: list[Rule] = []
         """What others said, until it stands in our journal, too."""
+        self.told_at_s: float | None = None
+        """All that was said before is known here, on the clock since boot. None: nothing was told yet."""
         self._store = store
         self._membership = membership
         self._rules = workers.rules
@@ -119,7 +121,7 @@ class Follow:
             # Numbers of another life say nothing; nor do we know what it has of us.
             self._life, self._rules_at, self._signs_at, self._viewed = self._membership.life, 0, 0, 0
         wanted = self._rules.asking()
-        view = self._views.look()
+        view, asked_at_s = self._views.look(), self._clock.boot_s()
         said = [view] if view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
         answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs, said)
@@ -131,6 +133,7 @@ class Follow:
         self._workers.heard(answer.alive)
         self.unknown.update(answer.unknown)
         if not answer.more:
+            self.told_at_s = asked_at_s
             self._rules.told.set()
             self._answered = wanted
             self._rules.looked(wanted)

@@ -119,15 +119,15 @@ class JobMethods:
         """See EdgeStore."""
         bound(wanted)
         flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
-        answer = await self._caller.call(
-            "reserve_names", self._caller.identity, milliseconds(self._config.name_reserve_s), *flat
-        )
+        identity, ttl_ms = self._caller.identity, milliseconds(self._config.name_reserve_s)
+        answer = await self._caller.call("reserve_names", identity, ttl_ms, *flat)
         fields = codec.list_of(self._keys, "names", answer)
         return [
             NameGiven(
                 Verdict(codec.text(self._keys, "names", verdict)),
                 codec.text(self._keys, "names", job_id),
                 codec.whole(self._keys, "fence", revision),
+                identity.partition(".")[2],
             )
             for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
         ]

@@ -253,6 +253,8 @@ class NameGiven(NamedTuple):
     """The job that stands, or will stand, under that name."""
     revision: int
     """Of the content that may be journaled now; 0 when it must not be."""
+    life: str = ""
+    """Of the store that gave it."""
 
 
 class NameJournaled(NamedTuple):

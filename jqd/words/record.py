@@ -81,7 +81,8 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     homes: str = ""
     """The last character of each id of the sequence, where they are not all as the first one's (jobid.py)."""
     life: str = ""
-    """Of the store, in which the job was there that this frame changes; empty for pushes. A frame has one such job."""
+    """Of the store, in which the job was there that this frame changes: a frame has one such job. Of pushes by a
+    schedule, in which they got their names; empty for other pushes."""
     options: list[tuple[JobOptions, list[int]]] = []
     """What was registered for jobtypes when the batch was taken, and which jobs of it left just that out; none: all.
     It stands here, for the content of a job is what its pusher said, whatever was registered then."""

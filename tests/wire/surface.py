@@ -177,6 +177,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _looks(surface)
     await _changes(surface)
     await _workers(surface, worker_url)
+    await _schedules(surface)
     await _pulls(surface)
     await _many(surface)
     await _health(surface)
@@ -329,6 +330,24 @@ async def _many(surface: Surface) -> None:
     await ask("POST /v1/jobs/clean", 422, {"before": "yesterday"}, accept=MSGPACK)
 
 
+async def _schedules(surface: Surface) -> None:
+    ask, one = surface.ask, "/v1/schedules/<name>"
+    plan = {"cron": "0 0 1 1 *", "tz": "Asia/Tokyo", "job": {"name": "yearly", "argument": [1]}}
+    for status in (201, 200):
+        await ask(f"PUT {one}", status, plan, into="s")
+    await ask(f"PUT {one}", 422, {**plan, "cron": "0 0 30 2 *"}, into="s", kind=MSGPACK)
+    await ask(f"GET {one}", 200, into="s", accept=MSGPACK)
+    await ask(f"GET {one}", 404, into="none")
+    await ask("GET /v1/schedules", 200)
+    await ask(f"POST {one}/pause", 200, into="s", numbers=False)
+    await ask(f"POST {one}/resume", 200, into="s")
+    await ask(f"POST {one}/run-now", 201, into="s")
+    for call in ("pause", "resume", "run-now"):
+        await ask(f"POST {one}/{call}", 404, into="none")
+    await ask(f"DELETE {one}", 204, into="s")
+    await ask(f"DELETE {one}", 404, into="s")
+
+
 async def _health(surface: Surface) -> None:
     for path in ("/openapi.json", "/openapi.yaml", "/docs"):
         await surface.ask(f"GET {path}", 200)
@@ -342,7 +361,7 @@ async def _refused(surface: Surface, route: Route) -> None:
     native = route.path.startswith("/v1/")
     call, into = f"{route.method} {route.path}", "none"
     await surface.ask(f"OPTIONS {route.path}", 200, into=into)
-    odd = "PATCH" if "/handlers" in route.path else "PUT"
+    odd = "PATCH" if "/handlers" in route.path or "/schedules" in route.path else "PUT"
     await surface.ask(f"{odd} {route.path}", 405, into=into)
     await surface.ask(f"{odd} {route.path}", 415, b"x", into=into, kind="text/plain")
     if route.method == "GET" and native:

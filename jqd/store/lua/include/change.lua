@@ -372,9 +372,13 @@ end
 
 -- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing anew.
 -- The journal tells in which life an edit or a retry got its revision, when the job was there. In a later life the change
--- may come before its job is replayed.
+-- may come before its job is replayed. A push (it has a digest) that tells in which life it got its name is over when the
+-- name is not its own any more: another content has it, or it went with its job.
 local function is_over(one)
-  return one.life ~= '' and one.life == redis.call('HGET', K.life, 'id')
+  if one.life == '' or one.life ~= redis.call('HGET', K.life, 'id') then
+    return false
+  end
+  return one.digest == '' or (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) ') ~= one.id
 end
 
 -- Returns 1 when the job was not here before.

@@ -1,0 +1,144 @@
+"""Jobs at dates that come again: /v1/schedules."""
+
+from collections.abc import Sequence
+
+import trio
+from msgspec import Struct
+
+from jqd.api.message import Request, Response, answer
+from jqd.api.native.answers import Instant
+from jqd.api.native.show import iso
+from jqd.api.parts import Parts
+from jqd.api.read import read_body
+from jqd.desk import schedules
+from jqd.desk.job import Value
+from jqd.desk.schedules import Plan
+from jqd.words.options import JobOptions
+from jqd.words.schedules import Known, Missed, Overlap
+
+ROWS_AT_ONCE = 50  # some 5 ms
+
+
+class LastDate(Struct, frozen=True):
+    """The date that was fired last."""
+
+    date: Instant | None
+    job_id: str
+    pushed_at: Instant | None
+
+
+class ScheduledJob(JobOptions, frozen=True, kw_only=True):
+    """The job of a schedule; what was left out counts as in a push."""
+
+    name: str
+    argument: Value
+    tags: Sequence[str]
+
+
+class Schedule(Struct, frozen=True):
+    """A schedule, and which dates of it come next."""
+
+    name: str
+    cron: str | None
+    every: float | None
+    tz: str
+    job: ScheduledJob
+    missed: Missed
+    overlap: Overlap
+    jitter: float
+    until: Instant | None
+    paused_at: Instant | None
+    next: Sequence[Instant]
+    """The next five; the first one may be due by now. None while it is paused."""
+    last: LastDate | None
+    fired: int
+    skipped: int
+    waits: str | None
+    """Why a date that has come is not fired."""
+
+
+class Schedules(Struct, frozen=True):
+    """All of them."""
+
+    schedules: Sequence[Schedule]
+
+
+class Pushed(Struct, frozen=True):
+    """The job of a schedule, pushed apart from its dates."""
+
+    job_id: str
+
+
+async def put(parts: Parts, request: Request, name: str) -> Response:
+    """201 and the schedule; 200 where there was one of that name, and it is this one now.
+
+    Only dates after this call are fired; where just the job is another one, the dates stay as they were.
+    """
+    new = await schedules.put(parts.desk, name, read_body(request, Plan))
+    return _shown(parts, request, name, 201 if new else 200)
+
+
+async def get(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule, with the next five dates."""
+    return _shown(parts, request, name)
+
+
+async def list_schedules(parts: Parts, request: Request) -> Response:
+    """200 {schedules}: all of them, by name."""
+    rows = []
+    for _, one in sorted(parts.desk.schedules.known.items()):
+        rows.append(_row(parts, one))
+        if len(rows) % ROWS_AT_ONCE == 0:
+            await trio.lowlevel.checkpoint()
+    return answer(200, Schedules(rows), request.answer_language())
+
+
+async def delete(parts: Parts, request: Request, name: str) -> Response:
+    """204: none of its dates is fired any more; jobs that were pushed by it stay."""
+    await schedules.delete(parts.desk, name)
+    return Response(204)
+
+
+async def run_now(parts: Parts, request: Request, name: str) -> Response:
+    """201 {job_id}: its job is pushed once, whatever its dates are, and also while it is paused."""
+    return answer(201, Pushed(await schedules.run_now(parts.desk, name)), request.answer_language())
+
+
+async def pause(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule: none of its dates is fired until it is resumed."""
+    await schedules.pause(parts.desk, name)
+    return _shown(parts, request, name)
+
+
+async def resume(parts: Parts, request: Request, name: str) -> Response:
+    """200 and the schedule: its dates are fired from now on. Those that passed while it was paused are not."""
+    await schedules.resume(parts.desk, name)
+    return _shown(parts, request, name)
+
+
+def _shown(parts: Parts, request: Request, name: str, status: int = 200) -> Response:
+    return answer(status, _row(parts, schedules.find(parts.desk, name)), request.answer_language())
+
+
+def _row(parts: Parts, one: Known) -> Schedule:
+    schedule, when, fired = one.schedule, one.schedule.when, one.fired
+    now_ms = parts.desk.clock.wall_ms()
+    job = schedules.template_of(one)
+    is_due = one.next_ms is None or one.next_ms <= now_ms
+    return Schedule(
+        name=one.name,
+        cron=when.cron or None,
+        every=when.every_ms / 1000 if when.every_ms else None,
+        tz=when.tz,
+        job=ScheduledJob(name=job.name, argument=job.argument, tags=job.tags, **dict(job.said())),
+        missed=schedule.missed,
+        overlap=schedule.overlap,
+        jitter=schedule.jitter_ms / 1000,
+        until=iso(when.until_ms),
+        paused_at=iso(schedule.paused_at_ms),
+        next=[str(iso(date_ms)) for date_ms in schedules.next_dates(one, now_ms)],
+        last=LastDate(iso(fired.date_ms), fired.job_id, iso(fired.at_ms)) if fired.job_id else None,
+        fired=fired.fired,
+        skipped=fired.skipped,
+        waits=(one.trouble or None) if is_due else None,
+    )

@@ -1,0 +1,141 @@
+"""Firing schedules: the job of a date and the note that this date was fired reach the disk together.
+
+Any daemon may fire any date, and two may at once: the job's id is made of schedule and date, and the store gives a name
+to one job. Each step here has its reason in docs/adr/0044, and a planted mistake in tests/scheduler/test_firing.py.
+"""
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+from msgspec import Raw, structs
+
+from jqd.desk.batch import Batch
+from jqd.desk.cancel import cancel
+from jqd.desk.desk import Desk
+from jqd.desk.find import find, resolve
+from jqd.desk.job import NewJob
+from jqd.desk.names import agree, confirm
+from jqd.desk.take import expect_open, write
+from jqd.scheduler import Firing, Last
+from jqd.store import JobView
+from jqd.words.dates import iso
+from jqd.words.errors import NotFound, NotYet
+from jqd.words.log import get_logger
+from jqd.words.record import Lane, encode_rules
+from jqd.words.schedules import Fired, Known, fired_rule
+
+GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
+TAKEN_S = 90.0  # three times that: what has a name for so long, and is no job yet, lies in a journal that is away
+
+_encoder = msgspec.msgpack.Encoder()
+_fields_decoder = msgspec.msgpack.Decoder(dict[str, Raw])
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
+
+
+def fields_of(one: Known) -> dict[str, Raw]:
+    """The job of a schedule, field by field, as it was said."""
+    return _fields_decoder.decode(one.schedule.job)
+
+
+async def last_of(desk: Desk, one: Known) -> Last | None:
+    """What became of the job that a schedule pushed last. Raises StoreAway, StoreRefused."""
+    job_id = one.fired.job_id
+    if not job_id:
+        return None
+    try:
+        view = await find(desk, await resolve(desk, job_id), named=True)
+    except NotFound:
+        return Last(0)
+    if not view.state.is_final:
+        return Last(None)
+    return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
+
+
+async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> None:
+    """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
+
+    `is_told`: whether that partition said a moment ago what the other daemons fired. Raises Closed; StoreAway,
+    StoreRefused, JournalRefused, NotYet: the same may be asked again, each date is fired once.
+    """
+    expect_open(desk)
+    for each in firings:
+        if each.step.replaces:
+            await _stop(desk, each.one)
+    asked_at_s = desk.clock.boot_s()
+    jobs = [each for each in firings if each.step.fires]
+    agreed = await agree(desk, _batch(jobs)) if jobs else None
+    unsure = {
+        jobs[place].job_id for place in (agreed.refused if agreed else ()) if not await _stands(desk, jobs[place])
+    }
+    # From here to the writing nothing else happens in this process. It may have stood still before.
+    if not is_told() or desk.clock.boot_s() - asked_at_s > GIVEN_S:
+        raise NotYet("the store did not say in time what other daemons fired")
+    if any(desk.schedules.known.get(each.one.name) is not each.one for each in firings):
+        return  # changed, or fired by another, meanwhile
+    done = [each for each in firings if not each.step.fires or each.job_id not in unsure]
+    if agreed is not None and agreed.jobs:
+        written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
+        desk.control.entered(written.job_ids, agreed.jobs)
+    if not done:
+        return
+    now_ms = desk.clock.wall_ms()
+    rules = [fired_rule(each.one.name, _fired(each, now_ms), now_ms=now_ms) for each in done]
+    # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
+    position = desk.journal.write(Lane.RULES, len(rules), encode_rules(rules))
+    await desk.journal.wsync(position, shielded=True)
+    desk.workers.rules.take(rules)
+    for each in done:
+        desk.schedules.counts["fired"] += each.step.fires
+        desk.schedules.counts["skipped"] += each.step.skipped
+        _tell(each)
+    if agreed is not None and agreed.jobs:
+        await confirm(desk, agreed)
+
+
+def _batch(firings: Sequence[Firing]) -> Batch:
+    items = []
+    for each in firings:
+        said = {
+            **fields_of(each.one),
+            "job_id": each.job_id,
+            "run_at": iso(each.one.run_at_ms(each.step.through_ms)),
+        }
+        items.append(Raw(_encoder.encode(said)))
+    return Batch(False, len(items), _encoder.encode(items), [_job_decoder.decode(item) for item in items])
+
+
+def _fired(each: Firing, now_ms: int) -> Fired:
+    before, step = each.one.fired, each.step
+    after = structs.replace(before, through_ms=step.through_ms, skipped=before.skipped + step.skipped)
+    if not step.fires:
+        return after
+    return structs.replace(after, job_id=each.job_id, date_ms=step.through_ms, at_ms=now_ms, fired=before.fired + 1)
+
+
+async def _stands(desk: Desk, each: Firing) -> bool:
+    """Whether another job stands under that id. Else the id is only promised, and whoever it is promised to may die."""
+    try:
+        if isinstance(await desk.store.get_job(await resolve(desk, each.job_id)), JobView):
+            return True
+    except NotFound:
+        return False
+    now_s, one = desk.clock.boot_s(), each.one
+    one.taken_at_s = one.taken_at_s or now_s
+    one.trouble = f"another job has the id {each.job_id!r}, and has not come to the store yet"
+    return now_s - one.taken_at_s > TAKEN_S
+
+
+async def _stop(desk: Desk, one: Known) -> None:
+    try:
+        await cancel(desk, one.fired.job_id)
+    except NotFound:
+        get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
+
+
+def _tell(each: Firing) -> None:
+    note = {"name": each.one.name, "date": iso(each.step.through_ms), "skipped": each.step.skipped}
+    log = get_logger("schedules")
+    if each.step.fires:
+        log.info("schedules.fired", **note, job_id=each.job_id)
+    else:
+        log.info("schedules.skipped", **note)

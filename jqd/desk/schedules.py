@@ -1,0 +1,213 @@
+"""Schedules: said, shown, paused and deleted at any daemon, for all of them. Which dates are fired: `firing.py`."""
+
+from collections.abc import Callable, Mapping
+from itertools import islice
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct, structs
+
+from jqd.desk.batch import Batch
+from jqd.desk.desk import Desk
+from jqd.desk.firing import fields_of
+from jqd.desk.job import Date, NewJob, Tags, Value, nothing
+from jqd.desk.limits import faults as job_faults
+from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.desk.rules import say, told
+from jqd.desk.take import expect_open, push
+from jqd.words.dates import instant_ms
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.job import Name, is_name
+from jqd.words.options import JobOptions
+from jqd.words.recur import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
+from jqd.words.rules import NIL
+from jqd.words.schedules import NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of
+
+SCHEDULES_MAX = (
+    10_000  # all daemons keep them in memory, and look when the next comes: 10 MB, and a second at the start
+)
+ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job: a hundred of them are told in one answer of the store
+JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
+NEXT = 5  # dates shown
+
+Cron = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=CRON_LENGTH_MAX,
+        description="a cron expression like '30 2 * * *': minute, hour, day of the month, month, day of the week",
+    ),
+]
+Every = Annotated[
+    float,
+    Meta(ge=EVERY_S_MIN, le=EVERY_S_MAX, description=f"a number of seconds, {EVERY_S_MIN:.0f} to {EVERY_S_MAX:.0f}"),
+]
+Zone = Annotated[str, Meta(max_length=64, description="the name of a time zone, like 'Europe/Berlin'")]
+Jitter = Annotated[float, Meta(ge=0, le=JITTER_S_MAX, description=f"a number of seconds, 0 to {JITTER_S_MAX:.0f}")]
+
+
+class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A job as a schedule pushes it; id and date are the schedule's."""
+
+    name: Name
+    argument: Value = msgspec.field(default_factory=nothing)
+    tags: Tags = ()
+
+
+class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A schedule, as it is wished: `cron` or `every`."""
+
+    job: Template
+    cron: Cron | None = None
+    every: Every | None = None
+    tz: Zone = UTC
+    missed: Missed = "once"
+    overlap: Overlap = "queue"
+    jitter: Jitter = 0.0
+    until: Date | None = None
+
+
+_encoder = msgspec.msgpack.Encoder()
+_template_decoder = msgspec.msgpack.Decoder(Template)
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
+
+
+async def put(desk: Desk, name: str, plan: Plan) -> bool:
+    """Say a schedule; it is on disk when this returns. Whether there was none of that name. The same again is nothing.
+
+    Where only the job changes, dates that are to be fired stay so; else those after now count. A pause stays. Raises
+    Invalid, Conflict, NotYet, JournalRefused.
+    """
+    found = _name_faults(name) + _faults(desk, plan)
+    if found:
+        raise Invalid(found[0].detail, found)
+    await told(desk)
+    new: list[bool] = []
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        before = desk.schedules.known.get(name)
+        new.append(before is None)
+        if before is None and len(desk.schedules.known) >= SCHEDULES_MAX:
+            why = f"there are {SCHEDULES_MAX} schedules, and no more than that are taken; delete some"
+            raise Conflict(why, [Fault("", why)])
+        schedule = _merged(plan, before.schedule if before else None, desk.clock.wall_ms())
+        return {} if before and schedule == before.schedule else {(SCHEDULE, name): body_of(schedule)}
+
+    await say(desk, make)
+    return new[0]
+
+
+async def delete(desk: Desk, name: str) -> None:
+    """No date of it is fired any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
+    await told(desk)
+    await say(desk, lambda: {(SCHEDULE, find(desk, name).name): NIL})
+
+
+async def pause(desk: Desk, name: str) -> None:
+    """Fire none of its dates until it is resumed. Raises as `delete`."""
+
+    def paused(schedule: Schedule, now_ms: int) -> Schedule:
+        return schedule if schedule.paused_at_ms else structs.replace(schedule, paused_at_ms=now_ms)
+
+    await _change(desk, name, paused)
+
+
+async def resume(desk: Desk, name: str) -> None:
+    """Fire its dates from now on; those that passed meanwhile were none. Raises as `delete`."""
+
+    def resumed(schedule: Schedule, now_ms: int) -> Schedule:
+        return structs.replace(schedule, paused_at_ms=0, since_ms=now_ms) if schedule.paused_at_ms else schedule
+
+    await _change(desk, name, resumed)
+
+
+async def run_now(desk: Desk, name: str) -> str:
+    """Push its job once, whatever the dates; the job's id. Raises NotFound, Closed, JournalRefused."""
+    expect_open(desk)
+    item = _encoder.encode(fields_of(find(desk, name)))
+    batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
+    return str((await push(desk, batch)).job_ids[0])
+
+
+def find(desk: Desk, name: str) -> Known:
+    """Raises NotFound."""
+    one = desk.schedules.known.get(name)
+    if one is None:
+        raise NotFound(f"there is no schedule {name[:64]!r}")
+    return one
+
+
+def template_of(one: Known) -> Template:
+    """Its job as it was said."""
+    return _template_decoder.decode(one.schedule.job)
+
+
+def next_dates(one: Known, now_ms: int) -> list[int]:
+    """The next few, the first one perhaps due by now; none while it is paused, or where its time zone is not known."""
+    if one.schedule.paused_at_ms or one.next_ms is None:
+        return []
+    return [one.next_ms, *islice(one.schedule.when.dates(max(one.next_ms, now_ms)), NEXT - 1)]
+
+
+async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
+    await told(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        before = find(desk, name).schedule
+        after = change(before, desk.clock.wall_ms())
+        return {} if after == before else {(SCHEDULE, name): body_of(after)}
+
+    await say(desk, make)
+
+
+def _merged(plan: Plan, before: Schedule | None, now_ms: int) -> Schedule:
+    when = _when(plan, now_ms)
+    same = before is not None and structs.replace(before.when, anchor_ms=0, until_ms=0) == structs.replace(
+        when, anchor_ms=0, until_ms=0
+    )
+    if same and before is not None:
+        when = structs.replace(when, anchor_ms=before.when.anchor_ms)
+    return Schedule(
+        job=Raw(_encoder.encode(plan.job)),
+        when=when,
+        missed=plan.missed,
+        overlap=plan.overlap,
+        jitter_ms=round(plan.jitter * 1000),
+        since_ms=before.since_ms if same and before is not None else now_ms,
+        paused_at_ms=before.paused_at_ms if before is not None else 0,
+    )
+
+
+def _when(plan: Plan, now_ms: int) -> Recurrence:
+    until_ms = 0 if plan.until is None else max(1, instant_ms(plan.until))
+    if plan.every is not None:
+        return Recurrence(every_ms=round(plan.every * 1000), anchor_ms=now_ms, until_ms=until_ms)
+    return Recurrence(plan.cron or "", tz=plan.tz, until_ms=until_ms)
+
+
+def _name_faults(name: str) -> list[Fault]:
+    if is_name(name) and len(name) <= NAME_LENGTH_MAX and name not in (".", ".."):
+        return []
+    why = f"the name of a schedule must be 1 to {NAME_LENGTH_MAX} printable characters, not {name[:64]!r}"
+    return [Fault("/name", why)]
+
+
+def _faults(desk: Desk, plan: Plan) -> list[Fault]:
+    """What is wrong with a plan that its type has taken."""
+    job = plan.job
+    said: dict[str, Any] = dict(job.said())
+    template = NewJob(name=job.name, argument=job.argument, tags=job.tags, **said)
+    bytes_max = min(ARGUMENT_BYTES_MAX, desk.config.job_bytes_max)
+    found = [fault._replace(pointer=f"/job{fault.pointer}") for fault in job_faults(template, bytes_max)]
+    if nests_deeper(bytes(job.argument), NESTING_MAX):
+        found.append(Fault("/job/argument", f"an argument nests deeper than {NESTING_MAX} levels"))
+    if (plan.cron is None) == (plan.every is None):
+        what = "cron or every is required" if plan.cron is None else "cron and every exclude each other"
+        return [*found, Fault("/cron", f"{what}; give one of them")]
+    if plan.every is not None and plan.tz != UTC:
+        found.append(Fault("/tz", "tz goes with cron: every so many seconds is the same in all time zones"))
+    try:
+        now_ms = desk.clock.wall_ms()
+        return [*found, *faults(_when(plan, now_ms), now_ms)]
+    except ValueError as error:
+        return [*found, Fault("/until", str(error))]

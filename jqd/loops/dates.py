@@ -1,0 +1,112 @@
+"""Fires schedules: at every daemon, without a leader, each date once. Sleeps until the next date.
+
+All daemons would do, so they take turns: in an order that the schedule's name gives them each waits a second longer
+than the one before, and finds the date fired when that one is well. Whether one is well nobody needs to know.
+"""
+
+import random
+import zlib
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import trio
+
+from jqd.loops.pace import Pace
+from jqd.loops.rules import Follow
+from jqd.scheduler import Firing, Last, decide
+from jqd.words.clock import Clock
+from jqd.words.errors import DeskError, JournalRefused, StoreAway, StoreRefused
+from jqd.words.schedules import Known, Schedules
+
+AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
+TURN_S = 1.0  # between the turns of two daemons: longer than it takes one to hear what the other fired
+TURNS_MAX = 5  # of ten daemons the last wait no longer
+LOOK_S = 0.25  # between looks while something is due and is not to be fired yet
+AGAIN_S = 1.0  # between looks at a schedule that waits for its last job
+SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
+TOLD_S = 5.0  # what the others fired must have been told since: ten questions
+
+Fire = Callable[[Sequence[Firing], Callable[[], bool]], Awaitable[None]]
+
+
+class Dates:
+    """One for a daemon."""
+
+    def __init__(
+        self,
+        *,
+        schedules: Schedules,
+        follows: Sequence[Follow],
+        last: Callable[[Known], Awaitable[Last | None]],
+        fire: Fire,
+        home: Callable[[str], int],
+        place: Callable[[], tuple[int, int]],
+        clock: Clock,
+        source: random.Random,
+    ) -> None:
+        """`last`: what became of the last job; `fire`: does steps whose jobs live in one partition, `home` says in
+        which; `place`: which of the living daemons this one is, and how many they are."""
+        self.pace = Pace("schedules", source=source)
+        self._schedules = schedules
+        self._follows = follows
+        self._last = last
+        self._fire = fire
+        self._home = home
+        self._place = place
+        self._clock = clock
+        self._again: dict[str, float] = {}  # schedules that wait for their last job: when they are looked at next
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Fire until cancelled."""
+        task_status.started()
+        while True:
+            changed = self._schedules.changed
+            next_ms = self._schedules.next_ms()
+            if next_ms is None:
+                await changed.wait()
+                continue
+            left_s = (next_ms - self._clock.wall_ms()) / 1000
+            if left_s <= 0:
+                await self._look()
+                left_s = LOOK_S
+            with trio.move_on_after(min(left_s, SLEEP_S)):
+                await changed.wait()
+
+    async def _look(self) -> None:
+        """Do what is due and this daemon's turn."""
+        due = [one for one in self._schedules.due(self._clock.wall_ms()) if self._is_ours_now(one)][:AT_ONCE]
+        try:
+            by_home: dict[int, list[Firing]] = {}
+            for one in due:
+                step = decide(one, await self._last(one), self._clock.wall_ms())
+                if step is None:
+                    one.trouble = f"its last job, {one.fired.job_id}, has not ended"
+                    self._again[one.name] = self._clock.mono_s() + AGAIN_S
+                else:
+                    firing = Firing(one, step)
+                    by_home.setdefault(self._home(firing.job_id), []).append(firing)
+            for home, firings in by_home.items():
+                await self._fire(firings, partial(self._is_told, home))
+        except (StoreAway, StoreRefused, JournalRefused) as error:
+            self._blame(due, str(error))
+            await self.pace.wait_after(error)
+        except DeskError as error:  # this daemon shuts down, or was too slow: it is looked at again in LOOK_S
+            self._blame(due, str(error))
+        else:
+            self.pace.went_well()
+
+    def _is_ours_now(self, one: Known) -> bool:
+        if one.next_ms is None or self._again.get(one.name, 0.0) > self._clock.mono_s():
+            return False
+        self._again.pop(one.name, None)
+        number, daemons = self._place()
+        turn = (number + zlib.crc32(one.name.encode())) % daemons
+        return self._clock.wall_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
+
+    def _is_told(self, home: int) -> bool:
+        told_at_s = self._follows[home].told_at_s
+        return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S
+
+    def _blame(self, due: Sequence[Known], why: str) -> None:
+        for one in due:
+            one.trouble = why
