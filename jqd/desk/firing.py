@@ -22,6 +22,7 @@ from jqd.words.dates import iso
 from jqd.words.errors import NotFound, NotYet
 from jqd.words.log import get_logger
 from jqd.words.record import Lane, encode_rules
+from jqd.words.rules import Rule
 from jqd.words.schedules import Fired, Known, fired_rule
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
@@ -79,17 +80,21 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     if not done:
         return
     now_ms = desk.clock.wall_ms()
-    rules = [fired_rule(each.one.name, _fired(each, now_ms), now_ms=now_ms) for each in done]
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
-    position = desk.journal.write(Lane.RULES, len(rules), encode_rules(rules))
-    await desk.journal.wsync(position, shielded=True)
-    desk.workers.rules.take(rules)
+    await note(desk, [fired_rule(each.one.name, _fired(each, now_ms), now_ms=now_ms) for each in done])
     for each in done:
         desk.schedules.counts["fired"] += each.step.fires
         desk.schedules.counts["skipped"] += each.step.skipped
         _tell(each)
     if agreed is not None and agreed.jobs:
         await confirm(desk, agreed)
+
+
+async def note(desk: Desk, rules: Sequence[Rule]) -> None:
+    """Write rules that have their revisions; with all that was written before they are on disk then, and hold here."""
+    position = desk.journal.write(Lane.RULES, len(rules), encode_rules(rules))
+    await desk.journal.wsync(position, shielded=True)
+    desk.workers.rules.take(rules)
 
 
 def _batch(firings: Sequence[Firing]) -> Batch:

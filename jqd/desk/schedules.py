@@ -1,6 +1,7 @@
 """Schedules: said, shown, paused and deleted at any daemon, for all of them. Which dates are fired: `firing.py`."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -9,11 +10,11 @@ from msgspec import Meta, Raw, Struct, structs
 
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
-from jqd.desk.firing import fields_of
+from jqd.desk.firing import fields_of, note
 from jqd.desk.job import Date, NewJob, Tags, Value, nothing
 from jqd.desk.limits import faults as job_faults
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
-from jqd.desk.rules import say, told
+from jqd.desk.rules import learned, say, told
 from jqd.desk.take import expect_open, push
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound
@@ -21,12 +22,12 @@ from jqd.words.job import Name, is_name
 from jqd.words.options import JobOptions
 from jqd.words.recur import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
 from jqd.words.rules import NIL
-from jqd.words.schedules import NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of
+from jqd.words.schedules import FIRED, NAME_LENGTH_MAX, SCHEDULE, Known, Missed, Overlap, Schedule, body_of, forgotten
 
 SCHEDULES_MAX = (
     10_000  # all daemons keep them in memory, and look when the next comes: 10 MB, and a second at the start
 )
-ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job: a hundred of them are told in one answer of the store
+ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
 NEXT = 5  # dates shown
 
@@ -82,6 +83,7 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
     if found:
         raise Invalid(found[0].detail, found)
     await told(desk)
+    await learned(desk, partial(desk.schedules.known.get, name))
     new: list[bool] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
@@ -100,7 +102,11 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
 async def delete(desk: Desk, name: str) -> None:
     """No date of it is fired any more; jobs that it pushed stay. Raises NotFound, NotYet, JournalRefused."""
     await told(desk)
+    await known(desk, name)
     await say(desk, lambda: {(SCHEDULE, find(desk, name).name): NIL})
+    fired = desk.workers.rules.get(FIRED, name)
+    if fired is not None and not fired.is_deleted:
+        await note(desk, [forgotten(fired, now_ms=desk.clock.wall_ms())])
 
 
 async def pause(desk: Desk, name: str) -> None:
@@ -124,9 +130,15 @@ async def resume(desk: Desk, name: str) -> None:
 async def run_now(desk: Desk, name: str) -> str:
     """Push its job once, whatever the dates; the job's id. Raises NotFound, Closed, JournalRefused."""
     expect_open(desk)
-    item = _encoder.encode(fields_of(find(desk, name)))
+    item = _encoder.encode(fields_of(await known(desk, name)))
     batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
     return str((await push(desk, batch)).job_ids[0])
+
+
+async def known(desk: Desk, name: str) -> Known:
+    """Also one that another daemon heard of a moment ago. Raises NotFound."""
+    await learned(desk, partial(desk.schedules.known.get, name))
+    return find(desk, name)
 
 
 def find(desk: Desk, name: str) -> Known:
@@ -151,6 +163,7 @@ def next_dates(one: Known, now_ms: int) -> list[int]:
 
 async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
     await told(desk)
+    await known(desk, name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
         before = find(desk, name).schedule

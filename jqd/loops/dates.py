@@ -22,7 +22,7 @@ AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
 TURN_S = 1.0  # between the turns of two daemons: longer than it takes one to hear what the other fired
 TURNS_MAX = 5  # of ten daemons the last wait no longer
 LOOK_S = 0.25  # between looks while something is due and is not to be fired yet
-AGAIN_S = 1.0  # between looks at a schedule that waits for its last job
+AGAIN_S = 1.0  # between looks at a schedule that cannot be fired, because its last job has not ended, say
 SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
 TOLD_S = 5.0  # what the others fired must have been told since: ten questions
 
@@ -54,7 +54,7 @@ class Dates:
         self._home = home
         self._place = place
         self._clock = clock
-        self._again: dict[str, float] = {}  # schedules that wait for their last job: when they are looked at next
+        self._again: dict[str, float] = {}  # schedules that cannot be fired now: when they are looked at next
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Fire until cancelled."""
@@ -90,8 +90,9 @@ class Dates:
         except (StoreAway, StoreRefused, JournalRefused) as error:
             self._blame(due, str(error))
             await self.pace.wait_after(error)
-        except DeskError as error:  # this daemon shuts down, or was too slow: it is looked at again in LOOK_S
+        except DeskError as error:  # this daemon shuts down, or was too slow
             self._blame(due, str(error))
+            self._again |= {one.name: self._clock.mono_s() + AGAIN_S for one in due}
         else:
             self.pace.went_well()
 

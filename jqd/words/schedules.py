@@ -20,6 +20,7 @@ from jqd.words.recur import Recurrence
 from jqd.words.rules import ORIGINS, Rule, Rules
 
 SCHEDULE, FIRED = "schedule", "fired"  # kinds of rules
+FORGOTTEN = 2  # in the revision of a date
 NAME_LENGTH_MAX = 100  # with "@" and a date behind it a name is the id of a job, of 128 characters at most
 OVERDUE_S = 60.0  # a date that passed so long ago and was not fired is complained about
 OVERDUE_SHOWN_MAX = 10  # complaints at once: the list of schedules has all
@@ -93,6 +94,11 @@ def fired_rule(name: str, fired: Fired, *, now_ms: int) -> Rule:
     """The rule that says so. Of one date a job beats none: who skips it may have looked a moment too early."""
     revision = fired.through_ms * ORIGINS + (fired.date_ms == fired.through_ms)
     return Rule(FIRED, name, revision, now_ms, Raw(_encoder.encode(fired)))
+
+
+def forgotten(rule: Rule, *, now_ms: int) -> Rule:
+    """What takes such a rule out when its schedule is deleted. A later date under that name beats it."""
+    return Rule(FIRED, rule.name, rule.revision | FORGOTTEN, now_ms)
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -80,6 +80,7 @@ async def put(parts: Parts, request: Request, name: str) -> Response:
 
 async def get(parts: Parts, request: Request, name: str) -> Response:
     """200 and the schedule, with the next five dates."""
+    await schedules.known(parts.desk, name)
     return _shown(parts, request, name)
 
 
