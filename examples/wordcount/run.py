@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from examples.wordcount.count import Counts, count
-from jqd.client import URL_DEFAULT, Client, JobInfo, JqdClientError
+from jqd.client import Client, JobInfo, JqdClientError
 
 WRONG_SHOWN_MAX = 10  # wrong answers printed one by one
 
@@ -53,7 +53,7 @@ def run(client: Client, paths: Sequence[Path], timeout_s: float) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser("wordcount", description="Count the standard library with jqd, and check it.")
-    parser.add_argument("--url", default=URL_DEFAULT, help="the daemon (%(default)s)")
+    parser.add_argument("--url", help="the daemon; else where JQD_URL says, else the one on this machine")
     parser.add_argument("--files", type=int, default=None, metavar="N", help="only the first N files")
     parser.add_argument(
         "--timeout", type=float, default=120.0, metavar="S", help="seconds for everything (%(default)g)"

@@ -16,7 +16,7 @@ def echo(argument: object, /) -> object:
 
 
 @app.job(keep_result=True)
-def add(numbers: list[float], /) -> float:
+def add(numbers: list[int | float], /) -> int | float:
     """Return the sum of a list of numbers. Anything else can never succeed, so it is not tried again."""
     return sum(numbers)
 

@@ -27,7 +27,7 @@ async def test_each_demo_job() -> None:
     assert told["add"]["result"] == 3.5
     assert (told["add text"]["should_retry"], told["add text"]["message"]) == (
         False,
-        "job 'add' takes (numbers: list[float], /): Expected `array`, got `str`",
+        "job 'add' takes (numbers: list[int | float], /): Expected `array`, got `str`",
     )
     assert told["sleep"]["result"] == 0.001
     assert told["sleep too long"]["reason"] == "timeout"
