@@ -12,6 +12,7 @@ An outcome is kept as the journal has it, less its result. `lua/include/tries.lu
 import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 from msgspec import Raw
@@ -111,6 +112,38 @@ def encode_outcome(outcome: Outcome) -> bytes:
     """An outcome without its result and what was printed, which are kept apart because they go sooner."""
     bare = outcome.result == NIL and not outcome.log
     return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log=""))
+
+
+def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
+    """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is said once."""
+    flat: list[Any] = []
+    common: tuple[Fate, int, int, object] | None = None
+    count_at = 0
+    for one in outcomes:
+        fate, extra = one.fate, _extra(one)
+        if common != (its := (fate, one.fence, one.generation, extra)):
+            common, count_at = its, len(flat) + 3
+            flat += (fate.value, _claim(one), extra, 0)
+        flat[count_at] += 1
+        flat += (one.job_id, b"" if fate is Fate.ENTRUSTED else encode_outcome(one))
+    return flat
+
+
+def _claim(outcome: Outcome) -> int | str:
+    """Under which fence the attempt ran, and of which content where that is not the first."""
+    return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
+
+
+def _extra(outcome: Outcome) -> bytes | str:
+    """What a script needs beside the packed outcome; see apply_outcomes.lua."""
+    if outcome.fate is Fate.RETRY:
+        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
+        return f"{told}\n{outcome.log}" if outcome.log else told
+    if outcome.fate is Fate.ENTRUSTED:
+        return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
+    if outcome.fate is not Fate.SUCCEEDED:
+        return outcome.log
+    return outcome.result if outcome.keep_result else b""
 
 
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:

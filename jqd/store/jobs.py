@@ -21,7 +21,7 @@ from jqd.store.shapes import (
     Verdict,
     WaitingType,
 )
-from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted
+from jqd.words.job import Change, ChangeKind, Held, Job, Outcome, Wanted
 from jqd.words.jobid import journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
@@ -164,19 +164,9 @@ class JobMethods:
         them, and may have died before a worker heard what it was given.
         """
         bound(outcomes)
-        flat: list[Any] = []
-        common: tuple[Fate, int, int, object] | None = None
-        count_at = 0
-        for one in outcomes:
-            fate, extra = one.fate, _extra(one)
-            if common != (its := (fate, one.fence, one.generation, extra)):
-                common, count_at = its, len(flat) + 3
-                flat += (fate.value, _claim(one), extra, 0)
-            flat[count_at] += 1
-            flat += (one.job_id, b"" if fate is Fate.ENTRUSTED else codec.encode_outcome(one))
         limits = (milliseconds(self._config.result_ttl_s), self._config.history_max, int(old))
         lane = self._lane(journal_id, Lane.OUTCOMES, start, end)
-        answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *flat)
+        answer = await self._caller.call_behind("apply_outcomes", *lane, *limits, *codec.grouped(outcomes))
         return [codec.text(self._keys, "outcome", job_id) for job_id in codec.list_of(self._keys, "outcome", answer)]
 
     async def apply_cancels(self, journal_id: str, start: int, end: int, job_ids: Sequence[str]) -> None:
@@ -369,23 +359,6 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
         job.eligible_at_ms,
         codec.encode_job(job),
     )
-
-
-def _claim(outcome: Outcome) -> int | str:
-    """Under which fence the attempt ran, and of which content where that is not the first."""
-    return f"{outcome.fence}:{outcome.generation}" if outcome.generation else outcome.fence
-
-
-def _extra(outcome: Outcome) -> bytes | str:
-    """What a script needs beside the packed outcome; see apply_outcomes.lua."""
-    if outcome.fate is Fate.RETRY:
-        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
-        return f"{told}\n{outcome.log}" if outcome.log else told
-    if outcome.fate is Fate.ENTRUSTED:
-        return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
-    if outcome.fate is not Fate.SUCCEEDED:
-        return outcome.log
-    return outcome.result if outcome.keep_result else b""
 
 
 def bound(records: Sequence[object]) -> None:
