@@ -2,6 +2,7 @@
 
 import operator
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from jqd.store import codec
@@ -121,16 +122,9 @@ class JobMethods:
         flat = (value for one in wanted for value in (one.name, one.job_id, one.digest, int(one.replace)))
         identity, ttl_ms = self._caller.identity, milliseconds(self._config.name_reserve_s)
         answer = await self._caller.call("reserve_names", identity, ttl_ms, *flat)
-        fields = codec.list_of(self._keys, "names", answer)
-        return [
-            NameGiven(
-                Verdict(codec.text(self._keys, "names", verdict)),
-                codec.text(self._keys, "names", job_id),
-                codec.whole(self._keys, "fence", revision),
-                identity.partition(".")[2],
-            )
-            for verdict, job_id, revision in zip(fields[::3], fields[1::3], fields[2::3], strict=True)
-        ]
+        life, names = identity.partition(".")[2], iter(codec.list_of(self._keys, "names", answer))
+        text, whole = partial(codec.text, self._keys, "names"), partial(codec.whole, self._keys, "fence")
+        return [NameGiven(Verdict(text(one)), text(next(names)), whole(next(names)), life) for one in names]
 
     async def confirm_names(self, journaled: Sequence[NameJournaled]) -> list[Standing]:
         """See EdgeStore."""
