@@ -255,11 +255,12 @@ class Service:
         """Stream the outcomes as they come; watch plain functions and waiting jobs meanwhile."""
         shortest_s = min((item.timeout_s for item in batch.items), default=WATCH_MAX_S / WATCH_SHARE)
         watch_s = min(max(shortest_s * WATCH_SHARE, WATCH_MIN_S), WATCH_MAX_S)
+        patience_s = min(PATIENCE_S, shortest_s * PATIENCE_SHARE)
         started = False
         while True:
             await batch.wait_some(watch_s, self._config.linger_s)
             self._hands.watch(batch)
-            self._hand_back(batch)
+            self._hand_back(batch, patience_s)
             body, last = batch.take()
             if not started:
                 # A batch that is done by now needs no chunked encoding.
@@ -270,11 +271,14 @@ class Service:
             if last:
                 return
 
-    def _hand_back(self, batch: Batch) -> None:
-        """Hand back jobs that have waited too long, or for whom no thread is left: other workers may be free."""
-        if not batch.waiting:
-            return
+    def _hand_back(self, batch: Batch, patience_s: float) -> None:
+        """Hand back jobs that have waited too long, or for whom no thread is left: other workers may be free.
+
+        `patience_s`: before that no job of the batch has. This is asked at each turn, and to go through all takes long.
+        """
         waited_s = self._clock.mono_s() - batch.arrived_s
+        if not batch.waiting or (waited_s < patience_s and self._hands.trouble() is None):
+            return
         for item in list(batch.waiting):
             too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
             if (too_long or stuck) and item.begin():
