@@ -85,6 +85,8 @@ async def replay(
     """
     tally = _tally(segments)
     targets = [_Target(store, random.Random()) for store in stores]
+    for target in targets:
+        await target.look()
     for lane in ORDER:
         batches = _batches(files, segments, lane, since_ms, tally)
         while (batch := await _next(batches)) is not None:
@@ -172,6 +174,10 @@ class _Target:
         self._id = os.urandom(16).hex()
         self._calls = dict.fromkeys(Lane, 0)  # a position for each: the store recognises a call that is repeated
         self._retries: dict[str, int] = {}  # id made of a segment's → position applied
+
+    async def look(self) -> None:
+        """Begin the life of a store that is empty: before that nothing is applied."""
+        await self._patiently(lambda: self._store.look(fresh=False))
 
     async def apply(self, lane: Lane, batch: Batch) -> None:
         """Apply its records; of outcomes those after which a job is tried again before those that end it."""

@@ -94,9 +94,13 @@ class Barrier:
                 await trio.sleep_forever()
 
     def rolled_back(self) -> None:
-        """A position went back in a store that seems the same. It gets a new life, so that all daemons notice."""
+        """A position went back in a store that seems the same. It gets a new life, so that all daemons notice.
+
+        Before that it would take a forgotten claim for one that was given back, so nothing at all goes to it.
+        """
         if self._membership.rolled_back():
-            self._hold()
+            for lane in self._lanes.values():
+                lane.hold()
 
     def _hold(self) -> None:
         """Nothing that can be claimed goes to the store until it is known what it lacks."""

@@ -357,10 +357,10 @@ class Watched:
         self._store, self._calls = store, calls
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
+        async def call(*arguments: Any, **options: Any) -> Any:
             if name.startswith("apply_"):
                 self._calls.append((name, len(arguments[3]), arguments[1]))
-            return await getattr(self._store, name)(*arguments)
+            return await getattr(self._store, name)(*arguments, **options)
 
         return call
 
@@ -387,8 +387,8 @@ class Failing:
         self._store, self._error, self.left, self._method = store, error, times, method
 
     def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any) -> Any:
-            answer = await getattr(self._store, name)(*arguments)
+        async def call(*arguments: Any, **options: Any) -> Any:
+            answer = await getattr(self._store, name)(*arguments, **options)
             if name == self._method and self.left:
                 self.left -= 1
                 raise self._error

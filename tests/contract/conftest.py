@@ -47,7 +47,7 @@ def store_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
-    """A store, fake or real, on a clock that the test moves."""
+    """A store that somebody looked at, fake or real, on a clock that the test moves. `other` did not look yet."""
     clock = ManualClock()
     config = StoreConfig(url=store_url or "redis://fake", history_max=3, ended_keep_jobs=5)
     if store_url:
@@ -56,7 +56,9 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
                 open_store(config, now_ms=clock.wall_ms) as store,
                 open_store(config, now_ms=clock.wall_ms) as other,
             ):
+                await store.look(fresh=True)
                 yield StoreBench(store, clock, other=other, wipe=client.flushall)
     else:
         fake = FakeStore(clock, config)
+        await fake.look(fresh=True)
         yield StoreBench(fake, clock, other=fake.another_client(), wipe=fake.wipe)

@@ -281,22 +281,6 @@ async def test_an_older_content_that_comes_when_the_newer_is_deleted_begins_noth
     assert await store_bench.state(late) is State.WAITING
 
 
-async def test_a_change_that_comes_before_an_emptied_store_is_looked_at_makes_no_claim_known(
-    store_bench: StoreBench,
-) -> None:
-    job = await store_bench.push()
-    held = await store_bench.claim_one(await store_bench.join())
-    late = changed(store_bench.make(), await store_bench.store.reserve_change("any"), ChangeKind.RETRY)
-    store_bench.wipe()
-    store_bench.at = dict.fromkeys(store_bench.at, 0)
-    await store_bench.add(late)
-    store_bench.clock.advance(0.001)
-    await store_bench.store.look(fresh=False)
-    await store_bench.add(job)
-    assert await store_bench.settle(outcome(held, Fate.FAILED)) == []
-    assert await store_bench.state(job) is State.FAILED
-
-
 async def test_endings_of_several_contents_meet_theirs_in_any_order(store_bench: StoreBench) -> None:
     """Of those that nobody waits for here only the latest is kept."""
     job = await push_named(store_bench)

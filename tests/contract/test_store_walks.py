@@ -354,6 +354,7 @@ async def walk(real_server: Valkey, seed: int) -> None:
                 fake.wipe()
 
             one = Walk(seed, real, fake, clock, wipe)
+            await one.look()
             for step in range(STEPS):
                 await one.step()
                 if step % 10 == 0:

@@ -379,6 +379,7 @@ async def test_advance_first() -> None:
         async with opened(files) as journal:
             pushed = [await write_jobs(journal, count) for count in (3, 600, 1)]
         store = MortalStore(ManualClock())
+        await store.look(fresh=True)
         await ingest_until(files, store, calls)
         await ingest_until(files, store, 1_000)
         for job_id in (job_id for batch in pushed for job_id in batch):

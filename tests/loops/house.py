@@ -192,7 +192,9 @@ class House:
         self._position = 0
 
     async def add(self, *jobs: Job) -> None:
-        """Jobs that came in at another daemon, whose journal is not ours."""
+        """Jobs that came in at another daemon, whose journal is not ours. It used the store first, if nobody did."""
+        if not self._position:
+            await self.store.another_client().look(fresh=True)
         await self.store.apply_jobs("ab" * 16, self._position, self._position + 1, jobs)
         self._position += 1
 

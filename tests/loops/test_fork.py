@@ -44,6 +44,7 @@ async def test_the_new_id_stands_where_the_old_one_did(autojump_clock: None) -> 
 async def test_lanes_that_never_asked_stand_where_this_life_began_at_most(autojump_clock: None) -> None:
     async with house() as here:
         # The store has applied more of this journal than the directory ever held: an older copy.
+        await here.store.look(fresh=True)
         await here.store.skip(here.journal.journal_id, Lane.JOBS, 0, 5_000)
         new = await _fork(daemon_of(here), trio.Event())
         assert new is not None
@@ -59,6 +60,7 @@ async def test_a_partition_that_is_away_is_waited_for_under_one_new_id(autojump_
         await push(here, 3)
         marks = here.journal.opened_at
         for store in (here.store, other):
+            await store.look(fresh=True)
             await store.skip(here.journal.journal_id, Lane.JOBS, 0, 5_000)
         other.away = "cable"
         told: list[bytes | None] = []

@@ -74,6 +74,7 @@ async def bench(store: LossyStore | None = None) -> AsyncIterator[Bench]:
     config = JournalConfig(directory=Path("/journal"))
     async with open_journal(config, clock=clock, files=MemoryFiles()) as journal, trio.open_nursery() as nursery:
         made = Bench(journal, store or LossyStore(clock), clock)
+        await made.store.look(fresh=True)  # before that no lane may say anything
         yield made
         nursery.cancel_scope.cancel()
 
@@ -161,6 +162,7 @@ async def test_an_emptied_store_is_filled_again_from_the_journal() -> None:
         await run(made, nursery)
         await made.drained()
         made.store.wipe()
+        await made.store.look(fresh=False)
         later = await made.push(1)
         while (await made.store.stats()).waiting < 11:
             await trio.lowlevel.checkpoint()

@@ -7,11 +7,11 @@ import pytest
 import trio
 
 from jqd.loops.silence import LOOK_S, NO_HEARTBEAT, Silence
-from jqd.store import Hold, JobView
+from jqd.store import Hold, JobView, Look
 from jqd.words import lease
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused
-from jqd.words.job import Held, Job, State, entrust
+from jqd.words.job import Fate, Held, Job, Outcome, State, entrust
 from jqd.words.jobid import IdSource
 from jqd.words.lease import MARKS, SILENCE_S_MAX, Marks, allowed_silence_s
 from jqd.words.record import Lane, encode_outcomes
@@ -169,3 +169,30 @@ def test_time_between_looks_counts_no_more_than_a_gap() -> None:
     marks.note(61, 500.5)
     assert marks.find(1.0, 500.5) == 50
     assert marks.find(0.4, 500.5) == 60
+
+
+async def test_a_worker_keeps_its_jobs_when_a_lane_reaches_an_emptied_store_before_anybody_looked(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a store without a life is told of claims it cannot know for forgotten ones."""
+    async with house() as here, trio.open_nursery() as nursery:
+        one, other = await lent(here, nursery, 2)
+        look, seen = here.store.look, trio.Event()
+
+        async def later(*, fresh: bool) -> Look:
+            await seen.wait()
+            return await look(fresh=fresh)
+
+        monkeypatch.setattr(here.store, "look", later)
+        here.store.wipe()
+        end = Outcome(other.job.id, other.fence, Fate.SUCCEEDED, "mail", 0, 1)
+        await here.journal.wsync(here.journal.write(Lane.OUTCOMES, 1, encode_outcomes([end])))
+        await trio.sleep(5)
+        assert here.store.image().keys() <= {b"jqd:journals"}, "nothing is applied to a store that has no life"
+        seen.set()
+        await here.wait_claimable()
+        await here.store.apply_jobs("ab" * 16, 0, 1, [one.job, other.job])
+        assert await view(here, other) is not None
+        assert (await view(here, one)).worker == "w"
+        assert (await view(here, other)).state is State.SUCCEEDED
+        nursery.cancel_scope.cancel()

@@ -61,8 +61,9 @@ async def proxy(fresh_valkey: Valkey, nursery) -> AsyncIterator[Proxy]:
 
 @pytest.fixture
 async def bench(proxy: Proxy) -> AsyncIterator[StoreBench]:
-    """The real store behind the proxy, on a clock that the test moves."""
+    """The real store behind the proxy, on a clock that the test moves; it was looked at."""
     clock = ManualClock()
     config = StoreConfig(url=proxy.url, timeout_s=0.5)
     async with open_store(config, now_ms=clock.wall_ms) as store:
+        await store.look(fresh=True)
         yield StoreBench(store, clock)

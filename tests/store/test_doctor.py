@@ -317,6 +317,7 @@ async def test_a_certificate_nobody_trusts_is_told(tmp_path: Path) -> None:
         config = StoreConfig(url=f"{url}?ssl_ca_certs={pem}")
         assert not refusals(await examine(config))
         async with open_store(config) as store:
+            await store.look(fresh=True)
             await use(store)
             with redis.Redis.from_url(config.url) as client:
                 before = client.info("stats")["total_connections_received"]

@@ -25,9 +25,9 @@ async def test_it_can_forget() -> None:
     clock = ManualClock()
     store = FakeStore(clock)
     bench = StoreBench(store, clock)
+    before = (await store.look(fresh=False)).identity
     owner = await bench.join()
     job = await bench.push()
-    before = (await store.look(fresh=False)).identity
     store.wipe()
     clock.advance(0.001)
     assert (await store.look(fresh=False)).identity != before

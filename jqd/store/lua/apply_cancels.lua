@@ -3,14 +3,14 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, then "id" or "id@generation": it is meant for contents up to that one
 -- Returns  number of jobs that this ended
--- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
 --@include fail keys now order heads pages position holder move early tries change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'generation', 'asked', 'early', 'fence')
+expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0

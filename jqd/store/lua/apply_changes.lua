@@ -4,7 +4,7 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, history_max, then per change what include/incoming.lua says
 -- Returns  number of jobs that were new
--- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
 --@include fail keys now order heads pages position holder move early gone tries change incoming
 local now_ms = clock(ARGV[1])

@@ -6,7 +6,7 @@
 --          position it was copied from; then per group of jobs that have them in common:
 --          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
--- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
 --@include fail keys now order heads pages position holder move early gone tries change incoming
 local now_ms = clock(ARGV[1])

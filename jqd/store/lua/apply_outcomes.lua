@@ -7,7 +7,7 @@
 --          or nothing; of a RETRY "attempt priority delay_ms jobtype", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
--- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
 --@include fail keys now order heads pages position holder members move early tries logs forgotten leases change
 local now_ms, now_us = clock(ARGV[1])

@@ -3,12 +3,12 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, 1 when it held some that its journal has no more
 -- Returns  to
--- Errors   JQD_POSITION, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
+-- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
 --@include fail keys position gone
 local field, from, to, is_gone = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1'
 
-expect('applied')
+expect('applied', 'life')
 if at_position(field, from, to) then
   if is_gone then
     note_gone(field, from, to)

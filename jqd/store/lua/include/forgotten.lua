@@ -8,9 +8,7 @@ local function begin_life(id, now_us)
     fail('JQD_BAD_VALUE', 'fence')
   end
   local low, settled, run, before = unpack(redis.call('HMGET', K.life, 'low', 'settled', 'run', 'id'))
-  if not before then
-    low = '0'  -- the store was emptied: what it has by now, a change told before anybody looked, says nothing of claims
-  elseif not low or settled == (run or '') .. '.' .. (before or '') then
+  if not low or settled == (run or '') .. '.' .. (before or '') then
     low = known
   end
   -- A life that never settled may not have got back everything: what it had forgotten stays forgotten.
