@@ -44,7 +44,7 @@ async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, s
     """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
     ending = await _send(shared, carrier, parcel, mark)
     parts = [] if ending is None else _finish(shared, parcel, ending)
-    parcel.solitude.left(parcel)
+    parcel.stay.left()
     if parcel.losses:
         shared.gates.note_free()
     for part in parts:
@@ -71,16 +71,18 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
 
 async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
     """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
-    solitude, send_s = parcel.solitude, shared.config.connect_timeout_s
-    solitude.waiting += bool(parcel.losses)
-    try:
-        while wait_s := solitude.turn(
-            parcel, parcel.losses, shared.clock.mono_s(), send_s, jobs=len(parcel.missing), group=parcel.group
+    stay, send_s, is_shared = parcel.stay, shared.config.connect_timeout_s, parcel.is_shared
+    with stay.waiting(parcel.losses, shared=is_shared):
+        while wait_s := stay.turn(
+            parcel.losses,
+            shared.clock.mono_s(),
+            send_s,
+            jobs=len(parcel.missing),
+            group=parcel.group,
+            shared=is_shared,
         ):
             with trio.move_on_after(wait_s):
                 await shared.gates.wait_free()
-    finally:
-        solitude.waiting -= bool(parcel.losses)
 
 
 def _may_go(shared: Shared, parcel: Parcel) -> bool:

@@ -80,7 +80,7 @@ class Gates:
         gate.registered_at_ms = worker.registered_at_ms
         if gate.endpoint != worker.endpoint:
             gate.endpoint = worker.endpoint
-            gate.solitude = self._solitudes.setdefault(worker.endpoint, Solitude())
+            gate.house = self._solitudes.setdefault(worker.endpoint, Solitude())
         return gate
 
     def _begin(self, gate: Gate, worker: Worker) -> None:

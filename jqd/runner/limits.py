@@ -93,6 +93,8 @@ class Gate:
         self.endpoint = ""
         """Host and port of the worker."""
         self.solitude = Solitude()
+        """Of this worker."""
+        self.house = Solitude()
         """Of all that are registered there."""
         self._backoff = backoff
         self._retry_after_max_s = retry_after_max_s
@@ -136,13 +138,17 @@ class Gate:
 
     def has_room(self, now_s: float) -> bool:
         """Whether jobs may be handed over now, of whatever type. Not while a probe or a suspect is under way."""
-        if now_s < self.open_until_s or self._probes or self.solitude.is_kept(now_s):
+        if now_s < self.open_until_s or self._probes or self.is_kept(now_s):
             return False
         used, wide = self._usage()
         if used + _ROUNDING >= self._share:
             return False
         # A wide window means quick jobs: a claim for each that ends would cost more than the moment it saves.
         return not wide or self.in_hand < self._max_jobs or used <= self._share * (1 - 1 / QUANTA) + _ROUNDING
+
+    def is_kept(self, now_s: float) -> bool:
+        """Whether a suspect has the worker to itself, or waits for that, here or at all that is there."""
+        return self.solitude.is_kept(now_s) or self.house.is_kept(now_s)
 
     def is_open(self, now_s: float) -> bool:
         """Whether nothing may be sent now, not even jobs that were handed over already."""

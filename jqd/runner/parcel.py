@@ -17,7 +17,7 @@ from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
-from jqd.runner.suspects import COMPANY_LOSSES
+from jqd.runner.suspects import COMPANY_LOSSES, Stay
 from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -93,7 +93,7 @@ class Parcel:
     ) -> None:
         """`losses`: so often these jobs were lost with the worker that had them; see `suspects.py`."""
         self.worker, self.gate, self.jobtype, self.losses = worker, gate, jobtype, losses
-        self.solitude = gate.solitude
+        self.stay = Stay(worker.id, gate.solitude, gate.house)
         self.missing = {entry.held.job.id: entry for entry in entries}
         """Jobs without an outcome so far."""
         self.size = len(self.missing)
@@ -132,6 +132,11 @@ class Parcel:
         return first.group if first is not None else 1
 
     @property
+    def is_shared(self) -> bool:
+        """Whether suspects of its kind take all that is at their host and port along."""
+        return any(map(self._shared.gates.suspects.is_shared, self.missing))
+
+    @property
     def is_thinned(self) -> bool:
         """Whether a job has left since it was packed: the request would start it, and must not go out."""
         return len(self.missing) != self.size
@@ -144,7 +149,7 @@ class Parcel:
         self.sent_at_s = self._heard_at_s = now_s
         self._timeout_min_s = min(entry.held.job.timeout_s for entry in self.missing.values())
         self._shared.ledger.sent(self.missing.values(), self._shared.clock.wall_ms())
-        self.solitude.entered(self, len(self.missing), self.losses, now_s)
+        self.stay.entered(len(self.missing), self.losses, now_s)
         self._shared.counters.posts += 1
         self._shared.counters.sent += len(self.missing)
         return True
@@ -197,7 +202,7 @@ class Parcel:
         """The worker took what is still waited for and reports it later. Its slots stay taken until then."""
         entries = [*self.missing.values()]
         self.missing.clear()
-        self.solitude.at_work -= len(entries)  # nobody hears of its death from us any more
+        self.stay.fewer(len(entries))  # nobody hears of its death from us any more
         for entry in entries:
             del self._shared.parcels[entry.held.job.id]
             self._shared.gates.lend(self.gate, entry.held)
@@ -263,9 +268,9 @@ class Parcel:
 
         One that was lost often enough in company pays as well.
         """
-        burst = self.solitude.lost(self._shared.clock.mono_s())
+        burst = self.stay.lost(self._shared.clock.mono_s())
         self._shared.gates.suspects.lost([*self.missing], burst)
-        is_known = self.solitude.is_alone(self) or self.losses + 1 >= COMPANY_LOSSES
+        is_known = (self.losses and self.stay.is_alone()) or self.losses + 1 >= COMPANY_LOSSES
         if self.size > 1 or not is_known:
             self.give_back()
             return
@@ -290,7 +295,7 @@ class Parcel:
         entries = [*self.missing.values()]
         self.missing.clear()
         if self.sent_at_s is not None:
-            self.solitude.at_work -= len(entries)
+            self.stay.fewer(len(entries))
         self._shared.open.pop(self, None)
         self._shared.ledger.requeue(entries)
         return entries
@@ -328,7 +333,7 @@ class Parcel:
         del self.missing[job_id]
         del self._shared.parcels[job_id]
         if self.sent_at_s is not None:
-            self.solitude.at_work -= 1
+            self.stay.fewer(1)
         self.gate.give(self.jobtype, job_id, self._shared.clock.mono_s(), ended=ended)
 
     def _after(self) -> None:

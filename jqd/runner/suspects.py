@@ -15,13 +15,17 @@ of an eighth of all that, be they over one request or over many. A group that co
 that is lost is cut in eighths.
 
 A suspect has a worker to itself for a second, and four times as long after each further loss: what brings a worker down
-does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself. Many may be
-registered behind one host and port, with nothing in common but a gateway. So after a second of suspects, one after
-the other, all others have one.
+does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
+
+Many may be registered behind one host and port: paths of one process, or all that a gateway leads to. What broke there
+tells them apart: a process that dies takes along all that is at work in it. So a suspect has only what is registered
+like it to itself, unless its burst broke requests to another worker there, too, and spared none that was at work. Then
+it has the whole host and port, and after a second of suspects, one after the other, all others have one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 SUSPECTS_MAX = 20_000  # remembered, those lost last; a job that is forgotten begins anew with a loss that costs nothing
@@ -52,6 +56,15 @@ class Burst:
     begun_s: float = 0.0
     jobs: int = 0
     """At work over them."""
+    workers: set[str] = field(default_factory=set)
+    """Whose they were."""
+    spared: set[int] = field(default_factory=set)
+    """Requests that were at work when the first broke, and did not."""
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it was a process that several workers are."""
+        return len(self.workers) > 1 and not self.spared
 
 
 class _Loss(NamedTuple):
@@ -61,6 +74,12 @@ class _Loss(NamedTuple):
     most: int | None
     """So many jobs it was sent with at most; None: with any number."""
     burst: Burst
+    was_shared: bool
+    """As the loss before this one says."""
+
+    @property
+    def is_shared(self) -> bool:
+        return self.burst.is_shared or (self.was_shared and not self.burst.spared)
 
     @property
     def group(self) -> int:
@@ -81,13 +100,18 @@ class Suspects:
         for job_id in job_ids:
             before = self._known.pop(job_id, None)
             most = before.group if before else None
-            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst)
+            was_shared = before is not None and before.is_shared
+            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, was_shared)
         while len(self._known) > SUSPECTS_MAX:
             del self._known[next(iter(self._known))]
 
     def cleared(self, job_id: str) -> None:
         """It ended, and the worker stood."""
         self._known.pop(job_id, None)
+
+    def is_shared(self, job_id: str) -> bool:
+        """Whether what went down with it was more than its own worker."""
+        return job_id in self._known and self._known[job_id].is_shared
 
     def of(self, job_id: str) -> Suspicion | None:
         """None: nothing is held against it."""
@@ -104,7 +128,8 @@ class _Owner(NamedTuple):
 
 
 class Solitude:
-    """Who has one worker to itself. A request enters when it is sent, and its jobs leave one by one."""
+    """Who has one worker, or one host and port, to itself. A request enters when it is sent, and its jobs leave one by
+    one."""
 
     def __init__(self) -> None:
         self.at_work = 0
@@ -119,10 +144,12 @@ class Solitude:
         self._company_until_s = float("-inf")
         self._settled_at_s = float("-inf")
         self._burst = Burst(float("-inf"))
+        self._there: dict[object, tuple[int, str]] = {}  # request → its number, its worker
+        self._number = 0
 
     def is_kept(self, now_s: float) -> bool:
         """Whether nothing new is to be handed over: a suspect has the worker to itself, or waits for that."""
-        return self._wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
+        return self.wait_s(now_s) > 0 or (bool(self.waiting) and now_s >= self._recess_until_s)
 
     def turn(
         self, request: object, losses: int, now_s: float, send_s: float, *, jobs: int = 1, group: int = 1
@@ -131,7 +158,7 @@ class Solitude:
 
         `losses`: of its `jobs`; 0 when they are no suspects. `group`: so many such jobs may be at work at once.
         """
-        wait_s = self._wait_s(now_s)
+        wait_s = self.wait_s(now_s)
         if not losses:
             return wait_s
         if (rest_s := max(self._settled_at_s, self._recess_until_s) - now_s) > 0:
@@ -157,44 +184,102 @@ class Solitude:
         if now_s - self._held_since_s >= HELD_S:
             self._held_since_s, self._recess_until_s = None, now_s + RECESS_S
             return RECESS_S
-        if not self.at_work and self._wait_s(now_s) <= 0:
+        if not self.at_work and self.wait_s(now_s) <= 0:
             self._owners.clear()  # who did not set out in time
-        self._alone = None if self._owners else request
         self._owners[request] = _Owner(jobs, now_s + send_s)
         self._emptying_since_s = None
         return 0.0
 
-    def entered(self, request: object, jobs: int, losses: int, now_s: float) -> None:
+    def entered(self, request: object, jobs: int, losses: int, now_s: float, worker: str = "") -> None:
         """It is sent now."""
+        self._alone = None if self.at_work else request
+        self._number += 1
+        self._there[request] = self._number, worker
         self.at_work += jobs
         if request in self._owners:
             alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1)
             self._owners[request] = _Owner(jobs, now_s + alone_s)
         else:
             self._owners.clear()
-            self._alone = None
 
     def is_alone(self, request: object) -> bool:
         """Whether no other request was at work there since it was sent."""
         return self._alone is request
 
-    def lost(self, now_s: float) -> Burst:
+    def lost(self, now_s: float, request: object = None) -> Burst:
         """A connection broke. What is sent now may go to the dead, on another that nobody has seen break yet.
 
         Returns with what else it broke.
         """
         self._settled_at_s = now_s + SETTLE_S
         if now_s - self._burst.begun_s >= SETTLE_S:
-            self._burst = Burst(now_s)
+            self._burst = Burst(now_s, spared={number for number, _ in self._there.values()})
+        number, worker = self._there.get(request, (0, ""))
+        self._burst.spared.discard(number)
+        self._burst.workers.add(worker)
         return self._burst
 
     def left(self, request: object) -> None:
         """The request is over, or will not be sent."""
+        self._there.pop(request, None)
         self._owners.pop(request, None)
         if self._alone is request:
             self._alone = None
         if not self.waiting:
             self._emptying_since_s = None  # nobody waits for that any more
 
-    def _wait_s(self, now_s: float) -> float:
+    def wait_s(self, now_s: float) -> float:
+        """For so long a suspect has it to itself."""
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
+
+
+class Stay:
+    """One request at a worker, and at the host and port where that is one of several perhaps."""
+
+    def __init__(self, worker: str, own: Solitude, house: Solitude) -> None:
+        self._worker, self._own, self._house = worker, own, house
+
+    @contextmanager
+    def waiting(self, losses: int, *, shared: bool) -> Iterator[None]:
+        """While a suspect waits for its turn."""
+        place = self._place(shared)
+        place.waiting += bool(losses)
+        try:
+            yield
+        finally:
+            place.waiting -= bool(losses)
+
+    def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, shared: bool) -> float:
+        """See Solitude."""
+        if not losses:
+            return max(self._own.wait_s(now_s), self._house.wait_s(now_s))
+        if not shared and (wait_s := self._house.wait_s(now_s)) > 0:
+            return wait_s
+        return self._place(shared).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
+
+    def entered(self, jobs: int, losses: int, now_s: float) -> None:
+        """It is sent now."""
+        for place in (self._own, self._house):
+            place.entered(self, jobs, losses, now_s, self._worker)
+
+    def fewer(self, jobs: int) -> None:
+        """So many of its jobs are at work no more."""
+        for place in (self._own, self._house):
+            place.at_work -= jobs
+
+    def is_alone(self) -> bool:
+        """Whether nothing else was at work at its host and port since it was sent."""
+        return self._house.is_alone(self)
+
+    def lost(self, now_s: float) -> Burst:
+        """Its connection broke. Returns with what else."""
+        self._own.lost(now_s, self)
+        return self._house.lost(now_s, self)
+
+    def left(self) -> None:
+        """It is over, or will not be sent."""
+        for place in (self._own, self._house):
+            place.left(self)
+
+    def _place(self, shared: bool) -> Solitude:
+        return self._house if shared else self._own

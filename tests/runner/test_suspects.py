@@ -255,7 +255,10 @@ async def test_a_job_that_kills_in_company_pays_at_last(open_house: OpenHouse, m
         assert (outcome.fate, booms) == (Fate.DEAD, COMPANY_LOSSES)
 
 
-async def test_hooks_that_were_lost_together_run_in_groups(open_house: OpenHouse) -> None:
+async def test_hooks_that_were_lost_together_run_in_groups(
+    open_house: OpenHouse, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suspects_module, "SETTLE_S", 0.2)  # forty connections do not break at once on a busy machine
     seen: Counter[str] = Counter()
     first: list[Reply] = []
     at_once, most = 0, 0
@@ -329,24 +332,66 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
         await house.stopped(4)
 
 
-async def test_a_worker_that_is_registered_twice_is_one_process(open_house: OpenHouse) -> None:
+async def test_what_two_workers_lost_together_was_one_process_and_its_suspects_have_all_of_it(
+    open_house: OpenHouse,
+) -> None:
     """One that was killed and started again on its port has a new id, and the old one is known for a while."""
+    replies: list[Reply] = []
 
-    async def hang(request: Request, reply: Reply) -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        replies.append(reply)
         await trio.sleep_forever()
 
-    async with open_worker(hang) as worker, open_house() as house:
+    async with open_worker(script) as worker, open_house() as house:
         cards = [house.register(worker.url, name=name, batch=1) for name in ("old", "new")]
+        first = hold(2)
+        for card, held in zip(cards, first, strict=True):
+            house.runner.run_jobs(card.id, "mail", [held])
+        await worker.request(1)
+        for reply in replies:
+            await reply.reset()
+        await house.stopped(2)
+        assert all(house.runner._gates.suspects.is_shared(held.job.id) for held in first)
+        await trio.sleep(2 * suspects_module.SETTLE_S)
         house.runner.run_jobs(cards[0].id, "mail", hold(1))
-        await worker.request(0)
-        suspect = hold(1)
-        house.runner._gates.suspects.lost(ids(suspect))
-        house.runner.run_jobs(cards[1].id, "mail", suspect)
+        await worker.request(2)
+        house.runner.out_of_hand(claims(first))
+        house.runner.run_jobs(cards[1].id, "mail", first[1:])
         await trio.testing.wait_all_tasks_blocked()
-        assert len(worker.requests) == 1, "it waits for the other to end"
+        assert len(worker.requests) == 3, "it waits for the other to end"
         assert house.runner.offer("mail", 0) is None
         house.runner.stop_work()
-        await house.stopped(2)
+
+
+@pytest.mark.parametrize("beside", [True, False])
+async def test_who_loses_its_own_connections_only_holds_up_nobody_else_there(
+    open_house: OpenHouse, beside: bool
+) -> None:
+    """A broken hook beside healthy ones, behind one gateway: with and without work of theirs while it breaks."""
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.target == "/broken":
+            await reply.reset()
+        elif request.body == b'"long"':
+            await trio.sleep_forever()
+        else:
+            await reply.send(200)
+
+    async with open_worker(script) as worker, open_house() as house:
+        broken = worker.url.replace("/run", "/broken")
+        house.register(broken, name="broken", style="webhook", jobs=("bad",))
+        good = house.register(worker.url, name="good", style="webhook", jobs=("mail",))
+        if beside:
+            house.runner.run_jobs(good.id, "mail", hold(1, argument="long"))
+            await worker.request(0)
+        bad = hold(20, jobtype="bad", max_retry=0)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(house.run_out, bad)
+            while not set(ids(bad)) <= house.outcomes.keys():
+                assert house.runner.offer("mail", 0) is not None, "the broken one holds it up"
+                await trio.sleep(0.001)  # in which the broken one goes on
+        assert {house.outcomes[job_id].fate for job_id in ids(bad)} == {Fate.DEAD}
+        house.runner.stop_work()
 
 
 async def test_what_a_worker_keeps_for_itself_is_no_company(open_house: OpenHouse) -> None:
