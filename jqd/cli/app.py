@@ -8,12 +8,13 @@ import cyclopts
 
 from jqd import __version__
 from jqd.cli import jobs, look, manage, screen
+from jqd.cli import schedules as dates
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")
-GROUPS = ("journal", "workers")  # words that stand before a command
+GROUPS = ("journal", "schedules", "workers")  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -50,6 +51,14 @@ workers.default(look.workers)
 workers.command(manage.forget, name="rm")
 app.command(workers)
 app.command(look.daemons)
+schedules = cyclopts.App(name="schedules", help="List the schedules, and when each comes next; set one, pause it …")
+schedules.default(dates.ls)
+schedules.command(dates.ls)
+schedules.command(dates.set_, name="set")
+schedules.command(dates.next_, name="next")
+for dated in (dates.pause, dates.resume, dates.run, dates.rm):
+    schedules.command(dated)
+app.command(schedules)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
 journal.command("jqd.cli.journal:ls", help="List the segments.")
 journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")

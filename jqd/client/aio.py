@@ -93,6 +93,11 @@ class AsyncClient:
     clean = _call(Client.clean)
     delete_many = _call(Client.delete_many)
     unregister = _call(Client.unregister)
+    set_schedule = _call(Client.set_schedule)
+    delete_schedule = _call(Client.delete_schedule)
+    pause_schedule = _call(Client.pause_schedule)
+    resume_schedule = _call(Client.resume_schedule)
+    run_schedule = _call(Client.run_schedule)
     set_handler = _call(Client.set_handler)
 
     get = _call(Client.get, looks=True)
@@ -105,5 +110,7 @@ class AsyncClient:
     handler = _call(Client.handler, looks=True)
     types = _call(Client.types, looks=True)
     daemons = _call(Client.daemons, looks=True)
+    schedule = _call(Client.schedule, looks=True)
+    schedules = _call(Client.schedules, looks=True)
 
     jobs = _each(Client.jobs)

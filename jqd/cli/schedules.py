@@ -1,0 +1,179 @@
+"""Commands about jobs that come again."""
+
+import sys
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from rich.text import Text
+
+from jqd.cli.argument import argument as read_argument
+from jqd.cli.common import Common, duration
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.look import Flag, rows_of
+from jqd.cli.render import show
+from jqd.cli.table import ago, lasting, table
+
+Name = Annotated[str, Parameter(help="Of the schedule.")]
+
+
+def ls(*, common: Common | None = None) -> int:
+    """List the schedules, and when each comes next."""
+    none = "there is no schedule; `jqd schedules set` makes one"
+    return rows_of(common or Common(), lambda client: client.schedules(), _table, none)
+
+
+def set_(
+    name: str,
+    jobtype: str,
+    argument: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    /,
+    *,
+    cron: str | None = None,
+    every: str | None = None,
+    tz: str | None = None,
+    missed: Literal["skip", "once", "all"] | None = None,
+    overlap: Literal["skip", "queue", "replace"] | None = None,
+    jitter: str | None = None,
+    until: str | None = None,
+    text: Flag = False,
+    priority: int | None = None,
+    max_retry: int | None = None,
+    timeout: str | None = None,
+    keep_result: Flag = False,
+    tag: Annotated[list[str] | None, Parameter(negative="")] = None,
+    common: Common | None = None,
+) -> int:
+    """Have a job pushed at dates that come again, and show the next ones.
+
+    Parameters
+    ----------
+    name
+        Of the schedule; one of that name is changed.
+    jobtype
+        The name of the job that is pushed.
+    argument
+        Of that job, written as for push.
+    cron
+        Minute, hour, day of the month, month, day of the week: '30 2 * * *'.
+    every
+        Instead of --cron: 90, 30s, 5m, 2h, 1d from one to the next.
+    tz
+        The time zone of --cron, like Europe/Berlin; without it UTC.
+    missed
+        Of dates that passed while nobody could push: once (the latest of them), skip or all.
+    overlap
+        While the last job has not ended: queue (one after another), skip or replace.
+    jitter
+        Each job starts up to so much later, each schedule's at another moment: 5m.
+    until
+        None after this date, like 2030-01-31T08:00:00Z.
+    text
+        Take the argument as a string, also when it looks like JSON.
+    priority
+        Smaller runs first.
+    max_retry
+        Attempts after the first.
+    timeout
+        Time one attempt may take: 90, 30s, 5m, 2h.
+    keep_result
+        Keep what the worker returns for an hour.
+    tag
+        A word to find its jobs by; may be given several times.
+    """
+    common = common or Common()
+    if (cron is None) == (every is None):
+        raise Usage("when? Give --cron or --every, one of them")
+    job = {
+        "name": jobtype,
+        "argument": read_argument(argument, as_text=text),
+        "priority": priority,
+        "max_retry": max_retry,
+        "timeout": None if timeout is None else duration(timeout, "--timeout"),
+        "keep_result": keep_result or None,
+        "tags": tag,
+    }
+    with common.client() as client:
+        told = client.set_schedule(
+            name,
+            job,
+            cron=cron,
+            every=None if every is None else duration(every, "--every"),
+            tz=tz,
+            missed=missed,
+            overlap=overlap,
+            jitter=None if jitter is None else duration(jitter, "--jitter"),
+            until=until,
+        )
+    return _dates(told, common)
+
+
+def next_(name: Name, /, *, common: Common | None = None) -> int:
+    """Show the next five dates of a schedule."""
+    common = common or Common()
+    with common.client() as client:
+        return _dates(client.schedule(name), common)
+
+
+def pause(name: Name, /, *, common: Common | None = None) -> int:
+    """Pause a schedule: none of its dates comes until it is resumed."""
+    common = common or Common()
+    with common.client() as client:
+        return _dates(client.pause_schedule(name), common)
+
+
+def resume(name: Name, /, *, common: Common | None = None) -> int:
+    """Resume a schedule; dates that passed meanwhile do not come."""
+    common = common or Common()
+    with common.client() as client:
+        return _dates(client.resume_schedule(name), common)
+
+
+def run(name: Name, /, *, common: Common | None = None) -> int:
+    """Push the job of a schedule now, whatever its dates are; prints the job's id."""
+    common = common or Common()
+    with common.client() as client:
+        job_id = client.run_schedule(name)
+    show(job_id if common.output == "table" else {"job_id": job_id}, common.output)
+    return Exit.DONE
+
+
+def rm(name: Name, /, *, common: Common | None = None) -> int:
+    """Delete a schedule; jobs that it pushed stay."""
+    common = common or Common()
+    with common.client() as client:
+        client.delete_schedule(name)
+    show({"name": name, "rm": "deleted"}, common.output)
+    return Exit.DONE
+
+
+def _dates(told: dict[str, Any], common: Common) -> int:
+    if common.output != "table":
+        show(told, common.output)
+        return Exit.DONE
+    for date in told["next"]:
+        print(f"{date}  {ago(_at(date))}")
+    if told.get("paused_at"):
+        print(
+            f"jqd: {told['name']} is paused since {told['paused_at']}; `jqd schedules resume` goes on", file=sys.stderr
+        )
+    elif told.get("waits"):
+        print(f"jqd: {told['name']} waits: {told['waits']}", file=sys.stderr)
+    return Exit.DONE
+
+
+def _table(rows: list[dict[str, Any]]) -> Text:
+    cells = []
+    for row in rows:
+        when = row["cron"] or f"every {lasting(row['every'])}"
+        zone = row["tz"] if row["cron"] else ""
+        date = row["next"][0] if row["next"] else None
+        upcoming = "paused" if row.get("paused_at") else ago(_at(date)) if date else "never"
+        last = (row.get("last") or {}).get("date")
+        cells.append((row["name"], when, zone, row["job"]["name"], upcoming, ago(_at(last)), row.get("waits")))
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("waits")}
+    return table(("NAME", "WHEN", "ZONE", "JOB", "NEXT", "LAST", "WAITS"), cells, styles)
+
+
+def _at(date: str | None) -> datetime | None:
+    return None if date is None else datetime.fromisoformat(date).astimezone(UTC)

@@ -1,0 +1,95 @@
+"""The part of the client that says when jobs come again."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Literal
+from urllib.parse import quote
+
+from jqd.client.http import Answer, Http, encode, odd
+from jqd.client.info import job_map
+from jqd.words.units import Duration, duration_s
+
+Missed = Literal["skip", "once", "all"]
+Overlap = Literal["skip", "queue", "replace"]
+
+
+class Schedules:
+    """What `Client` knows of schedules. A schedule is told as a dict: `name`, `next` (dates), `job`, `last` …"""
+
+    _http: Http
+
+    def set_schedule(
+        self,
+        name: str,
+        job: Mapping[str, Any],
+        *,
+        cron: str | None = None,
+        every: Duration | None = None,
+        tz: str | None = None,
+        missed: Missed | None = None,
+        overlap: Overlap | None = None,
+        jitter: Duration | None = None,
+        until: datetime | float | str | None = None,
+    ) -> dict[str, Any]:
+        """Have a job pushed at dates that come again, by `cron` in the time zone `tz`, or each `every`.
+
+        `job`: a map like {"name": "report", "argument": 1}, without an id and a date. The same again changes nothing.
+        Raises Invalid, which says where in the expression.
+        """
+        if isinstance(until, datetime):
+            if until.tzinfo is None:
+                raise ValueError(f"until {until} has no time zone; write datetime(…, tzinfo=UTC)")
+            until = until.isoformat()
+        fields = {
+            "cron": cron,
+            "every": None if every is None else duration_s(every),
+            "tz": tz,
+            "missed": missed,
+            "overlap": overlap,
+            "jitter": None if jitter is None else duration_s(jitter),
+            "until": until,
+        }
+        said = {"job": job_map(**job), **{key: value for key, value in fields.items() if value is not None}}
+        return _told(self._http.call("PUT", _path(name), body=encode(said)))
+
+    def schedules(self) -> list[dict[str, Any]]:
+        """All of them, by name."""
+        answer = self._http.call("GET", "/v1/schedules")
+        rows = _told(answer).get("schedules")
+        if not isinstance(rows, list):
+            raise odd("a question for schedules", answer)
+        return rows
+
+    def schedule(self, name: str) -> dict[str, Any]:
+        """One of them, with its next five dates. Raises NotFound."""
+        return _told(self._http.call("GET", _path(name)))
+
+    def delete_schedule(self, name: str) -> None:
+        """None of its dates comes any more; jobs that it pushed stay. Raises NotFound."""
+        self._http.call("DELETE", _path(name), repeatable=False)
+
+    def pause_schedule(self, name: str) -> dict[str, Any]:
+        """None of its dates comes until it is resumed. Raises NotFound."""
+        return _told(self._http.call("POST", f"{_path(name)}/pause"))
+
+    def resume_schedule(self, name: str) -> dict[str, Any]:
+        """Its dates come from now on; those that passed meanwhile do not. Raises NotFound."""
+        return _told(self._http.call("POST", f"{_path(name)}/resume"))
+
+    def run_schedule(self, name: str) -> str:
+        """Push its job once, whatever its dates are; the job's id. Raises NotFound."""
+        answer = self._http.call("POST", f"{_path(name)}/run-now", repeatable=False)
+        job_id = _told(answer).get("job_id")
+        if not isinstance(job_id, str):
+            raise odd("a push by a schedule", answer)
+        return job_id
+
+
+def _path(name: str) -> str:
+    return f"/v1/schedules/{quote(name, safe='')}"
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    if not isinstance(answer.body, dict):
+        raise odd("a call about a schedule", answer)
+    return answer.body
