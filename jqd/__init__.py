@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jqd.client import AsyncClient as AsyncClient
+    from jqd.client import Buffer as Buffer
+    from jqd.client import BufferFull as BufferFull
     from jqd.client import Cancel as Cancel
     from jqd.client import Client as Client
     from jqd.client import JobFailed as JobFailed
     from jqd.client import JobInfo as JobInfo
     from jqd.client import JqdClientError as JqdClientError
     from jqd.client import NoResult as NoResult
+    from jqd.client import NotPushed as NotPushed
     from jqd.client import TimedOut as TimedOut
     from jqd.worker.app import App as App
     from jqd.worker.context import Cancelled as Cancelled
@@ -29,7 +32,19 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "jqd.client": ("AsyncClient", "Cancel", "Client", "JobFailed", "JobInfo", "JqdClientError", "NoResult", "TimedOut"),
+    "jqd.client": (
+        "AsyncClient",
+        "Buffer",
+        "BufferFull",
+        "Cancel",
+        "Client",
+        "JobFailed",
+        "JobInfo",
+        "JqdClientError",
+        "NoResult",
+        "NotPushed",
+        "TimedOut",
+    ),
     "jqd.worker.app": ("App",),
     "jqd.worker.context": ("Cancelled", "Context", "Failed", "Retry", "Snooze", "current"),
     "jqd.worker.job": ("Job",),

@@ -1,9 +1,11 @@
 """The pusher's SDK. It imports nothing of the daemon."""
 
 from jqd.client.aio import AsyncClient
+from jqd.client.buffer import Buffer
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.environ import URL_DEFAULT, daemon_urls
 from jqd.client.errors import (
+    BufferFull,
     Conflict,
     Forbidden,
     Invalid,
@@ -13,6 +15,7 @@ from jqd.client.errors import (
     LessSafe,
     NoResult,
     NotFound,
+    NotPushed,
     PartlyPushed,
     TimedOut,
     TooLarge,
@@ -22,12 +25,15 @@ from jqd.client.errors import (
 )
 from jqd.client.info import Ack, Cancel, JobInfo
 from jqd.client.manage import Changed
+from jqd.client.pending import Pending
 
 __all__ = [
     "TIMEOUT_S_DEFAULT",
     "URL_DEFAULT",
     "Ack",
     "AsyncClient",
+    "Buffer",
+    "BufferFull",
     "Cancel",
     "Changed",
     "Client",
@@ -41,7 +47,9 @@ __all__ = [
     "LessSafe",
     "NoResult",
     "NotFound",
+    "NotPushed",
     "PartlyPushed",
+    "Pending",
     "TimedOut",
     "TooLarge",
     "Unavailable",

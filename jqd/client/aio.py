@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequen
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, ParamSpec, Self, TypeVar, Unpack
 
 import anyio
 import anyio.to_thread
 
+from jqd.client.buffer import Buffer, Limits
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.http import CONNECTIONS_MAX
 
@@ -78,6 +79,10 @@ class AsyncClient:
     async def in_thread(self, call: Callable[[], R], *, abandon: bool = False) -> R:
         """What `call` answers in a thread. `abandon`: a cancelled task leaves the thread alone."""
         return await anyio.to_thread.run_sync(call, abandon_on_cancel=abandon, limiter=self._limiter)
+
+    def buffer(self, **limits: Unpack[Limits]) -> Buffer:
+        """`async with client.buffer() as buffer:` and `await buffer.apush(…)`: see `Buffer`."""
+        return self.client.buffer(**limits)
 
     push = _call(Client.push)
     push_one = _call(Client.push_one)

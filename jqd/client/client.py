@@ -10,12 +10,13 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 from uuid import uuid4
 
 import httpx2
 import msgspec
 
+from jqd.client.buffer import Buffer, Limits
 from jqd.client.environ import daemon_token, daemon_urls
 from jqd.client.errors import (
     Conflict,
@@ -194,6 +195,10 @@ class Client(Manage):
             return [Taken(job_id, job_id in known) for job_id in safe]
         first = f"; the first: job {errors[0].index} {errors[0].pointer} {errors[0].detail}" if errors else ""
         raise PartlyPushed(f"{taken(job_ids)} jobs were taken, the rest refused{first}", job_ids=job_ids, errors=errors)
+
+    def buffer(self, **limits: Unpack[Limits]) -> Buffer:
+        """`with client.buffer() as buffer:` for many pushes that nobody waits for one by one: see `Buffer`."""
+        return Buffer(self.push_all, **limits)
 
     def _named(self, job: Mapping[str, Any]) -> Mapping[str, Any]:
         """The job; with an id where several daemons may be asked to take it and it has none."""

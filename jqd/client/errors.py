@@ -1,6 +1,6 @@
 """What may go wrong between a pusher and its daemon."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -120,3 +120,20 @@ class PartlyPushed(JqdClientError):
         super().__init__(message)
         self.job_ids = list(job_ids)
         self.errors = list(errors)
+
+
+class BufferFull(JqdClientError):
+    """A buffer had no room for another job in the time that a push waits: its daemon is away, or too slow. Nothing was
+    taken of this push."""
+
+
+class NotPushed(JqdClientError):
+    """Buffered jobs are not known to be taken. `errors`: the id of each → what its push met.
+
+    After `Unreachable` or `TimedOut` a daemon may have taken one all the same: pushed again under the same id, with the
+    same content, it counts once.
+    """
+
+    def __init__(self, message: str, *, errors: Mapping[str, JqdClientError]) -> None:
+        super().__init__(message)
+        self.errors = dict(errors)

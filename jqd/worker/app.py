@@ -19,9 +19,10 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, overload
 
-from jqd.client import Ack, Client
+from jqd.client import Ack, Buffer, Client
+from jqd.client.buffer import Limits
 from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
 from jqd.words.units import Duration, Durations, duration_s, durations_s
 from jqd.worker.gathering import Batch
@@ -61,6 +62,7 @@ class App:
         self._clients: dict[tuple[str | None, str | None], Client] = {}
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
         self._pushes_by: Client | None = None
+        self._buffer: Buffer | None = None
         self._batch: ContextVar[Batch | None] = ContextVar("jqd_batch", default=None)
         self._service: Service | None = None
         self._making = threading.Lock()
@@ -127,16 +129,40 @@ class App:
 
     @property
     def gathers(self) -> bool:
-        """Whether a batch is open in this thread or task."""
-        return self._batch.get() is not None
+        """Whether a push asks nobody now: a batch is open in this thread or task, or a buffer has room."""
+        if self._batch.get() is not None:
+            return True
+        return self._buffer is not None and self._pushes_by is None and self._buffer.has_room()
 
     def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
-        """Push one job, or add it to the batch that is open here. For `Pushing.push`."""
-        batch = self._batch.get()
+        """Push one job, or add it to the batch that is open here, or to the buffer. For `Pushing.push`."""
+        batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
             batch.add(told, ack, ref)
-        else:
+        elif buffer is None or self._pushes_by is not None:
             ref.taken(*self.client.push_one(told, ack=ack))
+        elif ack is None and not told.get("replace"):
+            ref.awaits(buffer.push_one(told))
+        else:
+            if told.get("job_id") is not None:
+                buffer.settle(None)  # what was pushed under that id before comes before this
+            ref.taken(*self.client.push_one(told, ack=ack))
+
+    def buffer(self, **limits: Unpack[Limits]) -> Buffer:
+        """From now on pushes of this app, in all threads, are sent in the background, until the buffer is closed.
+
+        `with app.buffer():` for a block, or without `with` for the rest of the process. Not so a batch, and a push with
+        `ack` or `replace`. What waits there is acknowledged by nobody: docs/PYTHON.md, Many pushes.
+        """
+        with self._making:
+            if self._buffer is not None:
+                raise RuntimeError("this app has a buffer already; close that, or push through it")
+
+            def closed() -> None:
+                self._buffer = None
+
+            self._buffer = Buffer(lambda jobs: self.client.push_all(jobs), closed=closed, **limits)
+            return self._buffer
 
     def batch(self, *, atomic: bool = False, ack: Ack | None = None) -> Batch:
         """`with app.batch():` pushes of this app in the block go in one request when it ends, in this thread or task.

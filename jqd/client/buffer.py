@@ -1,0 +1,390 @@
+"""Pushes that nobody waits for: gathered, and sent by the thousand from a thread in the background.
+
+    push ──▶ waiting ──▶ request of up to 1,000 ──▶ daemon ──▶ each `Pending` knows what became of it
+             bounded: push waits when it is full
+
+What waits here is acknowledged by nobody, and is lost with the process. Each job has an id before it is sent, so a
+request whose answer was lost is sent again and counts once.
+"""
+
+import itertools
+import logging
+import random
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+from uuid import uuid4
+
+import anyio.to_thread
+
+from jqd.client.errors import (
+    BufferFull,
+    Invalid,
+    JqdClientError,
+    NotPushed,
+    PartlyPushed,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
+from jqd.client.http import BACKOFF, encode
+from jqd.client.info import Taken, listed_job
+from jqd.client.leaving import LEAVING
+from jqd.client.pending import Pending
+from jqd.words.clock import SystemClock
+from jqd.words.units import BYTES, Duration, amount, duration_s
+
+JOBS_MAX = 10_000  # some 10 MB of small jobs: a second of a daemon's work
+BYTES_MAX = 16 << 20  # of jobs as they are sent; as objects they are a few times as large
+LINGER = "10ms"  # many pushes come in that time where it matters, and nobody notices it where it does not
+WAIT = "10s"  # of a push that finds no room: as long as one waits for an answer
+PATIENCE = "1m"  # a daemon's restart, or its machine's
+EXIT_S = 30.0  # what is left at the end of the process has so long, as a worker's drain
+REQUEST_JOBS = 1_000  # the cost of a request is shared by then
+REQUEST_BYTES = 1 << 20
+AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
+PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
+
+PushAll = Callable[[Sequence[Mapping[str, Any]]], list[Taken]]
+
+
+class Limits(TypedDict, total=False):
+    """Of a buffer."""
+
+    jobs: int
+    """That wait here, at most."""
+    size: int | str
+    """Bytes of them, or like "16MiB"."""
+    linger: Duration
+    """A job goes out when it has waited so long, or when a request is full."""
+    wait: Duration
+    """A push that finds no room waits so long for it."""
+    patience: Duration
+    """A request is sent again for so long whose daemon is away."""
+
+
+class Buffer:
+    """See above. `with` it, `async with` it, or `close` it; what is left when the process ends is sent then.
+
+    Safe between threads. Its limits are those of `Limits`.
+    """
+
+    def __init__(
+        self,
+        push_all: PushAll,
+        *,
+        closed: Callable[[], None] | None = None,
+        **limits: Unpack[Limits],
+    ) -> None:
+        """`closed`: called when this is. Raises ValueError."""
+        size = limits.get("size", BYTES_MAX)
+        self.jobs_max = limits.get("jobs", JOBS_MAX)
+        self.bytes_max = round(amount(size, BYTES)) if isinstance(size, str) else size
+        self._linger_s = duration_s(limits.get("linger", LINGER))
+        self._wait_s = duration_s(limits.get("wait", WAIT))
+        self._patience_s = duration_s(limits.get("patience", PATIENCE))
+        if min(self.jobs_max, self.bytes_max) < 1 or not min(self._linger_s, self._wait_s, self._patience_s) >= 0:
+            raise ValueError(f"a buffer has room for a job, and its waits are 0 or more; got {limits}")
+        self._push_all, self._closed_told = push_all, closed
+        self._clock, self._source = SystemClock(), random.Random()
+        self._log = logging.getLogger("jqd.buffer")
+        self._is_closed = False
+        self._begin()
+        LEAVING.add(self)
+
+    def _begin(self) -> None:
+        """Empty, and of this process: a child of a fork begins so."""
+        self._changed = threading.Condition()
+        self._sending = threading.Lock()
+        self._waiting: deque[Pending] = deque()
+        self._out: list[Pending] = []  # in a request now
+        self._failed: list[Pending] = []  # whose errors nobody has heard of
+        self._bytes = 0  # of those waiting and those out
+        self._since_s: float | None = None  # the oldest of those waiting came then
+        self._hurry = False
+        self._away_s: float | None = None  # since when the daemon is away
+        self._until_s: float | None = None  # nothing is tried again after that
+        self._thread: threading.Thread | None = None
+
+    # ------------------------------------------------------------ for whoever pushes
+
+    def push(self, name: str, argument: Any = None, **options: Any) -> Pending:
+        """As `Client.push`, without `replace` and `ack`: answers before a daemon has the job, and what it answers knows
+        its `job_id`. Raises BufferFull, TooLarge, and ValueError for what can never be pushed."""
+        return self.push_one(listed_job(0, {"name": name, "argument": argument, **options}))
+
+    async def apush(self, name: str, argument: Any = None, **options: Any) -> Pending:
+        """As `push`, for async code, under asyncio and trio: where there is no room a thread waits for it."""
+        call = partial(self.push, name, argument, **options)
+        return call() if self.has_room() else await anyio.to_thread.run_sync(call)
+
+    def push_one(self, told: Mapping[str, Any]) -> Pending:
+        """As `push`, of a map as `POST /v1/jobs` takes it."""
+        if told.get("replace"):
+            raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
+        own_id = told.get("job_id")
+        told = told if own_id is not None else {**told, "job_id": uuid4().hex}
+        size = len(encode(told))
+        pending = Pending(
+            told, told["job_id"], size, is_own=own_id is not None, done=self._changed, hurry=self._send_now
+        )
+        if pending.size > self.bytes_max:
+            raise TooLarge(f"a job of {pending.size} bytes; this buffer has room for {self.bytes_max}")
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._is_closed or self._has_room(pending.size), self._wait_s):
+                raise BufferFull(
+                    f"{self._count} jobs wait for a daemon, and there was no room for another in {self._wait_s:g} s: "
+                    "it is away, or slower than what is pushed; nothing was taken of this push"
+                )
+            if self._is_closed:
+                raise RuntimeError("this buffer is closed; make another")
+            self._add(pending)
+        return pending
+
+    def has_room(self) -> bool:
+        """Whether a push would not wait, as far as can be said."""
+        with self._changed:
+            return self._has_room(0)
+
+    def flush(self, wait: Duration | None = None) -> None:
+        """Return when all jobs pushed before are known to be taken. Raises NotPushed for those that are not, also of
+        earlier ones that nobody has heard of; TimedOut after `wait`, which leaves them here."""
+        left = self.settle(None if wait is None else duration_s(wait))
+        self._tell()
+        if left:
+            raise TimedOut(f"{left} jobs wait in the buffer after {wait}: no daemon has them yet")
+
+    def close(self) -> None:
+        """Flush, and take no more. Raises as `flush`."""
+        if not self._is_closed:
+            self.settle(None)
+            self._end()
+        self._tell()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._close_after(error)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await anyio.to_thread.run_sync(self._close_after, error)
+
+    def _close_after(self, error: BaseException | None) -> None:
+        if error is None:
+            self.close()
+            return
+        # What was pushed is pushed, as without a buffer; that it could not be is added to what went wrong in the block.
+        try:
+            self.close()
+        except NotPushed as lost:
+            error.add_note(str(lost))
+
+    # ------------------------------------------------------------ for the end of the process
+
+    def settle(self, wait_s: float | None) -> int:
+        """Wait until what is here is sent, at most so long; answers how many are left."""
+        with self._changed:
+            mine = [*self._out, *self._waiting]
+        self._send_now()
+        with self._changed:
+            self._changed.wait_for(lambda: all(one.is_over for one in mine), wait_s)
+            return sum(not one.is_over for one in mine)
+
+    def leave(self) -> list[Pending]:
+        """The process ends: send what is left, for EXIT_S at most, and take no more. Answers what is not known to be
+        taken, and nobody has heard of."""
+        with self._changed:
+            self._until_s = self._clock.mono_s() + EXIT_S
+        self._end()
+        self.settle(EXIT_S)
+        with self._changed:
+            return [*self._failed_untold(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
+
+    def forget(self) -> None:
+        """In a child of a fork: what waits here is the parent's, which alone sends it."""
+        for one in (*self._out, *self._waiting):
+            one.error = JqdClientError(
+                f"job {one.job_id} waited in the buffer of the process that forked; only that one knows of it"
+            )
+        self._begin()
+
+    def held_for_fork(self) -> threading.Condition:
+        """To be held while the process forks, so that the child finds nothing half done."""
+        return self._changed
+
+    # ------------------------------------------------------------ inside
+
+    @property
+    def _count(self) -> int:
+        return len(self._waiting) + len(self._out)
+
+    def _has_room(self, size: int) -> bool:
+        return self._count < self.jobs_max and self._bytes + size <= self.bytes_max
+
+    def _add(self, pending: Pending) -> None:
+        if not self._waiting:
+            self._since_s = self._clock.mono_s()
+        self._waiting.append(pending)
+        self._bytes += pending.size
+        if self._thread is None:
+            LEAVING.expect()
+            self._thread = threading.Thread(target=self._work, name="jqd-buffer", daemon=True)
+            self._thread.start()  # a daemon thread: others may end the process, which then waits for `leave`
+        # The thread counts the linger by itself; it is woken for the first job, and for a request that is full.
+        if len(self._waiting) == 1 or self._is_full():
+            self._changed.notify_all()
+
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= REQUEST_JOBS or self._bytes >= REQUEST_BYTES
+
+    def _due_s(self) -> float | None:
+        """Seconds until a request is to go out, 0 or less for now; None: nothing waits."""
+        if not self._waiting or self._since_s is None:
+            return None
+        return 0.0 if self._hurry or self._is_full() else self._since_s + self._linger_s - self._clock.mono_s()
+
+    def _send_now(self) -> None:
+        """Let nothing linger."""
+        with self._changed:
+            self._hurry = bool(self._waiting)
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is None or not thread.is_alive():
+            while self._send_some():  # a process that ends starts no thread any more
+                continue
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                while (due_s := self._due_s()) is None or due_s > 0:
+                    if self._is_closed and due_s is None:
+                        return
+                    self._changed.wait(due_s)
+            self._send_some()
+
+    def _send_some(self) -> bool:
+        """Send one request, again and again while its daemon is away; whether there was anything to send."""
+        with self._sending:
+            with self._changed:
+                self._out = self._next()
+                self._since_s = self._clock.mono_s() if self._waiting else None
+                self._hurry = self._hurry and bool(self._waiting)
+            if not self._out:
+                return False
+            error = self._send(self._out)
+            with self._changed:
+                over, self._out = self._out, []
+                self._bytes -= sum(one.size for one in over)
+                failed = [one for one in over if one.error is not None]
+                self._failed = [*self._failed_untold(), *failed]
+                self._changed.notify_all()
+        if failed:
+            self._log.error("%d jobs could not be pushed: %s", len(failed), error or failed[0].error)
+        return True
+
+    def _next(self) -> list[Pending]:
+        """The jobs of the next request: within its limits, and no id twice, for a daemon refuses that."""
+        some: dict[str, Pending] = {}
+        size = 0
+        while self._waiting and len(some) < REQUEST_JOBS and self._waiting[0].job_id not in some:
+            if some and size + self._waiting[0].size > REQUEST_BYTES:
+                break
+            one = self._waiting.popleft()
+            some[one.job_id] = one
+            size += one.size
+        return list(some.values())
+
+    def _send(self, some: list[Pending]) -> JqdClientError | None:
+        """Until each is over. Answers the error of all of them, if there is one."""
+        for tried in itertools.count(1):
+            try:
+                for one, taken in zip(some, self._push_all([one.told for one in some]), strict=True):
+                    one.taken, one.duplicate = True, taken.duplicate and one.is_own
+                self._away_s = None
+                return None
+            except PartlyPushed as error:
+                if error.__cause__ is None or not isinstance(error.__cause__, AGAIN):
+                    _sort_out(some, error)
+                    return error
+                trouble: JqdClientError = error
+            except AGAIN as error:
+                trouble = error
+            except Invalid as error:
+                _sort_out(some, error)
+                return error
+            except JqdClientError as error:
+                _fail(some, error)
+                return error
+            except Exception as error:  # noqa: BLE001 - a mistake must not end the thread that all pushes wait for
+                odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
+                _fail(some, odd)
+                return odd
+            asked_s = getattr(trouble, "retry_after", None)
+            pause_s = min(BACKOFF.delay_s(tried, self._source) if asked_s is None else asked_s, PAUSE_S_MAX)
+            if self._gives_up(pause_s):
+                _fail(some, trouble)
+                return trouble
+            threading.Event().wait(pause_s)
+        raise AssertionError("it tries until it returns")
+
+    def _gives_up(self, pause_s: float) -> bool:
+        """Whether another try would come too late. A daemon that was away for too long has had its time: each further
+        request is tried once."""
+        now_s = self._clock.mono_s()
+        if self._away_s is None:
+            self._away_s = now_s
+        until_s = self._away_s + self._patience_s
+        if self._until_s is not None:
+            until_s = min(until_s, self._until_s)
+        return now_s + pause_s > until_s
+
+    def _failed_untold(self) -> list[Pending]:
+        return [one for one in self._failed if not one.is_told]
+
+    def _tell(self) -> None:
+        """Raises NotPushed for what failed and nobody has heard of."""
+        with self._changed:
+            failed, self._failed = self._failed_untold(), []
+        for one in failed:
+            one.is_told = True
+        if failed:
+            raise NotPushed(
+                f"{len(failed)} jobs are not known to be taken; the first, {failed[0].job_id}: {failed[0].error}",
+                errors={one.job_id: one.error for one in failed if one.error is not None},
+            )
+
+    def _end(self) -> None:
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        LEAVING.discard(self)
+        if self._closed_told is not None:
+            self._closed_told()
+
+
+def _fail(some: Sequence[Pending], error: JqdClientError) -> None:
+    for one in some:
+        one.error = error
+
+
+def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid) -> None:
+    """Which of them were taken, and what is wrong with each of the others."""
+    job_ids = error.job_ids if isinstance(error, PartlyPushed) else [None] * len(some)
+    why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}
+    for index, (one, job_id) in enumerate(zip(some, job_ids, strict=True)):
+        if job_id is not None:
+            one.taken = True
+        else:
+            one.error = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)

@@ -1,0 +1,56 @@
+"""A job that waits in a buffer for its way to a daemon, and what became of it."""
+
+from collections.abc import Callable, Mapping
+from threading import Condition
+from typing import Any
+
+from jqd.client.errors import JqdClientError, TimedOut
+
+
+class Pending:
+    """One push that was not waited for."""
+
+    __slots__ = ("_done", "_hurry", "duplicate", "error", "is_own", "is_told", "job_id", "size", "taken", "told")
+
+    def __init__(
+        self,
+        told: Mapping[str, Any],
+        job_id: str,
+        size: int,
+        *,
+        is_own: bool,
+        done: Condition,
+        hurry: Callable[[], None],
+    ) -> None:
+        """`size`: bytes of `told` in a request. `is_own`: its pusher chose its id. `done`: of its buffer; notified when
+        some have ended. `hurry`: sends what waits there."""
+        self.told, self.job_id, self.size, self.is_own = told, job_id, size, is_own
+        self.taken = False
+        """A daemon has acknowledged it."""
+        self.duplicate = False
+        """The same push was there before."""
+        self.error: JqdClientError | None = None
+        """Why no daemon is known to have taken it."""
+        self.is_told = False
+        """Somebody has heard of the error."""
+        self._done, self._hurry = done, hurry
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known what became of it."""
+        return self.taken or self.error is not None
+
+    def confirm(self, wait_s: float | None) -> None:
+        """Return when a daemon has acknowledged the job. Raises what its push met; TimedOut after `wait_s`."""
+        if not self.is_over:
+            self._hurry()
+        with self._done:
+            self._done.wait_for(lambda: self.is_over, wait_s)
+        if self.error is not None:
+            self.is_told = True
+            raise self.error
+        if not self.taken:
+            raise TimedOut(
+                f"job {self.job_id} ({self.told['name']}) waits in the buffer after {wait_s:g} s: no daemon has it yet",
+                pending=[self.job_id],
+            )

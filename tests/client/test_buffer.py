@@ -1,0 +1,234 @@
+"""Pushes in the background: bounds, errors and repeats, against a daemon that is acted or real but in memory."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import anyio
+import httpx2
+import pytest
+
+import jqd
+from jqd.client import Buffer, BufferFull, Client, ItemError, NotPushed, PartlyPushed, TimedOut, TooLarge, Unreachable
+from jqd.client.info import Taken
+
+WAIT_S = 20.0  # for the buffer's thread on a busy machine
+
+app = jqd.App("http://127.0.0.1:9")
+
+
+@app.job(keep_result=True)
+def echo(n: int) -> int:
+    return n
+
+
+class Daemon:
+    """Takes jobs when it is let; says how each request ends."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[str]] = []
+        self.answers: list[Exception] = []
+        self.open = threading.Event()
+        self.open.set()
+        self.asked = threading.Event()
+
+    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[Taken]:
+        self.requests.append([str(job["job_id"]) for job in jobs])
+        self.asked.set()
+        assert self.open.wait(WAIT_S)
+        if self.answers:
+            raise self.answers.pop(0)
+        return [Taken(str(job["job_id"]), True) for job in jobs]
+
+
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jqd.client.buffer.PAUSE_S_MAX", 0.001)
+
+
+@pytest.fixture
+def daemon() -> Daemon:
+    return Daemon()
+
+
+@pytest.fixture
+def buffers(daemon: Daemon) -> Iterator[Callable[..., Buffer]]:
+    made: list[Buffer] = []
+
+    def make(**limits: Any) -> Buffer:
+        made.append(Buffer(daemon, **{"linger": "1h", "wait": 0, "patience": 0, **limits}))
+        return made[-1]
+
+    yield make
+    daemon.open.set()
+    for buffer in made:
+        buffer.leave()
+
+
+def test_many_pushes_are_few_requests_and_each_knows_its_end(daemon, buffers, monkeypatch):
+    monkeypatch.setattr("jqd.client.buffer.REQUEST_JOBS", 100)
+    with buffers(wait=WAIT_S) as buffer:
+        pushed = [buffer.push("echo", {"n": n}) for n in range(250)]
+        own = buffer.push("echo", job_id="mine")
+        daemon.open.clear()
+        with pytest.raises(TimedOut, match="waits in the buffer after 0 s"):
+            own.confirm(0)
+        daemon.open.set()
+    assert sum(map(len, daemon.requests)) == 251
+    assert len(daemon.requests) <= 4
+    assert [each for request in daemon.requests for each in request] == [one.job_id for one in [*pushed, own]]
+    own.confirm(0)
+    assert (own.duplicate, pushed[0].duplicate, pushed[0].taken) == (True, False, True), "a repeat of ours is none"
+    with pytest.raises(RuntimeError, match="closed"):
+        buffer.push("echo")
+
+
+def test_it_goes_out_by_itself_when_it_has_lingered(buffers):
+    buffers(linger="1ms").push("echo").confirm(WAIT_S)
+
+
+def test_it_is_bounded_in_jobs_and_bytes_and_a_push_waits_for_room(daemon, buffers):
+    daemon.open.clear()
+    buffer = buffers(jobs=3, linger=0)
+    first = buffer.push("echo")
+    assert daemon.asked.wait(WAIT_S)
+    rest = [buffer.push("echo"), buffer.push("echo")]
+    assert not buffer.has_room()
+    with pytest.raises(BufferFull, match=r"3 jobs wait for a daemon, .* nothing was taken of this push"):
+        buffer.push("echo")
+    daemon.open.set()
+    for one in (first, *rest):
+        one.confirm(WAIT_S)
+    assert buffer.has_room()
+    small = buffers(size="1KiB")
+    with pytest.raises(TooLarge, match="room for 1024"):
+        small.push("echo", bytes(1024))
+    small.push("echo", bytes(900))
+    with pytest.raises(BufferFull):
+        small.push("echo", bytes(900))
+    waiting = buffers(jobs=1, wait=WAIT_S, linger=0)
+    for _ in range(20):  # each waits for the one before it
+        waiting.push("echo")
+    for limits in ({"jobs": 0}, {"wait": -1}, {"size": "x"}):
+        with pytest.raises(ValueError, match=r"room for a job|write one like"):
+            buffers(**limits)
+    with pytest.raises(ValueError, match="replace counts each time"):
+        buffer.push("echo", job_id="a", replace=True)
+
+
+def test_no_error_is_swallowed(daemon, buffers, caplog):
+    gone = Unreachable("nobody is there", sent=False)
+    daemon.answers = [gone]
+    buffer = buffers()
+    one, two = buffer.push("echo"), buffer.push("echo")
+    with pytest.raises(NotPushed, match=f"2 jobs are not known to be taken; the first, {one.job_id}: nobody") as told:
+        buffer.flush()
+    assert told.value.errors == {one.job_id: gone, two.job_id: gone}
+    assert "2 jobs could not be pushed: nobody is there" in caplog.text
+    with pytest.raises(Unreachable):
+        one.confirm(0)
+    buffer.flush()  # it was told
+    daemon.answers = [PartlyPushed("one of two", job_ids=["x", None], errors=[ItemError("too deep", 1, "/argument")])]
+    good, bad = buffer.push("echo"), buffer.push("echo")
+    with pytest.raises(NotPushed, match=r"1 jobs .*was refused: /argument too deep"):
+        buffer.close()
+    assert (good.taken, bad.taken) == (True, False)
+    daemon.answers = [ZeroDivisionError("a mistake")]
+    lost = buffers()
+    lost.push("echo")
+    with pytest.raises(KeyError) as raised, lost:
+        raise KeyError("in the block")
+    assert "ended by ZeroDivisionError" in raised.value.__notes__[0]
+    daemon.answers = [gone]
+    untold = buffers()
+    ref = untold.push("echo")
+    assert untold.leave() == [ref], "for the end of the process to tell"
+
+
+def test_what_was_away_is_asked_again_with_the_same_ids_while_patience_lasts(daemon, buffers):
+    daemon.answers = [Unreachable("it broke", sent=True), TimedOut("no answer")]
+    buffer = buffers(patience="1h")
+    one = buffer.push("echo")
+    buffer.flush(WAIT_S)
+    assert daemon.requests == [[one.job_id]] * 3
+    # One name twice: a daemon would refuse that in one request.
+    buffer.push("echo", job_id="a")
+    buffer.push("echo", job_id="a")
+    buffer.flush(WAIT_S)
+    assert daemon.requests[3:] == [["a"], ["a"]]
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_async_code_waits_for_room_beside_its_loop(buffers, daemon, backend):
+    async def main() -> None:
+        async with buffers(jobs=2, wait=WAIT_S, linger=0) as buffer:
+            pushed = [await buffer.apush("echo") for _ in range(20)]
+        assert all(one.taken for one in pushed)
+
+    anyio.run(main, backend=backend)
+    daemon.answers = [Unreachable("nobody is there", sent=False)]
+
+    async def lose() -> None:
+        async with buffers() as buffer:
+            await buffer.apush("echo")
+
+    with pytest.raises(NotPushed):
+        anyio.run(lose, backend=backend)
+
+
+class Lossy(httpx2.BaseTransport):
+    """Every other answer is lost on its way."""
+
+    def __init__(self, way: httpx2.BaseTransport) -> None:
+        self.way, self.lost, self.asked = way, 0, 0
+
+    def handle_request(self, request: httpx2.Request) -> httpx2.Response:
+        answer = self.way.handle_request(request)
+        self.asked += 1
+        if self.asked % 2:
+            self.lost += 1
+            raise httpx2.ReadError("the connection broke", request=request)
+        return answer
+
+
+def test_a_lost_answer_costs_no_job_and_makes_none_twice(monkeypatch):
+    monkeypatch.setattr("jqd.client.buffer.REQUEST_JOBS", 10)
+    with app.testing("fake") as t:
+        lossy = Lossy(t._way)
+        client = Client("http://localhost", transport=lossy)
+        client._http._sleep = lambda seconds: None
+        with client.buffer() as buffer:
+            pushed = [buffer.push("echo", {"n": n}) for n in range(55)]
+        assert lossy.lost > 5
+        assert sorted(job.argument["n"] for job in t.pushed()) == list(range(55))
+        assert {job.job_id for job in t.pushed()} == {one.job_id for one in pushed}
+
+
+def test_an_app_pushes_through_its_buffer_in_all_threads_but_not_what_must_be_waited_for(monkeypatch):
+    with app.testing("fake") as t:
+        client, taken = t.client, t.pushed
+        app._pushes_by = None  # a test of an app pushes at once; here the buffer itself is tested
+        monkeypatch.setitem(app._clients, (app.url, None), client)
+        with app.buffer(linger="1h") as buffer:
+            with pytest.raises(RuntimeError, match="has a buffer already"):
+                app.buffer()
+            refs: list[jqd.Ref[int]] = []
+            threads = [threading.Thread(target=lambda: refs.append(echo.push(1))) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert (len({ref.job_id for ref in refs}), taken()) == (4, [])
+            with app.batch():
+                echo.push(2)
+            echo.options(ack="fsync").push(3)
+            assert [job.argument for job in taken()] == [{"n": 2}, {"n": 3}]
+            echo.options(id="mine").push(4)
+            assert not echo.options(id="mine", replace=True).push(5).duplicate
+            assert len(taken()) == 7
+            assert echo.push(6).status(wait=0).state == "waiting", "who asks waits until it is pushed"
+            buffer.flush()
+        assert t.run_all() == 8
+        assert (refs[0].result(), refs[0].duplicate) == (1, False)
+        assert echo.push(7).job_id.startswith("01"), "closed: each push is a request again"
+        app._clients.clear()
