@@ -15,13 +15,13 @@ what the pusher says wins. docs/PYTHON.md tells all of it. Nothing here needs tr
 
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get_args, overload
 
-from jqd.client import Ack, Buffer, Client
+from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
 from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
 from jqd.words.units import Duration, Durations, duration_s, durations_s
@@ -54,10 +54,20 @@ class App:
     machine. `serve` takes where the worker registers.
     """
 
-    def __init__(self, url: str | None = None, *, loop: Loop = "trio") -> None:
-        """`loop`: what async functions run under, unless their `@app.job` says otherwise. Raises ValueError."""
-        self.url = url
+    def __init__(
+        self,
+        url: str | Sequence[str] | None = None,
+        *,
+        token: str | None = None,
+        timeout: Duration = TIMEOUT_S_DEFAULT,
+        loop: Loop = "trio",
+    ) -> None:
+        """`url`: of several daemons of one store a list, or with commas. `token`: for those, else what `JQD_TOKEN` says
+        with `JQD_URL`. `timeout`: of a push or a look, for the daemon's answer. `loop`: what async functions run under,
+        unless their `@app.job` says otherwise. Raises ValueError."""
+        self.url = url if url is None or isinstance(url, str) else ",".join(url)
         self.loop = _loop(loop)
+        self._token, self._timeout_s = token, duration_s(timeout)
         self._jobs: dict[str, Job[..., Any, Any]] = {}
         self._clients: dict[tuple[str | None, str | None], Client] = {}
         self._served_by: Callable[[], tuple[str, str | None]] | None = None
@@ -77,12 +87,15 @@ class App:
         """The client that `.push` uses: one for each daemon, shared by all threads."""
         if self._pushes_by is not None:
             return self._pushes_by
-        where: tuple[str | None, str | None] = (self.url, None)
+        where: tuple[str | None, str | None] = (self.url, self._token)
         if self.url is None and self._served_by is not None:
             where = self._served_by()
         # Nothing is locked: another thread may hold any lock at the moment of a fork. If two clients are made at once,
         # one stays.
-        return self._clients.get(where) or self._clients.setdefault(where, Client(where[0], token=where[1]))
+        return self._clients.get(where) or self._clients.setdefault(where, self._connect(*where))
+
+    def _connect(self, url: str | None, token: str | None) -> Client:
+        return Client(url, token=token, timeout_s=self._timeout_s)
 
     @contextmanager
     def serving(self, daemon: Callable[[], tuple[str, str | None]]) -> Iterator[None]:

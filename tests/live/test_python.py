@@ -19,9 +19,9 @@ MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemon: Daemon, processes: str) -> None:
-    assert sorted(MODULES) == ["mixed", "pages", "shop", "till"]
+    assert sorted(MODULES) == ["mixed", "pages", "rows", "shop", "test_shop", "test_whole", "till"]
     assert PAGE.count("```python") == len(MODULES)
-    for name, code in MODULES.items():
+    for name, code in MODULES.items():  # those of tests run in test_plugin.py
         (tmp_path / f"{name}.py").write_text(code)
     (tmp_path / "all.py").write_text(
         "import mixed, pages, shop\napp = shop.app\napp._jobs.update(mixed.app._jobs | pages.app._jobs)\n"
@@ -54,7 +54,7 @@ def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemo
         assert client.result(resized, wait=WAIT_S) == 2
         # Who pushes needs the module and the daemon's URL, and no trio.
         told = subprocess.run(
-            [sys.executable, "-c", "import sys; sys.modules['trio'] = None; import till"],
+            [sys.executable, "-c", "import sys; sys.modules['trio'] = None; import till, rows"],
             cwd=tmp_path,
             env=os.environ | {"JQD_URL": shared_daemon.url},
             capture_output=True,
@@ -63,7 +63,7 @@ def test_the_examples_of_the_page_run_as_they_stand(tmp_path: Path, shared_daemo
             check=False,
         )
         first = processes == "0"  # the second time around the order is there already
-        printed = ["7.0", str(not first), "True", "[3.5, 4.0]", "12.0"]
+        printed = ["7.0", str(not first), "True", "[3.5, 4.0]", "12.0", "1050.0"]
         assert (told.stdout.split("\n"), told.stderr) == ([*printed, ""], "")
         assert worker.stop() == 0
 

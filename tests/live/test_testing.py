@@ -12,7 +12,7 @@ import pytest
 from jqd import Cancel, JobFailed, JobInfo, JqdClientError, NoResult, Ref, TimedOut
 from jqd.testing.server import Server, open_server
 from tests.live.harness import ROOT, short_directory
-from tests.live.wares import add, app, busy, flaky, hopeless, nap, odd, parent, quiet, rest
+from tests.live.wares import add, app, busy, early, flaky, hopeless, nap, odd, parent, quiet, rest
 
 WAIT_S = 30.0  # for a real job on a busy machine
 
@@ -52,6 +52,7 @@ def endings(see: See) -> Iterator[Any]:
         rest.push(60),
         quiet.push(),
         parent.push(5),
+        early.push(),
     ]
     for ref in pushed:
         info = see(ref)

@@ -7,6 +7,7 @@ import trio
 import jqd
 
 app = jqd.App()
+put_off: set[str] = set()  # ids of jobs that were too early once
 
 
 @app.job(keep_result=True)
@@ -58,3 +59,12 @@ def parent(a: int) -> str:
 
 @app.job
 def quiet() -> None: ...
+
+
+@app.job(keep_result=True, max_retry=0)
+def early() -> int:
+    job = jqd.current()
+    if job.job_id not in put_off:
+        put_off.add(job.job_id)
+        raise jqd.Snooze("1s", "too early")
+    return job.attempt

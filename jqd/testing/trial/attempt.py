@@ -21,11 +21,11 @@ from jqd.words.job import Held
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.context import Cancelled, Failed, Retry
+from jqd.worker.context import Cancelled, Failed, Retry, Snooze
 from jqd.worker.job import Job
 from jqd.worker.wire import MSGPACK, JobIn
 
-SAID = (Retry, Failed, Cancelled)  # what a function raises to say how its attempt ended
+SAID = (Retry, Snooze, Failed, Cancelled)  # what a function raises to say how its attempt ended
 
 
 class Watched(Attempts):
