@@ -155,7 +155,8 @@ class History(Notes):
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
         for its_id, attempt in runs:
-            if (its_id, attempt.fence) == (job_id, fence) and not (heard and attempt.fate):
+            gives_way = attempt.fate is not Fate.SUCCEEDED or fate is Fate.SUCCEEDED
+            if (its_id, attempt.fence) == (job_id, fence) and gives_way and not (heard and attempt.fate):
                 attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()

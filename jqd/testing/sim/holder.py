@@ -110,12 +110,15 @@ class Holders:
                         heard.at_s = trio.current_time()
 
     def _settled(self, life: str, partition: int, outcomes: Sequence[Outcome], stale: list[str]) -> None:
-        node = life.partition(".")[0]
+        node, news = life.partition(".")[0], list[Outcome]()
         for each in reversed(outcomes):  # of two on one job the later one is the stale one
-            lease = partition, each.fence
             if each.job_id in stale:
                 stale.remove(each.job_id)
-            elif each.fate is Fate.ENTRUSTED:
+            else:
+                news.append(each)
+        for each in reversed(news):
+            lease = partition, each.fence
+            if each.fate is Fate.ENTRUSTED:
                 self._heard[lease] = Heard(trio.current_time(), each.delay_ms / 1000, node)
                 if self._claimed.get(lease) == life:  # a later one has no poll to answer
                     self._history.given(each.job_id, each.fence)
