@@ -12,7 +12,7 @@ import trio
 
 from jqd.loops.membership import Membership
 from jqd.loops.pace import Pace
-from jqd.store import Member, Owner, Store
+from jqd.store import Member, Owner, Renewed, Store
 from jqd.words.clock import Clock
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.words.lease import Peer
@@ -109,7 +109,13 @@ class Renew:
             self._cancelled(answer.cancels)
         if owner != membership.seated or life != membership.life:
             return  # the answer of a seat that was given up meanwhile, or of a life that is over
-        membership.renewed(sent_at_s, answer)
+        self._trust(sent_at_s, answer)
         self._hear(answer.members)
         if membership.through:
             self._seen(answer.members)
+
+    def _trust(self, sent_at_s: float, answer: Renewed) -> None:
+        """Work may be started again, but for what was in hand when trust ended: that may be of a seat we lost since."""
+        if not self._membership.trusts():
+            self._stop_work()  # `run_doubt` is late when the machine was suspended
+        self._membership.renewed(sent_at_s, answer)

@@ -302,8 +302,8 @@ async def test_trust_ends_before_others_may_take_over_and_work_is_stopped(autoju
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)
         await here.membership.wait_trusted()
-        here.store.away = "cable"
-        await until(lambda: here.runner.stops > 0)
+        stops, here.store.away = here.runner.stops, "cable"
+        await until(lambda: here.runner.stops > stops)
         assert not here.membership.trusts()
         assert here.membership.owner is not None  # doubt drops nothing: it may still prove ours
         here.store.away = None

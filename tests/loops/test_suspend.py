@@ -28,6 +28,26 @@ async def test_a_lease_that_ran_out_while_suspended_is_not_trusted_for_a_moment(
         nursery.cancel_scope.cancel()
 
 
+async def test_who_was_taken_for_dead_meanwhile_trusts_its_new_seat_only_without_what_it_held(
+    autojump_clock: None,
+) -> None:
+    async with house() as here, trio.open_nursery() as nursery:
+        await here.join(nursery)
+        await here.wait_claimable()
+        await trio.testing.wait_all_tasks_blocked()
+        stops, owner = here.runner.stops, here.membership.owner
+        assert owner is not None
+        await here.store.another_client().release_sysid(owner)  # as a reaper does, and others have its jobs now
+        here.clock.suspend(here.membership.config.lease_s)
+        here.membership.hurry()  # before its timer
+        while not here.membership.trusts():
+            assert here.runner.stops == stops
+            await trio.testing.wait_all_tasks_blocked()
+        assert here.membership.owner != owner
+        assert here.runner.stops == stops + 1, "what it held could be started"
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_renewal_that_was_answered_after_it_extends_nothing(autojump_clock: None) -> None:
     async with house() as here, trio.open_nursery() as nursery:
         await here.join(nursery)

@@ -247,11 +247,12 @@ MISTAKES: dict[str, Mistake] = {
         (Barrier, "_resign", _do_not),
     ),
     "trusts-asleep": mistake(
-        "suspend",
-        34,
-        "fence",
+        "suspend,lag",
+        26,
+        "fence,overlap",
         "a lease is judged by a clock that stands still while the machine is suspended",
         (WorldClock, "boot_s", _stand_still_too),
+        dense=6,
     ),
     "hand-per-step": mistake(
         "pause",

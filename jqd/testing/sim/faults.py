@@ -42,6 +42,7 @@ import trio
 
 from jqd.testing.sim.causes import Away, Loss, Slow
 from jqd.testing.sim.link import Weather
+from jqd.testing.sim.loop import hold_timers
 from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, Fault
 from jqd.testing.sim.stage import Stage
@@ -203,6 +204,7 @@ class Nemesis:
             self._begin_away(node, "suspended")
             self._stage.history.note("suspend", life.label)
             self._stage.freeze(life)
+            hold_timers(life.label, fault.span_s)
             self._stage.spawn(self._wake_after, node, life, fault.span_s)
 
     async def _wake_after(self, node: Node, life: Life, after_s: float) -> None:

@@ -3,7 +3,7 @@
 Time jumps to the next deadline as soon as all tasks wait; threads are done in place; the order of tasks
 that may run together is drawn from the seed. Tasks belong to a *process* by the context they were started in: a frozen
 process takes no step, whatever it waited for has come, and goes on where it stood when it is thawed. Deadlines pass
-meanwhile, as they do for a process under SIGSTOP.
+meanwhile, as they do for a process under SIGSTOP, unless its timers are held.
 """
 
 import contextvars
@@ -83,6 +83,21 @@ def start_in(process: str, nursery: trio.Nursery, call: Callable[..., Awaitable[
         nursery.start_soon(call, *args)
 
     contextvars.copy_context().run(start)
+
+
+def hold_timers(process: str, seconds: float) -> None:
+    """The timers of that process stand still for so long from now on, as those of a suspended machine do."""
+    inside: Any = trio._core._run
+    scopes = set()
+    for task in inside.GLOBAL_RUN_CONTEXT.runner.tasks:
+        if task.context.get(PROCESS, "") == process:
+            status = task._cancel_status
+            while status is not None:
+                scopes.add(status._scope)
+                status = status.parent
+    for scope in scopes:
+        if scope.deadline < math.inf:
+            scope.deadline += seconds
 
 
 def run(call: Callable[[RunQueue], Awaitable[Any]], seed: int, *, log: Callable[[Any, str, Any], Any] | None) -> Any:
