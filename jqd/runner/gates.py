@@ -122,13 +122,14 @@ class Gates:
     def note_free(self) -> None:
         """Some worker may take more."""
         self._free.set()
-        self._free = trio.Event()
 
     async def wait_free(self) -> None:
         """Until a slot may be free, or a worker registered. This is a hint and may come for nothing.
 
         The end of a back-off gives no hint: look again by time.
         """
+        if self._free.is_set():
+            self._free = trio.Event()  # only now: every job that ends tells, and few are waited for
         await self._free.wait()
 
     def complaints(self) -> list[str]:

@@ -69,7 +69,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._entries: dict[str, Entry] = {}
-        self._outcomes: deque[tuple[Entry, Outcome]] = deque()
+        self._outcomes: deque[tuple[Entry, Outcome, int]] = deque()  # with its weight
         self._returned: deque[Entry] = deque()
         self._unheard: deque[tuple[str, int]] = deque()
         self._at_work = 0
@@ -140,8 +140,9 @@ class Ledger:
         assert outcome.job_id == entry.held.job.id
         self._stop(entry)
         entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
-        self._outcomes.append((entry, outcome))
-        self._untaken_bytes += _weight(outcome)
+        weight = _weight(outcome)
+        self._outcomes.append((entry, outcome, weight))
+        self._untaken_bytes += weight
         self._some_stopped.set()
 
     def give_back(self, entry: Entry) -> None:
@@ -160,10 +161,10 @@ class Ledger:
         stopped = Stopped([], [], [self._unheard.popleft() for _ in range(min(limit, len(self._unheard)))])
         taken_bytes = 0
         while self._outcomes and len(stopped.outcomes) < limit and taken_bytes < TAKE_BYTES_MAX:
-            entry, outcome = self._outcomes.popleft()
+            entry, outcome, weight = self._outcomes.popleft()
             entry.taken = True
             self._unnoted.append(entry)
-            taken_bytes += _weight(outcome)
+            taken_bytes += weight
             stopped.outcomes.append(outcome)
         while self._returned and len(stopped.returned) < limit:
             entry = self._returned.popleft()

@@ -187,15 +187,15 @@ class Parcel:
         entry = self._waited_for(job_id)
         if entry is None:
             return False
-        self._heard_at_s = self._shared.clock.mono_s()
-        self._end(entry, report)
+        now_s = self._heard_at_s = self._shared.clock.mono_s()
+        self._end(entry, report, now_s)
         self._after()
         return True
 
     def report_all(self, report: Report) -> None:
         """The same for every job still waited for."""
         for entry in [*self.missing.values()]:
-            self._end(entry, report)
+            self._end(entry, report, self._shared.clock.mono_s())
         self._after()
 
     def entrust(self) -> None:
@@ -245,7 +245,7 @@ class Parcel:
         overdue = [entry for entry in self.missing.values() if entry.held.job.timeout_s <= quiet_s]
         for entry in overdue:
             message = f"TIMEOUT: no outcome within {entry.held.job.timeout_s:g} s from worker {self.worker.name}"
-            self._end(entry, Report(status=504, reason="timeout", message=message))
+            self._end(entry, Report(status=504, reason="timeout", message=message), now_s)
         self._shared.counters.timeouts += len(overdue)
         self._after()
         if self.missing:
@@ -275,7 +275,7 @@ class Parcel:
             self.give_back()
             return
         for entry in [*self.missing.values()]:
-            self._end(entry, report, cleared=False)
+            self._end(entry, report, self._shared.clock.mono_s(), cleared=False)
         self._after()
 
     def repacked(self) -> "Parcel":
@@ -303,11 +303,11 @@ class Parcel:
     def _sent_at_s(self) -> float:
         return self._shared.clock.mono_s() if self.sent_at_s is None else self.sent_at_s
 
-    def _end(self, entry: Entry, report: Report, *, cleared: bool = True) -> None:
+    def _end(self, entry: Entry, report: Report, now_s: float, *, cleared: bool = True) -> None:
         """`cleared`: its worker stands."""
         shared = self._shared
         outcome = shared.end(entry.held, report, self.worker.id, entry.started_at_ms)
-        self._leave(entry, ended=True)
+        self._leave(entry, now_s, ended=True)
         if cleared or outcome.fate is not Fate.RETRY:
             shared.gates.suspects.cleared(outcome.job_id)
         shared.ledger.stop(entry, outcome)
@@ -323,18 +323,18 @@ class Parcel:
                 counters.dead += 1
 
     def _return(self, entry: Entry) -> None:
-        self._leave(entry)
+        self._leave(entry, self._shared.clock.mono_s())
         self._shared.gates.turns.returned(self.worker, self.jobtype, entry.held)
         self._shared.ledger.give_back(entry)
         self._shared.counters.returned += 1
 
-    def _leave(self, entry: Entry, *, ended: bool = False) -> None:
+    def _leave(self, entry: Entry, now_s: float, *, ended: bool = False) -> None:
         job_id = entry.held.job.id
         del self.missing[job_id]
         del self._shared.parcels[job_id]
         if self.sent_at_s is not None:
             self.stay.fewer(1)
-        self.gate.give(self.jobtype, job_id, self._shared.clock.mono_s(), ended=ended)
+        self.gate.give(self.jobtype, job_id, now_s, ended=ended)
 
     def _after(self) -> None:
         self._shared.gates.note_free()
@@ -383,9 +383,9 @@ class Parcel:
             self._shared.counters.unknown_ids += len(unknown)
             self.report_all(Report(status=500, message=message))
             return
+        good, bad = Report(), Report(status=500, message="listed in batchItemFailures")
         for job_id, entry in [*self.missing.items()]:
-            failed = job_id in listed
-            self._end(entry, Report(status=500, message="listed in batchItemFailures") if failed else Report())
+            self._end(entry, bad if job_id in listed else good, self._shared.clock.mono_s())
         self._after()
 
     def _note_unclear(self, why: str) -> None:

@@ -28,7 +28,7 @@ ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory wi
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a worker, or the runner in its place, says of one attempt."""
 
     status: int = 200
@@ -63,6 +63,24 @@ def end_attempt(
 ) -> Outcome:
     """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job."""
     job = held.job
+    if 200 <= report.status < 300 and not report.is_snooze and len(report.result) <= result_bytes_max:
+        # Nearly all do: nothing has to be looked at.
+        return Outcome(
+            job.id,
+            held.fence,
+            Fate.SUCCEEDED,
+            job.jobtype,
+            job.priority,
+            held.attempt,
+            report.status,
+            started_at_ms=started_at_ms,
+            finished_at_ms=max(started_at_ms, finished_at_ms),
+            worker=worker,
+            result=report.result if job.keep_result else NIL,
+            keep_result=job.keep_result,
+            generation=held.generation,
+            snoozes=held.snoozes,
+        )
     report = _within_limits(report, job.keep_result, result_bytes_max)
     is_snooze = report.is_snooze and held.snoozes < SNOOZES_MAX
     fate = Fate.RETRY if is_snooze else _fate(held, report)

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 from urllib.parse import quote
 
+import msgspec
+
 from jqd import __version__
 from jqd.runner.headers import merge
 from jqd.runner.sign import signature
@@ -82,7 +84,7 @@ class Judgement(enum.Enum):
     """The same, and somebody has to mend it: the worker is not where its URL leads, or not what it registered as."""
 
 
-class Said(NamedTuple):
+class Said(msgspec.Struct, frozen=True, gc=False):
     """What a worker says of one job."""
 
     job_id: str | None
