@@ -63,26 +63,11 @@ def end_attempt(
 ) -> Outcome:
     """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job."""
     job = held.job
-    if 200 <= report.status < 300 and not report.is_snooze and len(report.result) <= result_bytes_max:
-        # Nearly all do: nothing has to be looked at.
-        return Outcome(
-            job.id,
-            held.fence,
-            Fate.SUCCEEDED,
-            job.jobtype,
-            job.priority,
-            held.attempt,
-            report.status,
-            started_at_ms=started_at_ms,
-            finished_at_ms=max(started_at_ms, finished_at_ms),
-            worker=worker,
-            result=report.result if job.keep_result else NIL,
-            keep_result=job.keep_result,
-            generation=held.generation,
-            snoozes=held.snoozes,
-        )
-    report = _within_limits(report, job.keep_result, result_bytes_max)
     is_snooze = report.is_snooze and held.snoozes < SNOOZES_MAX
+    is_kept = not job.keep_result or len(report.result) <= result_bytes_max
+    if 200 <= report.status < 300 and is_kept and not is_snooze:
+        return _succeeded(held, report, worker, started_at_ms, finished_at_ms)
+    report = _within_limits(report, job.keep_result, result_bytes_max)
     fate = Fate.RETRY if is_snooze else _fate(held, report)
     delay_s = 0.0
     if fate is Fate.RETRY:
@@ -94,7 +79,6 @@ def end_attempt(
         )
     if report.is_snooze:
         delay_s = max(SNOOZE_S_MIN, delay_s)
-    succeeded = fate is Fate.SUCCEEDED
     return Outcome(
         job_id=job.id,
         fence=held.fence,
@@ -107,14 +91,34 @@ def end_attempt(
         started_at_ms=started_at_ms,
         finished_at_ms=max(started_at_ms, finished_at_ms),
         worker=worker,
-        reason="" if succeeded else SNOOZE if is_snooze else report.reason or "other",
-        error=NIL if succeeded else report.error,
-        message="" if succeeded else report.message,
-        result=report.result if succeeded and job.keep_result else NIL,
+        reason=SNOOZE if is_snooze else report.reason or "other",
+        error=report.error,
+        message=report.message,
         keep_result=job.keep_result,
         generation=held.generation,
         snoozes=held.snoozes + is_snooze,
-        log="" if succeeded else report.log,
+        log=report.log,
+    )
+
+
+def _succeeded(held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int) -> Outcome:
+    """Nearly all do, so nothing is looked at that only a failure may have."""
+    job = held.job
+    return Outcome(
+        job.id,
+        held.fence,
+        Fate.SUCCEEDED,
+        job.jobtype,
+        job.priority,
+        held.attempt,
+        report.status,
+        started_at_ms=started_at_ms,
+        finished_at_ms=max(started_at_ms, finished_at_ms),
+        worker=worker,
+        result=report.result if job.keep_result else NIL,
+        keep_result=job.keep_result,
+        generation=held.generation,
+        snoozes=held.snoozes,
     )
 
 
@@ -160,9 +164,8 @@ def parse_retry_after(value: str | None, now_ms: int) -> float | None:
 
 
 def _fate(held: Held, report: Report) -> Fate:
+    """Of an attempt that did not succeed."""
     exit_class = Exit.of_status(report.status)
-    if exit_class is Exit.OK:
-        return Fate.SUCCEEDED
     retry = exit_class is not Exit.FAILED if report.should_retry is None else report.should_retry
     if not retry:
         return Fate.FAILED
