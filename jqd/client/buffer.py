@@ -36,6 +36,7 @@ from jqd.client.info import Taken, listed_job
 from jqd.client.leaving import LEAVING
 from jqd.client.pending import Pending
 from jqd.words.clock import SystemClock
+from jqd.words.meant import suggestion
 from jqd.words.units import BYTES, Duration, amount, duration_s
 
 JOBS_MAX = 10_000  # some 10 MB of small jobs: a second of a daemon's work
@@ -80,7 +81,11 @@ class Buffer:
         closed: Callable[[], None] | None = None,
         **limits: Unpack[Limits],
     ) -> None:
-        """`closed`: called when this is. Raises ValueError."""
+        """`closed`: called when this is. Raises TypeError, ValueError."""
+        if unknown := limits.keys() - Limits.__annotations__.keys():
+            raise TypeError(
+                f"a buffer has no limit {min(unknown)!r}{suggestion(min(unknown), list(Limits.__annotations__))}"
+            )
         size = limits.get("size", BYTES_MAX)
         self.jobs_max = limits.get("jobs", JOBS_MAX)
         self.bytes_max = round(amount(size, BYTES)) if isinstance(size, str) else size

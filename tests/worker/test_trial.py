@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import Any
 
 import pytest
 import trio
@@ -126,9 +125,6 @@ def test_what_pushes_itself_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_what_it_does_not_have_is_refused_by_name() -> None:
-    mode: Any = "eager"
-    with pytest.raises(ValueError, match='"inline" or "fake", not \'eager\''):
-        app.testing(mode)
     with app.testing() as t, pytest.raises(JqdClientError, match=r"/v1/workers is nothing that app.testing has"):
         t.client.workers()
 

@@ -52,6 +52,7 @@ def test_right_calls_keep_the_types_of_the_function() -> None:
         assert_type(send.delay("ann"), jqd.Ref[int])
         assert_type(send.enqueue("ann", "hi", "bob"), jqd.Ref[int])
         assert_type(send.options(delay="5m", id="o-17", tags=["x"]).push("ann"), jqd.Ref[int])
+        assert_type(send.options(backoff=["1s", 60.0]).push("ann"), jqd.Ref[int])
         assert_type(fetch.push("http://a"), jqd.Ref[bytes])
         assert_type(bare.push("http://a"), jqd.Ref[bytes])
         assert_type(tick.push(), jqd.Ref[None])
@@ -80,3 +81,7 @@ def test_wrong_calls_are_refused_by_type_checkers_and_by_push() -> None:
             send.options(colour="red")  # type: ignore[call-arg]
     with pytest.raises(TypeError):
         app.job(colour="red")  # type: ignore[call-overload]
+    with pytest.raises(TypeError):
+        app.buffer(colour="red")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="not 'eager'"):
+        app.testing("eager")  # type: ignore[arg-type]
