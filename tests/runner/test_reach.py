@@ -191,6 +191,34 @@ async def test_of_several_addresses_the_one_that_answers_is_taken(
     line.close()
 
 
+async def test_no_more_than_two_of_many_addresses_are_tried_at_once_and_the_last_two_have_all_the_time(
+    names: Names, autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is a socket, and a request counts as one connection."""
+    now, most, given_up = 0, 0, 0
+
+    async def dial(address: str, port: int) -> socket.socket:
+        nonlocal now, most, given_up
+        now += 1
+        most = max(most, now)
+        try:
+            await trio.sleep(1.0 if address in ("10.0.0.15", "10.0.0.16") else 9.0)
+        except trio.Cancelled:
+            given_up += 1
+            raise
+        finally:
+            now -= 1
+        return socket.socket()
+
+    names["many.test"] = [f"10.0.0.{number}" for number in range(1, 20)]
+    monkeypatch.setattr(network, "dial", dial)
+    began_s = trio.current_time()
+    line = await network.Network(Reach()).connect(Origin("http", "many.test", 80, Standing.INSIDE), 5.0)
+    assert trio.current_time() - began_s == pytest.approx(14 * NEXT_ADDRESS_S + 1.0)
+    assert (most, given_up, now) == (2, 15, 0)
+    line.close()
+
+
 @pytest.mark.parametrize("host", ["2130706433", "0x7f.1", "0177.0.0.1", "127.1", "0x7f000001", "0", "00000000"])
 async def test_no_spelling_of_an_address_hides_where_it_leads(host: str) -> None:
     """The system's own resolver reads these, and so do we: what it says is judged, and connected to."""

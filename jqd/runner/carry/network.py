@@ -6,6 +6,7 @@ No proxy is asked for, whatever the environment says: the address that was judge
 import functools
 import socket
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple, Protocol
 
@@ -16,6 +17,7 @@ from jqd.words.address import ip_of
 from jqd.words.errors import JqdError
 
 NEXT_ADDRESS_S = 0.25  # for one address of several, until the next is tried beside it (RFC 8305)
+TRIED_AT_ONCE = 2  # addresses of one name: a request counts as one of the connections that there may be
 RECEIVE_BYTES = 65_536  # taken in at once
 # Within about a minute a line notices that its peer vanished, however long its jobs may take.
 OPTIONS = [
@@ -199,28 +201,38 @@ async def dial(address: str, port: int) -> socket.socket:
 
 
 async def first(dial: Dial, addresses: Sequence[str]) -> socket.socket:
-    """The first that answers. Each gets a moment before the next is tried beside it. Raises the last one's error."""
+    """The first that answers. Each gets a moment before the next is tried beside it, and no more than two are tried at
+    once: then the older is given up, unless it is one of the last two. Raises the last one's error."""
     if len(addresses) == 1:
         return await dial(addresses[0])
     found: list[socket.socket] = []
     errors: list[OSError] = []
+    trying: deque[tuple[trio.CancelScope, trio.Event]] = deque()
     try:
         async with trio.open_nursery() as nursery:
 
-            async def attempt(address: str, failed: trio.Event) -> None:
+            async def attempt(address: str, scope: trio.CancelScope, over: trio.Event) -> None:
                 try:
-                    found.append(await dial(address))
+                    with scope:
+                        found.append(await dial(address))
+                        nursery.cancel_scope.cancel()
                 except OSError as error:
                     errors.append(error)
-                    failed.set()
-                else:
-                    nursery.cancel_scope.cancel()
+                finally:
+                    if (scope, over) in trying:
+                        trying.remove((scope, over))
+                    over.set()
 
             for address in addresses:
-                failed = trio.Event()
-                nursery.start_soon(attempt, address, failed)
+                if len(trying) == TRIED_AT_ONCE:
+                    oldest, its_end = trying.popleft()
+                    oldest.cancel()
+                    await its_end.wait()
+                scope, over = trio.CancelScope(), trio.Event()
+                trying.append((scope, over))
+                nursery.start_soon(attempt, address, scope, over)
                 with trio.move_on_after(NEXT_ADDRESS_S):
-                    await failed.wait()
+                    await over.wait()
         if not found:
             raise errors[-1]
         return found.pop(0)
