@@ -293,6 +293,8 @@ class Buffer:
                 over, self._out = self._out, []
                 self._bytes -= sum(one.size for one in over)
                 failed = [one for one in over if one.error is not None]
+                for one in over:
+                    one.let_go()
                 self._failed = [*self._failed_untold(), *failed]
                 self._changed.notify_all()
         if failed:

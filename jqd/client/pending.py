@@ -25,6 +25,7 @@ class Pending:
         """`size`: bytes of `told` in a request. `is_own`: its pusher chose its id. `done`: of its buffer; notified when
         some have ended. `hurry`: sends what waits there."""
         self.told, self.job_id, self.size, self.is_own = told, job_id, size, is_own
+        """`told`: as it is pushed; when it was taken its name alone."""
         self.taken = False
         """A daemon has acknowledged it."""
         self.duplicate = False
@@ -39,6 +40,11 @@ class Pending:
     def is_over(self) -> bool:
         """Whether it is known what became of it."""
         return self.taken or self.error is not None
+
+    def let_go(self) -> None:
+        """Keep no longer what was pushed, if it was taken: its pusher may keep this for long."""
+        if self.taken:
+            self.told = {"name": self.told["name"]}
 
     def confirm(self, wait_s: float | None) -> None:
         """Return when a daemon has acknowledged the job. Raises what its push met; TimedOut after `wait_s`."""

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, Unpack, get
 
 from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
+from jqd.words.extra import install_with
 from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
 from jqd.words.units import Duration, Durations, duration_s, durations_s
 from jqd.worker.gathering import Batch
@@ -123,8 +124,10 @@ class App:
         "fake": what is pushed runs by `t.run_all()` or `t.advance("5m")`. "inline": it has run when the push returns.
         `raises`: what a job's function raises comes out there, too.
         """
-        from jqd.testing.trial import Trial
-
+        try:
+            from jqd.testing.trial import Trial
+        except ModuleNotFoundError as error:
+            raise ModuleNotFoundError(f"{error}; app.testing needs more of jqd: {install_with('testing')}") from error
         return Trial(self, mode, raises=raises)
 
     @property

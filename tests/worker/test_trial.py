@@ -1,6 +1,7 @@
 """`app.testing`: what the contract with a daemon (tests/live/test_testing.py) does not show."""
 
 import asyncio
+import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
 
@@ -124,9 +125,12 @@ def test_what_pushes_itself_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) ->
         assert t.pushed(chain)[-1].state == "waiting"
 
 
-def test_what_it_does_not_have_is_refused_by_name() -> None:
+def test_what_it_does_not_have_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     with app.testing() as t, pytest.raises(JqdClientError, match=r"/v1/workers is nothing that app.testing has"):
         t.client.workers()
+    monkeypatch.setitem(sys.modules, "jqd.testing.trial", None)  # as if only pushing were installed
+    with pytest.raises(ModuleNotFoundError, match=r"app.testing needs more of jqd: pip install .*\[testing\]"):
+        app.testing()
 
 
 def in_async_code(loop: str) -> None:
