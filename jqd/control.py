@@ -66,14 +66,14 @@ class Control:
         """What is wrong but stops nothing, or not all."""
         unfreed = self._retention.reason if self._retention.stuck else None
         failing = (self._shared.joblog.failing, unfreed)
-        accepted = (finding for partition in self._partitions for finding in partition.watch.accepted)
+        found = (finding for partition in self._partitions for finding in partition.watch.warnings)
         held_up = [(each.number, reason) for each in self._partitions if (reason := each.hold_up) is not None]
         sick = [worker for worker in self._shared.workers.list() if worker.trouble]
         waiting = [] if len(held_up) == len(self._partitions) else held_up
         return [
             *self._journal.stats().damaged,
             *(reason for reason in failing if reason),
-            *dict.fromkeys(accepted),
+            *dict.fromkeys(found),
             *self._shared.gates.complaints(),
             *(self.schedules.complaints() if self.schedules else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),

@@ -3,6 +3,7 @@
 It writes and syncs a small file of its own and deletes it; a journal that is there is not touched.
 """
 
+import errno
 import os
 import tempfile
 from collections.abc import Iterator
@@ -40,13 +41,16 @@ def _writes(place: Path, directory: Path) -> Iterator[Finding]:
             file.flush()
             os.fdatasync(file.fileno())
     except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        there = "" if place == directory.absolute() else f" ({directory} does not exist yet)"
         yield Finding(
             "disk_unwritable",
             Severity.REFUSE,
             f"nothing can be written and synced in {place}",
             f"the system says: {error.strerror}",
-            f"give this user (id {os.geteuid()}) a directory of its own on a healthy disk: --data-dir"
-            + ("" if place == directory.absolute() else f" ({directory} does not exist yet)"),
+            "make room: delete nothing in that directory; a daemon that runs goes on by itself"
+            if full
+            else f"give this user (id {os.geteuid()}) a directory of its own on a healthy disk: --data-dir{there}",
         )
 
 

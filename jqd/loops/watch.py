@@ -12,7 +12,7 @@ import trio
 
 from jqd.store import StoreConfig, examine
 from jqd.words.errors import StoreAway, StoreUnsafe
-from jqd.words.finding import Finding, Severity, refusals
+from jqd.words.finding import PASSING, Finding, Severity, refusals
 from jqd.words.log import get_logger
 
 LOOK_S = 10.0  # between looks; so long may a bad setting go unnoticed
@@ -46,9 +46,11 @@ class Watch:
         return f"the store {what}: {'; '.join(map(str, refused))}" if refused else None
 
     @property
-    def accepted(self) -> list[str]:
-        """What would lose jobs, and is accepted."""
-        return [f"accepted: {finding}" for finding in refusals(self._findings)] if self._accept_loss else []
+    def warnings(self) -> list[str]:
+        """What would lose jobs, and is accepted; and what has come over a server that was set up well."""
+        accepted = refusals(self._findings) if self._accept_loss else []
+        passing = [finding for finding in self._findings if finding.code in PASSING]
+        return [*(f"accepted: {finding}" for finding in accepted), *map(str, passing)]
 
     async def start(self) -> None:
         """Look before anything else is done. Raises StoreUnsafe; a store that is away is looked at when it is back."""

@@ -17,6 +17,9 @@ class Severity(enum.StrEnum):
 # The store cannot be used at all, whatever its operator accepts.
 UNUSABLE = frozenset({"no_entry", "no_store", "tls", "acl_narrow", "partitions"})
 
+# How a server is, not how it was set up: what was well yesterday is worth saying today.
+PASSING = frozenset({"nearly_full", "aof_write_failed", "aof_rewrite_failed", "snapshot_failed", "clocks_apart"})
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One of them, in words for whoever is to mend it."""

@@ -13,6 +13,7 @@ from jqd.words.errors import StoreAway, StoreUnsafe
 from jqd.words.finding import Finding, Severity
 
 BAD = Finding("evicting", Severity.REFUSE, "maxmemory-policy is allkeys-lru", "it deletes jobs", "CONFIG SET …")
+FULL = Finding("nearly_full", Severity.WARN, "90 of 100 bytes", "it takes no more soon", "give it more")
 ODD = Finding("version", Severity.WARN, "the server is old", "holes", "update it")
 
 
@@ -132,7 +133,12 @@ async def test_loss_that_is_accepted_stops_nothing_and_is_told(server: Server) -
     with capture_logs() as logs:
         await watch.start()
     assert watch.reason is None
-    assert watch.accepted == [f"accepted: {BAD}"]
+    assert watch.warnings == [f"accepted: {BAD}"]
+    server.findings = [ODD, FULL]
+    await watch.look()
+    assert watch.warnings == [str(FULL)], "how it is, not how it was set up"
+    server.findings = [BAD, ODD]
+    await watch.look()
     assert [(line["code"], line["log_level"]) for line in logs] == [("evicting", "error"), ("version", "warning")]
     await watch.guard(store.apply)("j", 0, 1, [])
     assert len(store.applied) == 1
