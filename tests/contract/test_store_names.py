@@ -1,6 +1,7 @@
 """Names that pushers give: who has one, who is told so, and when it is free again. The same on every store."""
 
 import pytest
+from msgspec import structs
 
 from jqd.store import NameJournaled, Verdict
 from jqd.words.errors import StoreChanged, StoreUnsettled
@@ -105,6 +106,25 @@ async def test_the_same_push_at_two_daemons_at_once_runs_once(store_bench: Store
         view = await store_bench.view(job)
         assert (view.state, view.attempts) == (State.SUCCEEDED, 1)
     assert await store_bench.claim(owner) == []
+
+
+async def test_a_push_that_tells_where_it_got_its_name_never_comes_late(store_bench: StoreBench) -> None:
+    """A schedule's: it lay in the journal of a daemon that died, and its date was fired by another, long ago."""
+    job, owner = store_bench.make(name="mine"), await store_bench.join()
+    first, again = await ask(store_bench, job.id), await ask(store_bench, "X")
+    assert (again.job_id, again.revision, again.life) == (job.id, first.revision, first.life), "both may journal it"
+    late = changed(job, first.revision, ChangeKind.NEW, digest="d1")
+    assert late.change is not None
+    marked = structs.replace(late, change=structs.replace(late.change, life=first.life))
+    await store_bench.add(marked)
+    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.SUCCEEDED))
+    for _ in range(2):  # first the job is forgotten, then that there was one
+        store_bench.clock.advance(200_000)
+        await store_bench.store.purge(100)
+    await store_bench.add(marked)
+    assert await store_bench.store.unfinished([job.id]) == []
+    await store_bench.add(late)
+    assert await store_bench.store.unfinished([job.id]) == [job.id], "one without that mark does"
 
 
 async def test_a_push_that_never_came_takes_its_cancel_along(store_bench: StoreBench) -> None:

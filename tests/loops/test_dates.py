@@ -5,28 +5,39 @@ kills, wipes and clocks that differ, and jobs whose ends and names the store soo
 """
 
 import random
+import re
+import shlex
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 
+from jqd.cli import run
 from jqd.config import Config
 from jqd.daemon import Daemon
 from jqd.desk import schedules
 from jqd.desk.cancel import cancel
 from jqd.desk.schedules import Plan, Template
 from jqd.journal import JournalConfig, open_journal
+from jqd.loops.dates import Dates
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
-from jqd.words.dates import iso
+from jqd.words.dates import iso, ms_of
 from jqd.words.errors import JqdError
 from jqd.words.job import State
 from jqd.words.lease import LeaseConfig
 from jqd.words.schedules import Known
+from tests.cli.test_manage import Script, script
 from tests.loops.house import TrioClock, until
+
+__all__ = ["script"]
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.5, margin_s=0.4)
 STORE = StoreConfig(url="redis://fake", ended_keep_s=12.0, name_reserve_s=6.0)
@@ -154,3 +165,131 @@ async def test_an_id_of_its_own_for_each_push_is_found(autojump_clock: None, mon
     found = await walk(0)
     assert found is not None
     assert found.startswith("twice")
+
+
+@asynccontextmanager
+async def alone(at: str) -> AsyncIterator[Place]:
+    """One daemon, at that date, which all clocks show."""
+    clock = TrioClock(wall_ms=ms_of(datetime.fromisoformat(at)) - round(trio.current_time() * 1000))
+    place = Place(0, FakeStore(clock, STORE), random.Random(1))
+    place.clock = clock
+    async with trio.open_nursery() as nursery:
+        await nursery.start(place.live)
+        await until(lambda: place.daemon.partitions[0].membership.settled)
+        yield place
+        nursery.cancel_scope.cancel()
+
+
+async def jobs_of(place: Place, *states: State) -> list[str]:
+    """The dates of the jobs in these states, as their ids say."""
+    pages = [await place.desk.store.list_jobs(state, None, None, 100, "") for state in states or (None,)]
+    return sorted(job.name.partition("@")[2][:16] for page in pages for job in page.jobs)
+
+
+async def test_the_nightly_recipe(
+    autojump_clock: None, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:  # docs/SCHEDULING.md
+    page = (Path(__file__).parents[2] / "docs" / "SCHEDULING.md").read_text()
+    (command,) = re.findall(r"```sh\njqd (schedules set nightly .*)\n```", page)
+    script.on("PUT", "/v1/schedules/nightly", 201, {"next": []})
+    assert run(shlex.split(command)) == 0
+    plan = msgspec.msgpack.decode(msgspec.msgpack.encode(script.asked[0][2]), type=Plan)
+    nights = {
+        "2026-03-27T23:00Z": ["2026-03-28T01:30", "2026-03-29T01:00", "2026-03-30T00:30"],
+        "2026-10-23T23:00Z": ["2026-10-24T00:30", "2026-10-25T00:30", "2026-10-26T01:30"],
+    }
+    for begin, dates in nights.items():
+        async with alone(begin) as place:
+            await schedules.put(place.desk, "nightly", plan)
+            known, seen = place.desk.schedules.known, set[str]()
+            for half_hour in (
+                48 * night + each for night in range(3) for each in range(5)
+            ):  # a few seconds around each
+                at_ms = ms_of(datetime.fromisoformat(begin)) + (half_hour + 2) * 1_800_000
+                place.clock.set_wall_ms(at_ms - 3_000 - round(trio.current_time() * 1000))
+                await trio.sleep(11)  # the loop looks at its clock each ten seconds
+                if (job_id := known["nightly"].fired.job_id).partition("@")[2][:16] not in seen and job_id:
+                    assert job_id == f"nightly@{iso(at_ms)}"
+                    seen.add(iso(at_ms)[:16])
+                    await cancel(place.desk, job_id)  # it ends
+            assert sorted(seen) == dates
+
+
+@pytest.mark.parametrize(("overlap", "fired", "skipped"), [("queue", 1, 0), ("skip", 1, 4), ("replace", 5, 0)])
+async def test_what_comes_while_the_last_job_has_not_ended(
+    overlap: Any, fired: int, skipped: int, autojump_clock: None
+) -> None:
+    async with alone("2026-01-01T00:00Z") as place:
+        known = place.desk.schedules.known
+        await schedules.put(place.desk, "s", Plan(job=Template(name="slow"), every=20.0, overlap=overlap))
+        await trio.sleep(105)
+        assert (known["s"].fired.fired, known["s"].fired.skipped) == (fired, skipped)
+        assert len(await jobs_of(place, State.WAITING)) == 1, "never two at once"
+        if overlap != "queue":
+            return
+        (complaint,) = place.daemon.control.warnings()
+        assert complaint.endswith(f"was not: its last job, {known['s'].fired.job_id}, has not ended")
+        for number in (2, 3, 4):  # they come one after another, as each ends
+            await cancel(place.desk, known["s"].fired.job_id)
+            await trio.sleep(2)
+            assert (known["s"].fired.fired, known["s"].fired.skipped) == (number, 0)
+
+
+async def test_dates_that_pass_while_the_store_is_away_are_late_then_missed(autojump_clock: None) -> None:
+    async with alone("2026-01-01T00:00Z") as place:
+        job = Template(name="n")
+        for missed in ("skip", "once", "all"):
+            plan = Plan(job=job, cron="* * * * *", missed=missed, overlap="skip")
+            await schedules.put(place.desk, missed, plan)
+        place.daemon.partitions[0].store.away = "unplugged"
+        await trio.sleep(90)
+        complaints = [each for each in place.daemon.control.warnings() if each.startswith("schedule ")]
+        assert len(complaints) == 0, "a date of a minute ago is no delay yet"
+        await trio.sleep(150)
+        complaints = [each for each in place.daemon.control.warnings() if each.startswith("schedule ")]
+        assert [each.split()[1] for each in complaints] == ["'skip'", "'once'", "'all'"]
+        assert all("unplugged" in each for each in complaints)
+        assert place.daemon.control.stats()["schedules"] == {
+            "count": 3,
+            "paused": 0,
+            "late": 3,
+            "fired": 0,
+            "skipped": 0,
+        }
+        place.daemon.partitions[0].store.away = None
+        await trio.sleep(20)
+        known = place.desk.schedules.known
+        # 0:01, 0:02 and 0:03 passed long ago, 0:04 a moment ago. Of those of `all` and `once` the first still waits for
+        # a worker, so `overlap` passes over what comes then.
+        counts = {name: (one.fired.fired, one.fired.skipped) for name, one in known.items()}
+        assert counts == {"skip": (1, 3), "once": (1, 3), "all": (1, 3)}
+        assert place.daemon.control.warnings() == []
+
+
+async def test_a_daemon_whose_turn_comes_later_finds_the_date_fired(autojump_clock: None) -> None:
+    source, store = random.Random(3), FakeStore(TrioClock(), STORE)
+    places = [Place(number, store, source) for number in range(2)]
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            await nursery.start(place.live)
+        await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
+        await schedules.put(places[0].desk, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
+        await trio.sleep(13)
+        counts = [place.desk.schedules.counts["fired"] for place in places]
+        assert sorted(counts) == [0, 1], "one was asked, and the other had nothing to do"
+        places[counts.index(1)].kill()
+        await trio.sleep(10)
+        left = places[counts.index(0)]
+        assert left.desk.schedules.counts == {"fired": 0, "skipped": 1}, "a second later it is the other's turn"
+        nursery.cancel_scope.cancel()
+
+
+async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(Dates, "_look", lambda self: looks.append(1))
+    async with alone("2026-01-01T00:00Z") as place:
+        await trio.sleep(60)
+        await schedules.put(place.desk, "s", Plan(job=Template(name="n"), every=3600.0))
+        await schedules.delete(place.desk, "s")
+        await trio.sleep(60)
+    assert looks == []
