@@ -46,6 +46,6 @@ def test_each_date_is_fired_once_through_a_kill_and_a_wipe() -> None:
                 wait_for(lambda: fired(DATES), "dates are lost with the store")
                 wait_for(lambda: not other.schedule("tick")["next"], "not all dates are seen to")
                 assert worker.starts() == {client.get(name).id: 1 for name in ids}
-                assert client.schedule("tick")["fired"] == DATES
+                wait_for(lambda: client.schedule("tick")["fired"] == DATES, "the other is not told")
                 client.delete_schedule("tick")
                 wait_for(lambda: not other.schedules(), "it stays at the other")
