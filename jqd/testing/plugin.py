@@ -49,10 +49,10 @@ def _jqd_server(request: pytest.FixtureRequest) -> "Iterator[Server]":
     # A short path, for the embedded store has a socket there: pytest's own directories may be too deep for that.
     with tempfile.TemporaryDirectory(prefix="jqd-") as path:
         directory = Path(path)
-        # A prefix of its own: what others keep in that store is left alone.
-        settings = {"JQD_STORE__PREFIX": directory.name.replace("_", "-")} if store else {}
-        with open_server(directory, *(("--store", store) if store else ()), settings=settings) as server:
-            yield server
+        # A prefix of its own: what others keep in that store is left alone. What tests push there may be lost.
+        settings = {"JQD_STORE__PREFIX": directory.name} if store else {}
+        with open_server(directory, *(("--store", store, "--i-accept-loss") if store else ()), settings=settings) as it:
+            yield it
 
 
 @pytest.fixture

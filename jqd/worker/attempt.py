@@ -1,6 +1,7 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
 import traceback
+from collections.abc import Mapping
 from typing import Any
 
 import trio
@@ -9,6 +10,7 @@ from jqd.words.clock import Clock
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
+from jqd.worker.job import Loop
 from jqd.worker.lines import Lines, who
 from jqd.worker.parameters import Parameters
 from jqd.worker.wire import (
@@ -28,6 +30,9 @@ from jqd.worker.wire import (
     Success,
     culprit,
 )
+
+OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio": "must be called from async context"}
+"""What a function is told by asyncio where trio runs it, and the other way round."""
 
 
 class Attempts:
@@ -170,6 +175,10 @@ class Attempts:
             told = _said(error) if error.error is None else error.error
             log.warning("worker.job_failed", why=_said(error))
             return self._failure(item, _said(error), error=told, should_retry=False)
+        loop = item.function.loop
+        if loop is not None and isinstance(error, RuntimeError) and OF_OTHER_LOOP[loop] in _said(error):
+            other = "asyncio" if loop == "trio" else "trio"
+            error.add_note(f'it ran under {loop}, and needs {other}: declare it with @app.job(loop="{other}")')
         own = error.__traceback__
         # The first frame is ours and tells the reader nothing.
         frames = traceback.format_exception(type(error), error, own.tb_next if own else None)

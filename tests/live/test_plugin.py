@@ -3,6 +3,7 @@
 import pytest
 
 from tests.live.test_python import MODULES
+from tests.valkey import valkey
 
 pytest_plugins = ("pytester",)
 
@@ -53,14 +54,15 @@ def test_an_app_is_tested_without_a_server(project: pytest.Pytester) -> None:
     without.stdout.fnmatch_lines(["*the fixture jqd_app needs a setting: write jqd_app = *"])
 
 
-def test_each_process_of_xdist_has_a_daemon_of_its_own(
+def test_each_process_of_xdist_has_a_daemon_of_its_own_also_on_one_store(
     project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others take a second each to load
     project.makeconftest(CONFTEST)
     project.makepyfile(test_one=MODULES["test_whole"], test_two=MODULES["test_whole"])
-    args = ("-q", "-n", "2", "-p", "xdist", "-p", "jqd.testing.plugin")
-    project.runpytest_subprocess(*args).assert_outcomes(passed=2)
+    with valkey("--appendonly", "no") as store:  # as a server for tests may be; a daemon in earnest refuses it
+        args = ("-q", "-n", "2", "-p", "xdist", "-p", "jqd.testing.plugin", "-o", f"jqd_store={store.url}")
+        project.runpytest_subprocess(*args).assert_outcomes(passed=2)
     seen = [(project.path / f"test_{number}.seen").read_text().split() for number in ("one", "two")]
     assert [jobs for _, jobs in seen] == ["1", "1"]
     assert seen[0][0] != seen[1][0]

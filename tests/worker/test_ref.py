@@ -1,11 +1,12 @@
 """What a push answers: refs and batches, against a scripted daemon."""
 
+import socket
 from datetime import UTC, datetime
 
 import msgspec
 import pytest
 
-from jqd import App, JobFailed, NoResult, Ref
+from jqd import App, JobFailed, NoResult, Ref, TimedOut
 from jqd.client import PartlyPushed
 from jqd.testing.daemon import Answer, ScriptedDaemon, open_daemon
 from jqd.worker.gathering import Batch
@@ -119,4 +120,18 @@ async def test_a_batch_says_what_was_there_before_and_what_was_refused() -> None
         assert batch.refs[1].job_id == "y"
         daemon.script("POST", "/v1/jobs", Answer(200, {"job_id": "y", "duplicate": True}))
         assert (await tell.options(id="y").apush("b")).duplicate
+        app.client.close()
+
+
+async def test_an_app_says_its_token_and_waits_as_long_as_it_is_told() -> None:
+    async with open_daemon() as daemon:
+        app = App(["http://127.0.0.1:9", daemon.url], token="secret", timeout="300ms")
+        push = app.job(an_app(daemon).jobs["tell"].function)
+        await push.apush("a")
+        assert daemon.seen[0].headers["authorization"] == "Bearer secret"
+        app.client.close()
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # takes connections, and says nothing
+        app = App(f"http://127.0.0.1:{silent.getsockname()[1]}", timeout=0.05)
+        with pytest.raises(TimedOut, match=r"did not answer within 0.05 s"):
+            app.job(push.function).push("a")
         app.client.close()

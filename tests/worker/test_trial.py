@@ -34,6 +34,16 @@ async def nod(name: str) -> str:
     return f"{name} of {tenant.get()}"
 
 
+@app.job
+async def strays() -> None:
+    await asyncio.sleep(0.001)
+
+
+@app.job(loop="asyncio")
+async def strays_too() -> None:
+    await trio.sleep(0.001)
+
+
 @app.job(max_retry=1, backoff="10s")
 def fail() -> None:
     raise LookupError("no such row")
@@ -114,6 +124,13 @@ def test_mistakes_come_out_where_that_is_asked_for() -> None:
         assert ref.status().state == "failed"
     with app.testing("inline", raises=True), pytest.raises(LookupError):
         fail.push()
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_function_of_the_other_loop_is_told_so() -> None:
+    with app.testing("inline"):
+        assert str(strays.push().status().message).endswith('declare it with @app.job(loop="asyncio")\n')
+        assert str(strays_too.push().status().message).endswith('declare it with @app.job(loop="trio")\n')
 
 
 def test_what_pushes_itself_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
