@@ -15,7 +15,7 @@ from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.words.errors import ConfigError
-from jqd.worker.current import log_by_job
+from jqd.worker.current import hear_jobs
 from jqd.worker.load import import_app
 from jqd.worker.serve import serve as serve_worker
 
@@ -68,7 +68,7 @@ async def worker(
     set_log(log_level, "auto")
     drain_s = duration(drain, "--drain")
     if not processes:
-        log_by_job(log_level)
+        hear_jobs(log_level)
     app = target if processes else import_app(target)
     with _bindable(bind), worded():
         await serve_worker(

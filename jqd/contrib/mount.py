@@ -115,6 +115,7 @@ class Mount:
             with anyio.move_on_after(item.timeout_s) as scope:
                 args, kwargs = self._attempts.values(item)
                 result = await job.function(*args, **kwargs)
+                await self._attempts.follow_async(item)
         except Exception as error:  # noqa: BLE001 - whatever a job raises is its outcome
             return self._attempts.raised(item, error)
         finally:

@@ -139,6 +139,7 @@ class AsyncioLoop:
             async with limit:
                 args, kwargs = self._attempts.values(item)
                 result = await job.function(*args, **kwargs)
+                await self._attempts.follow_async(item)
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
             if isinstance(error, asyncio.CancelledError) and item.cancelled:
                 return self._attempts.cancelled(item)

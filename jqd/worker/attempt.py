@@ -1,9 +1,11 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
+import anyio.to_thread
 import trio
 
 from jqd.words.clock import Clock
@@ -13,6 +15,7 @@ from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_wor
 from jqd.worker.job import Loop
 from jqd.worker.lines import Lines, who
 from jqd.worker.parameters import Parameters
+from jqd.worker.voice import Voice
 from jqd.worker.wire import (
     CANCELLED_STATUS,
     ERROR_BYTES_MAX,
@@ -38,11 +41,12 @@ OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio":
 class Attempts:
     """Runs items; every method answers with the encoded outcome."""
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, spoke: Callable[[Item], None] | None = None) -> None:
+        """`spoke`: told of each job that has said something beside its outcome, from its thread."""
+        self._clock, self._spoke = clock, spoke
         self._stamps = Stamps()
         self.lines = Lines(clock)
-        self._log = get_logger("worker")
+        self._log, self._said = get_logger("worker"), get_logger("job")
 
     def run(self, item: Item) -> bytes:
         """Run a plain function in this thread."""
@@ -51,6 +55,7 @@ class Attempts:
         try:
             args, kwargs = self.values(item)
             result = job.function(*args, **kwargs)
+            self.follow(item)
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
@@ -66,6 +71,7 @@ class Attempts:
                 item.stop = scope.cancel
                 args, kwargs = self.values(item)
                 result = await job.function(*args, **kwargs)
+                await self.follow_async(item)
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as errors:
@@ -124,7 +130,22 @@ class Attempts:
         """What the function may know of its attempt, which begins now."""
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
-        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, lambda: item.cancelled)
+        spoke = None if self._spoke is None else partial(self._spoke, item)
+        item.voice = voice = Voice(spoke, lambda line: self._said.info(line, **who(item)))
+        parent = f"{item.job_id} {job.created_at}"
+        return Context(
+            item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, lambda: item.cancelled, voice, parent
+        )
+
+    def follow(self, item: Item) -> None:
+        """Push the jobs that are to follow. Raises what a push raises."""
+        for push in item.voice.follows if item.voice is not None else ():
+            push()
+
+    async def follow_async(self, item: Item) -> None:
+        """The same, beside the loop, under trio and asyncio."""
+        if item.voice is not None and item.voice.follows:
+            await anyio.to_thread.run_sync(self.follow, item)
 
     def returned(self, item: Item, result: Any) -> bytes:
         """The outcome of a job whose function returned."""
@@ -141,6 +162,8 @@ class Attempts:
             why = f"its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
             why += "put it where it can stay and return its address"
             return self._unsendable(item, why, error="result too large", status=RESULT_TOO_LARGE_STATUS)
+        if item.voice is not None:
+            item.voice.over()
         self.lines.succeeded(item)
         return body
 
@@ -207,7 +230,11 @@ class Attempts:
         if why:
             message += f" (its error value {why})"
             error = f"a value of type {type(error).__name__}"
-        told = Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status)
+        voice = item.voice
+        if voice is not None:
+            voice.over()
+        log = voice.output.text() if voice is not None and voice.output is not None else ""
+        told = Failure(item.job_id, self._now(), reason, should_retry, error, message, retry_after, status, log)
         return codec.encode(told)
 
     def _now(self) -> str:

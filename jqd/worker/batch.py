@@ -9,13 +9,26 @@ from collections.abc import Callable
 import trio
 
 from jqd.worker.job import Declared
+from jqd.worker.voice import Voice
 from jqd.worker.wire import Codec, JobIn
 
 
 class Item:
     """One job of a batch and the function that runs it."""
 
-    __slots__ = ("batch", "begun_s", "cancelled", "ended", "function", "is_told", "job", "job_id", "stop", "timeout_s")
+    __slots__ = (
+        "batch",
+        "begun_s",
+        "cancelled",
+        "ended",
+        "function",
+        "is_told",
+        "job",
+        "job_id",
+        "stop",
+        "timeout_s",
+        "voice",
+    )
 
     def __init__(self, batch: "Batch", job: JobIn, function: Declared) -> None:
         self.batch = batch
@@ -28,6 +41,8 @@ class Item:
         """The job was told to stop; read by the thread that runs it."""
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
+        self.voice: Voice | None = None
+        """What its attempt says beside its outcome, as soon as there is any."""
         self.is_told = False
         """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None
@@ -59,10 +74,11 @@ class Item:
 class Batch:
     """The jobs of one request. `gone` is set when nobody waits for the answer: jobs that have not begun are skipped."""
 
-    def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "") -> None:
-        """`arrived_s`: monotonic."""
+    def __init__(self, codec: Codec, jobs: int, arrived_s: float = 0.0, batch_id: str = "", lease_id: str = "") -> None:
+        """`arrived_s`: monotonic. `lease_id`: by which a daemon knows who has its jobs; empty where it does not say."""
         self.codec = codec
         self.batch_id = batch_id
+        self.lease_id = lease_id
         self.left = jobs
         self.arrived_s = arrived_s
         self.waiting: dict[Item, None] = {}

@@ -22,7 +22,7 @@ from jqd.words.errors import ConfigError
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
-from jqd.worker.current import log_by_job
+from jqd.worker.current import hear_jobs
 from jqd.worker.frames import (
     Begin,
     Broken,
@@ -31,6 +31,7 @@ from jqd.worker.frames import (
     Frames,
     Ready,
     Run,
+    Spoke,
     Stop,
     ToFront,
     ToProcess,
@@ -67,7 +68,10 @@ class Child:
         self._out: list[bytes] = []
         self._more = trio.Event()
         self._clock = SystemClock()
-        self._attempts = Attempts(self._clock)
+        self._attempts = Attempts(self._clock, self._spoke)
+        self._token = trio.lowlevel.current_trio_token()
+        self._speakers: dict[Item, None] = {}
+        self._is_passing_on = False
         self._where = Where("", None)
         self._inside: dict[bool, Inside] = {}  # for plain functions and for async ones
 
@@ -118,7 +122,7 @@ class Child:
 
     def _load(self, begin: Begin) -> App:
         log.configure(level=begin.log_level)
-        log_by_job(begin.log_level)
+        hear_jobs(begin.log_level)
         try:
             app = import_app(begin.target)
         except ConfigError as error:
@@ -141,6 +145,7 @@ class Child:
             max_retry=told.max_retry,
             timeout=told.timeout,
             keep_result=told.keep_result,
+            created_at=told.created_at,
         )
         function = app.jobs[told.name]
         item = Item(batch, job, function)
@@ -153,6 +158,24 @@ class Child:
             inside = Inside(self._attempts, concurrency=limit, abandoned_max=1, clock=self._clock)
             self._inside[function.is_async] = inside
         inside.start([item], nursery)
+
+    def _spoke(self, item: Item) -> None:
+        """A job has said something, in whatever thread: the front has it soon, also if this process is killed then."""
+        self._speakers[item] = None
+        if not self._is_passing_on:  # as in Outbox: noted first, asked second
+            self._is_passing_on = True
+            self._token.run_sync_soon(self._pass_on)
+
+    def _pass_on(self) -> None:
+        self._is_passing_on = False
+        for item in list(self._speakers):
+            self._speakers.pop(item, None)
+            voice, batch = item.voice, item.batch
+            if voice is None or item.ended or not isinstance(batch, Errand):
+                continue
+            lines = voice.output.fresh() if voice.output is not None else ""
+            far, voice.far = voice.far, None
+            self._tell(Spoke(batch.key, lines, far is not None, *(far or (None, ""))))
 
     def _tasks(self) -> str:
         """See `Service.tasks`."""

@@ -4,10 +4,21 @@ from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, ParamSpec, Protocol
 
 from jqd.words.dates import date_of
 from jqd.words.units import Duration, duration_s
+from jqd.worker.voice import Voice
+
+PROGRESS_LENGTH_MAX = 200  # characters of its message: as daemons take it
+P = ParamSpec("P")
+
+
+class Follower(Protocol[P]):
+    """What can follow a job: another one, or one with options."""
+
+    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], object]:
+        """What pushes it, once however often the parent runs."""
 
 
 @dataclass(slots=True)
@@ -24,6 +35,10 @@ class Context:
     """See `deadline`."""
     asked: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
     """Asks for `cancelled`; the worker's own."""
+    voice: Voice = field(default_factory=Voice, repr=False, compare=False)
+    """The worker's own."""
+    parent: str = ""
+    """Of the jobs that follow it; the worker's own."""
 
     @property
     def deadline(self) -> datetime:
@@ -40,6 +55,29 @@ class Context:
         """Whether somebody cancelled the job meanwhile. A plain function looks now and then and raises `Cancelled`;
         an async one need not look: its loop stops it."""
         return self.asked()
+
+    def progress(self, done: float | None = None, message: str = "") -> None:
+        """Say how far the job is, from 0 to 1, or in a few words: `jqd get` shows it while the job runs.
+
+        It costs nothing to call it often: once a second the worker sends what was said last.
+        """
+        if done is not None and not 0 <= done <= 1:
+            raise ValueError(f"progress goes from 0 to 1; got {done!r}")
+        self.voice.reach(done, message[:PROGRESS_LENGTH_MAX])
+
+    def log(self, message: str) -> None:
+        """A line for the worker's log, with the job's id and name. It is kept with the attempt if that fails."""
+        self.voice.tell(message)
+
+    def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
+        """Let a job follow this one: it is pushed when this one has succeeded, before that is told to a daemon.
+
+            jqd.current().push(send, "ann")                          jqd.current().push(send.options(delay="5m"), "ann")
+
+        If this job runs twice, the same follower is pushed once. If it cannot be pushed, this attempt fails and is
+        repeated. A job that has nothing to do with this one's success is pushed with its own `push`.
+        """
+        self.voice.follows.append(job.following(self.parent, len(self.voice.follows), *args, **kwargs))
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)

@@ -10,12 +10,11 @@ users' code: `reload` starts N processes with the code as it is now, gives them 
 leave with their last job.
 
 A *suspect* shared a process that died by itself, or whose loop was blocked. When it comes again it runs alone, and is
-blamed if that happens again.
+blamed if that happens again: in a process that is empty, or in one more, which is started for that.
 """
 
 import math
 import random
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
@@ -33,12 +32,16 @@ from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pool import NOTE_S
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
 from jqd.worker.suspects import Suspects
+from jqd.worker.waiting import Waiting, kind_of
 
+CANCEL_S = 5.0  # for a plain function that was cancelled to notice; then its process is ended
 START_S = 60.0  # for a process to import its app: a minute for large ones on a loaded machine
 CALM_S = 60.0  # a process that lived so long before it died has not died in a row
 BACKOFF = Backoff(
     first_s=0.5, factor=2.0, cap_s=30.0
 )  # between deaths in a row: a crash at start must not use up a core
+
+EXTRA_IDLE_S = 60.0  # the process for suspects waits so long for another: they come back within seconds
 
 Where = Callable[[], tuple[str, str | None]]
 
@@ -54,13 +57,15 @@ class Crew:
         self._jobs: dict[str, Declaration] = {}
         self._crew: list[Process] = []
         self._leaving: set[Process] = set()
-        self._waiting: dict[Kind, deque[Item]] = {"plain": deque(), "async": deque()}
-        self._trials: deque[Item] = deque()
         self._suspects = Suspects()
+        self._waiting = Waiting(self._suspects, begin.tasks)
+        self._has_extra = False
         self._generation = 0
         self._died: dict[Kind, str] = {}
         self._next_s, self._sooner = math.inf, trio.Event()
         self._log = get_logger("worker")
+        self.spoke: Callable[[Item], None] = lambda item: None
+        """Told of each job that says how far it is."""
 
     @property
     def jobs(self) -> Mapping[str, Declaration]:
@@ -77,7 +82,7 @@ class Crew:
     def start(self, items: Sequence[Item], nursery: trio.Nursery) -> None:
         """See `Hands`."""
         for item in items:
-            self._queue(item)
+            self._waiting.add(item)
         self._dispatch()
 
     def watch(self, batch: Batch) -> None:
@@ -96,11 +101,15 @@ class Crew:
     @property
     def is_helpless(self) -> bool:
         """See `Hands`."""
-        return bool(self._died) and self._died.keys() >= {_kind_of(job) for job in self._jobs.values()}
+        return bool(self._died) and self._died.keys() >= {kind_of(job) for job in self._jobs.values()}
 
     def stranded(self, item: Item) -> bool:
         """See `Hands`: all processes of its kind die in a row."""
-        return _kind(item) in self._died
+        return kind_of(item.function) in self._died
+
+    def is_suspect(self, item: Item) -> bool:
+        """See `Hands`."""
+        return item.job_id in self._suspects
 
     def trouble(self) -> str | None:
         """See `Hands`."""
@@ -136,7 +145,7 @@ class Crew:
             with trio.fail_after(START_S):
                 fresh.append(self._start())
                 jobs = (await fresh[0].wait_ready()).jobs
-                kinds = sorted({_kind_of(job) for job in jobs})
+                kinds = sorted({kind_of(job) for job in jobs})
                 fresh += [self._start() for _ in range(len(kinds) * self._processes - 1)]
                 for number, process in enumerate(fresh):
                     process.kind = kinds[number % len(kinds)]
@@ -150,7 +159,7 @@ class Crew:
         return fresh
 
     def _start(self) -> Process:
-        return start_process(self._begin, self._heard, self._nursery)
+        return start_process(self._begin, self._heard, lambda item: self.spoke(item), self._nursery)
 
     def _take_over(self, fresh: list[Process]) -> None:
         ready = fresh[0].ready
@@ -169,11 +178,7 @@ class Crew:
 
     def _sort_anew(self) -> None:
         """What waits may be of another kind now, or of no job that is left."""
-        queues = [*self._waiting.values(), self._trials]
-        waiting = [item for queue in queues for item in queue]
-        for queue in queues:
-            queue.clear()
-        for item in waiting:
+        for item in self._waiting.take_all():
             job = self._jobs.get(item.job.name)
             if job is None:
                 if item.begin():
@@ -181,7 +186,7 @@ class Crew:
                     item.batch.put(item, self._attempts.refused(item.batch.codec, item.job_id, why))
                 continue
             item.function = job
-            self._queue(item)
+            self._waiting.add(item)
 
     def _retire(self, process: Process) -> None:
         process.is_retiring = True
@@ -211,8 +216,8 @@ class Crew:
                 return
             process = other
 
-    async def _fill(self, kind: Kind, generation: int, failures: int) -> Process | None:
-        """Another process for a place; None when its generation is over."""
+    async def _fill(self, kind: Kind, generation: int, failures: int, *, is_extra: bool = False) -> Process | None:
+        """Another process for a place, or for suspects; None when its generation is over."""
         while generation == self._generation:
             started: list[Process] = []
             try:
@@ -225,23 +230,25 @@ class Crew:
                 failures += 1
                 wait_s = BACKOFF.delay_s(failures, self._source)
                 self._log.error("worker.process_not_started", why=why, again_in_s=round(wait_s, 1))
-                await self._wait_down(kind, why, wait_s)
+                await self._wait_down(None if is_extra else kind, why, wait_s)
                 continue
             (process,) = started
-            process.kind = kind
+            process.kind, process.is_extra = kind, is_extra
             if generation != self._generation:
                 process.is_retiring = True
                 await process.leave()
                 return None
             self._crew.append(process)
-            self._died.pop(kind, None)
-            self._log.info("worker.process_started", pid=process.pid)
+            if not is_extra:
+                self._died.pop(kind, None)
+            self._log.info("worker.process_started", pid=process.pid, **({"only_for": "suspects"} if is_extra else {}))
             self._dispatch()
             return process
         return None
 
-    async def _wait_down(self, kind: Kind, how: str, wait_s: float) -> None:
-        if wait_s and not any(process.kind == kind for process in self._crew):
+    async def _wait_down(self, kind: Kind | None, how: str, wait_s: float) -> None:
+        """`kind`: what is missing meanwhile."""
+        if wait_s and kind and not any(process.kind == kind and not process.is_extra for process in self._crew):
             self._died[kind] = how
         await trio.sleep(wait_s)
 
@@ -251,49 +258,47 @@ class Crew:
     def _all(self) -> list[Process]:
         return [*self._crew, *self._leaving]
 
-    def _queue(self, item: Item) -> None:
-        (self._trials if item.job_id in self._suspects else self._waiting[_kind(item)]).append(item)
-
     def _dispatch(self) -> None:
-        """Give what waits to processes that are free, in order."""
-        self._trials = deque(item for item in self._trials if not item.is_over)
-        for process in self._crew:
-            process.is_reserved = process.is_reserved and (bool(self._trials) or process.is_on_trial)
-        for item in [self._trials.popleft() for _ in range(len(self._trials))]:
-            if (alone := self._alone(_kind(item))) is None:
-                self._trials.append(item)
-            else:
-                self._give(alone, item, is_trial=True)
-        for kind, queue in self._waiting.items():
-            while queue and queue[0].is_over:  # handed back by now: those behind came later, and leave later
-                queue.popleft()
-            while queue and (free := self._free(kind)) is not None:
-                self._give(free, queue.popleft())
+        if self._waiting.hand_out(self._crew, self._give) and not self._has_extra:
+            self._has_extra = True
+            self._nursery.start_soon(self._keep_extra, self._generation)
 
-    def _free(self, kind: Kind) -> Process | None:
-        """The process with the fewest jobs among those that have room."""
-        room = 1 if kind == "plain" else self._begin.tasks
-        free = [p for p in self._crew if p.kind == kind and p.is_open and len(p.held) < room]
-        return min(free, key=lambda process: len(process.held), default=None)
+    async def _keep_extra(self, generation: int) -> None:
+        """Have one process more, for suspects, until none has come for a while."""
+        try:
+            if (process := await self._fill("plain", generation, 0, is_extra=True)) is None:
+                return
+            while not process.ended.is_set() and not process.is_retiring:
+                given = process.given
+                with trio.move_on_after(EXTRA_IDLE_S):
+                    await process.ended.wait()
+                if given == process.given and not process.held:
+                    break
+            self._settle(process)
+            self._leaving.discard(process)
+            if process in self._crew:
+                self._crew.remove(process)
+            if not process.ended.is_set():
+                await process.leave()
+        finally:
+            self._has_extra = False
+        self._dispatch()
 
-    def _alone(self, kind: Kind) -> Process | None:
-        """A process without a job for one that must be alone; until there is one, that with the fewest gets no more."""
-        reserved = [p for p in self._crew if p.kind == kind and p.is_reserved]
-        process = reserved[0] if reserved else self._free(kind)
-        if process is None:
-            return None
-        process.is_reserved = True
-        return None if process.held else process
-
-    def _give(self, process: Process, item: Item, *, is_trial: bool = False) -> None:
+    def _give(self, process: Process, item: Item, is_trial: bool) -> None:
         """Let the process run the item, unless somebody else has begun it, or nobody waits for it."""
         if item.batch.gone or not item.begin():
             return
         if self._clock.mono_s() - item.batch.arrived_s > NOTE_S:
             item.batch.note(item, self._attempts.started(item))
         held = process.give(item, self._where(), is_trial=is_trial)
-        item.stop = partial(process.stop, held)
+        item.stop = partial(self._stop, process, held)
         if held.due_s < self._next_s:
+            self._sooner.set()
+
+    def _stop(self, process: Process, held: Held) -> None:
+        process.stop(held)
+        if held.item.cancelled and process.kind == "plain":  # it may look, and then it is ended
+            held.due_s = min(held.due_s, trio.current_time() + CANCEL_S)
             self._sooner.set()
 
     def _heard(self, process: Process, held: Held, outcome: bytes) -> None:
@@ -346,7 +351,8 @@ class Crew:
         why = f"handed back: one of {len(items)} jobs blocked the loop of its process; next time it is alone"
         for item in items:
             refused = self._attempts.refused(item.batch.codec, item.job_id, why)
-            item.batch.put(item, refused if len(items) > 1 else self._attempts.timed_out(item))
+            alone = self._attempts.cancelled(item, "its process was ended") if item.cancelled else None
+            item.batch.put(item, refused if len(items) > 1 else alone or self._attempts.timed_out(item))
         process.kill()
 
     async def begin(self) -> NotStarted | None:
@@ -390,11 +396,3 @@ async def open_crew(begin: Begin, processes: int, where: Where) -> AsyncIterator
 def _kill(processes: Sequence[Process]) -> None:
     for process in processes:
         process.kill()
-
-
-def _kind_of(job: Declaration) -> Kind:
-    return "plain" if job.loop is None else "async"
-
-
-def _kind(item: Item) -> Kind:
-    return "plain" if item.function.loop is None else "async"

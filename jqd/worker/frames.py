@@ -1,7 +1,7 @@
 """What a worker and its processes say to each other, over one socket each: a length, then MessagePack.
 
     front ──► process   Begin · Run · Stop · Where          end of the stream: leave
-    front ◄── process   Ready or Broken · Ended
+    front ◄── process   Ready or Broken · Spoke · Ended
 
 Arguments and outcomes go through as the bytes they are: only the process that runs a job decodes its argument.
 """
@@ -40,6 +40,7 @@ class Run(msgspec.Struct, tag=True, array_like=True, gc=False):
     max_retry: int
     timeout: float
     keep_result: bool
+    created_at: str
 
 
 class Stop(msgspec.Struct, tag=True, array_like=True):
@@ -77,6 +78,17 @@ class Broken(msgspec.Struct, tag=True, array_like=True):
     why: str
 
 
+class Spoke(msgspec.Struct, tag=True, array_like=True, gc=False):
+    """A job has said something."""
+
+    key: int
+    lines: str
+    """Or nothing."""
+    is_farther: bool
+    done: float | None
+    message: str
+
+
 class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
     """A job has its outcome."""
 
@@ -85,7 +97,7 @@ class Ended(msgspec.Struct, tag=True, array_like=True, gc=False):
 
 
 ToProcess = Begin | Run | Stop | Where
-ToFront = Ready | Broken | Ended
+ToFront = Ready | Broken | Spoke | Ended
 
 _encoder = msgspec.msgpack.Encoder()
 

@@ -46,6 +46,9 @@ class Hands(Protocol):
     def stranded(self, item: Item) -> bool:
         """Whether nobody is left to run such an item."""
 
+    def is_suspect(self, item: Item) -> bool:
+        """Whether it must wait for a place of its own, which says nothing of the room for others."""
+
     @property
     def is_helpless(self) -> bool:
         """Whether no job at all can be run now."""
@@ -115,6 +118,10 @@ class Inside:
     def stranded(self, item: Item) -> bool:
         """See `Hands`: no thread is left."""
         return item.function.loop is None and self._pool is not None and not self._pool.live
+
+    def is_suspect(self, item: Item) -> bool:
+        """See `Hands`: there are none."""
+        return False
 
     def trouble(self) -> str | None:
         """See `Hands`: too many threads are stuck."""

@@ -1,5 +1,6 @@
 """A function under a job's name, and how it may be called and pushed."""
 
+import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -65,9 +66,21 @@ class Pushing(Generic[P, R]):
 
         Raises TypeError for an argument that the function does not take, and what `Client.push` raises.
         """
+        return self._send(self._map(args, kwargs))
+
+    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Ref[R]]:
+        """What pushes it under an id that the parent's next run gives it, too. For `jqd.current().push`."""
+        told = self._map(args, kwargs)
+        if "job_id" not in told:
+            same = msgspec.msgpack.encode([parent, place, told], order="sorted")
+            told["job_id"] = f"{parent.partition(' ')[0]}.{place}.{hashlib.blake2b(same, digest_size=8).hexdigest()}"
+        return lambda: self._send(told)
+
+    def _map(self, args: Any, kwargs: Any) -> dict[str, Any]:
         packed = self._job.parameters.pack(args, kwargs)
-        argument = None if packed is None else msgspec.Raw(packed)
-        told = job_map(self._job.name, argument, **self._told)
+        return job_map(self._job.name, None if packed is None else msgspec.Raw(packed), **self._told)
+
+    def _send(self, told: Mapping[str, Any]) -> Ref[R]:
         kept = bool(told.get("keep_result", False))
         ref: Ref[R] = Ref(self._job.name, lambda: self._sender.client, self._job.parameters.returns, kept=kept)
         self._sender.send(told, self._ack, ref)
@@ -153,6 +166,10 @@ class Job(Generic[P, C, R]):
     def push(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """Push one job with the options of its declaration: see `Pushing.push`."""
         return self._usual.push(*args, **kwargs)
+
+    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Ref[R]]:
+        """See `Pushing.following`."""
+        return self._usual.following(parent, place, *args, **kwargs)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """As `push`, for async code, under asyncio and trio."""

@@ -24,12 +24,14 @@ from jqd.worker.frames import (
     Frames,
     Ready,
     Run,
+    Spoke,
     Stop,
     ToFront,
     ToProcess,
     Where,
     frame,
 )
+from jqd.worker.voice import Voice
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
@@ -59,14 +61,18 @@ class Held:
 class Process:
     """One process. Made by `start_process`; `live` runs as long as it does."""
 
-    def __init__(self, child: "subprocess.Popen[bytes]", stream: trio.SocketStream, heard: Heard) -> None:
+    def __init__(
+        self, child: "subprocess.Popen[bytes]", stream: trio.SocketStream, heard: Heard, spoke: Callable[[Item], None]
+    ) -> None:
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
         self.is_retiring = False
         """It gets no more jobs, and leaves with its last."""
-        self.is_reserved = False
-        """It gets no more jobs until it is empty: one waits that must be alone."""
+        self.is_extra = False
+        """It is for suspects only, of either kind."""
+        self.given = 0
+        """Jobs that it got in all."""
         self.was_killed = False
         """By the front, for a job past its time or handed back."""
         self.ready: Ready | Broken | None = None
@@ -74,12 +80,11 @@ class Process:
         self._started = trio.Event()
         self._heard_all = trio.Event()
         self._emptied = trio.Event()
-        self._child, self._stream, self._heard = child, stream, heard
+        self._child, self._stream, self._heard, self._spoke = child, stream, heard, spoke
         self._out: list[bytes] = []
         self._is_told_all = False
         self._more = trio.Event()
         self._where: tuple[str, str | None] = ("", None)
-        self._keys = 0
 
     @property
     def pid(self) -> int:
@@ -90,7 +95,7 @@ class Process:
     def is_open(self) -> bool:
         """Whether it takes jobs."""
         ended = self.ended.is_set() or self.was_killed
-        return isinstance(self.ready, Ready) and not (ended or self.is_retiring or self.is_reserved)
+        return isinstance(self.ready, Ready) and not (ended or self.is_retiring)
 
     @property
     def is_on_trial(self) -> bool:
@@ -123,9 +128,9 @@ class Process:
         if where != self._where:
             self._where = where
             self.tell(Where(*where))
-        self._keys += 1
+        self.given += 1
         grace_s = 0.0 if self.kind == "plain" else GRACE_S
-        held = Held(self._keys, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
+        held = Held(self.given, item, trio.current_time() + item.timeout_s + grace_s, is_trial=is_trial)
         self.held[held.key] = held
         job = item.job
         self.tell(
@@ -139,6 +144,7 @@ class Process:
                 job.max_retry,
                 item.timeout_s,
                 job.keep_result,
+                job.created_at,
             )
         )
         return held
@@ -222,9 +228,21 @@ class Process:
                 self._emptied = trio.Event()
             if held is not None:
                 self._heard(self, held, message.outcome)
+        elif isinstance(message, Spoke):
+            held = self.held.get(message.key)
+            if held is not None:
+                self._hear(held.item, message)
         else:
             self.ready = message
             self._started.set()
+
+    def _hear(self, item: Item, message: Spoke) -> None:
+        item.voice = voice = item.voice or Voice()
+        if message.lines:
+            voice.say(message.lines)
+        if message.is_farther:
+            voice.reach(message.done, message.message)
+            self._spoke(item)
 
     async def _write(self) -> None:
         while True:
@@ -246,7 +264,7 @@ class Process:
             return  # nobody is left of it
 
 
-def start_process(begin: Begin, heard: Heard, nursery: trio.Nursery) -> Process:
+def start_process(begin: Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
     """Start one, and hear it in `nursery`. Raises NotStarted."""
     ours, theirs = socket.socketpair()
     with theirs:
@@ -260,7 +278,7 @@ def start_process(begin: Begin, heard: Heard, nursery: trio.Nursery) -> Process:
         except OSError as error:
             ours.close()
             raise NotStarted(f"no process can be started: {error}") from error
-    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), heard)
+    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), heard, spoke)
     process.tell(begin)
     nursery.start_soon(process.live)
     return process

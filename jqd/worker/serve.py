@@ -28,6 +28,7 @@ from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 from jqd.worker.app import App
+from jqd.worker.beats import Beats
 from jqd.worker.crew import Crew, Where, open_crew
 from jqd.worker.ending import Signalled, forced
 from jqd.worker.frames import Begin
@@ -100,17 +101,17 @@ async def serve(
         if signals:
             await beside.start(signalled.listen)
         limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=2 * batch)
-        service = Service(jobs, limits, clock=clock, guard=_guard(at, advertise), hands=crew)
+        beats = Beats(places, http)
+        service = _service(jobs, limits, crew, beats, clock=clock, guard=_guard(at, advertise))
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
+            get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
             said, slots = Said(service, jobs, card), Slots(lambda: slots_of(jobs, concurrency, processes), batch)
             places += _places(daemons, said.card, slots, http=http, ttl_s=ttl_s, source=source or random.Random())
-            get_logger("worker").info("worker.serving", url=url, name=card["name"], jobs=list(jobs))
             task_status.started(url)
             beside.start_soon(said.watch, slots.changed)
-            beside.start_soon(Pulse(service.tasks, SystemClock()).beat)
-            beside.start_soon(service.attempts.lines.run)
+            _accompany(beside, service, beats)
             beside.start_soon(_reload, crew, signalled, slots.changed)
             await _stay_registered(places, until=signalled.first.wait)
             await _drain(service, signalled.now.wait, drain_s)
@@ -142,6 +143,21 @@ async def _hands(
         app = load_app(app) if isinstance(app, str) else app
         with app.serving(where):
             yield app.jobs, None
+
+
+def _service(
+    jobs: Mapping[str, Declared], limits: ServiceConfig, crew: Crew | None, beats: Beats, **more: Any
+) -> Service:
+    """What takes batches; jobs that say how far they are say it to `beats`."""
+    if crew is not None:
+        crew.spoke = beats.spoke
+    return Service(jobs, limits, hands=crew, spoke=beats.spoke, **more)
+
+
+def _accompany(beside: trio.Nursery, service: Service, beats: Beats) -> None:
+    """What says how things stand, as long as the worker does."""
+    for task in (Pulse(service.tasks, SystemClock()).beat, service.attempts.lines.run, beats.run):
+        beside.start_soon(task)
 
 
 async def _reload(crew: Crew | None, signalled: Signalled, changed: Callable[[], None]) -> None:

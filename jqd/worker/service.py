@@ -13,7 +13,7 @@ of its batch are cancelled and plain ones that have not begun are skipped: nobod
 was told to stop keeps its place in the batch: its outcome says that it was cancelled, or how it ended.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from urllib.parse import parse_qs
 
@@ -43,6 +43,7 @@ PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the 
 QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
+LEASE_ID = b"jqd-lease-id"  # of its jobs, in the request
 NAMES_SHOWN_MAX = 50  # known jobs named in a message
 
 
@@ -78,8 +79,9 @@ class Service:
         clock: Clock | None = None,
         guard: Guard = Guard(loopback=False),  # noqa: B008 - it never changes
         hands: Hands | None = None,
+        spoke: Callable[[Item], None] | None = None,
     ) -> None:
-        """`jobs`: by name, as `App.jobs` has them. `hands`: who runs them; None: this process.
+        """`jobs`: by name, as `App.jobs` has them. `hands`: who runs them; None: this process. `spoke`: see `Attempts`.
 
         `guard`: by default any `Host`, for only the server in front knows its names.
         """
@@ -87,7 +89,7 @@ class Service:
         self._config = config or ServiceConfig()
         self._clock = clock or SystemClock()
         self._guard = guard
-        self.attempts = Attempts(self._clock)
+        self.attempts = Attempts(self._clock, spoke)
         """What runs the functions, where that is this process."""
         self._hands = hands or self._inside()
         self._log = get_logger("worker")
@@ -209,7 +211,7 @@ class Service:
         if taken.jobs:
             self._expect_room()  # others may have filled it meanwhile
         room = self.room
-        batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id)
+        batch = Batch(codec, len(taken.jobs), self._clock.mono_s(), taken.batch_id, headers.get(LEASE_ID, ""))
         self._in_hand.add(batch)
         if len(self._in_hand) == 1:
             self._idle = trio.Event()
@@ -283,7 +285,10 @@ class Service:
             too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
-                message, after_s = f"not begun: {why}", RETRY_AFTER_S if stuck else FULL_RETRY_AFTER_S
+                message: str = f"not begun: {why}"
+                # Others need not stay away because a suspect found no place of its own.
+                full_s = None if self._hands.is_suspect(item) else FULL_RETRY_AFTER_S
+                after_s = RETRY_AFTER_S if stuck else full_s
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
 
     # ------------------------------------------------------------ the rest

@@ -2,7 +2,8 @@
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
     outcome   {type: "success", job_id, finished_at, result}
-              {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?}
+              {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?,
+               log?}                                                    the end of what the attempt printed
               {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
               {type: "refused", job_id, message, retry_after?}      not begun and handed back: no attempt is counted
     note      {type: "started", job_id}                             of a job that had to wait: its time runs from now
@@ -47,6 +48,7 @@ class JobIn(msgspec.Struct, gc=False):
     attempt: int = 1
     max_retry: int = 0
     timeout: float | None = None
+    created_at: str = ""
     keep_result: bool = True
     """Whether anybody wants the result; a daemon of an earlier version does not say."""
 
@@ -83,6 +85,7 @@ class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=Tru
     message: str
     retry_after: float | None = None
     status: int | None = None
+    log: str = ""
 
 
 class Snoozed(msgspec.Struct, tag_field="type", tag="snooze"):

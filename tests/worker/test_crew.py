@@ -51,6 +51,12 @@ def watch(argument, /):
     raise Cancelled("half way")
 
 @app.job()
+def deaf(argument, /):
+    print("about to hang")
+    Path(argument).touch()
+    time.sleep(600)
+
+@app.job()
 async def task(argument, /):
     Path(argument).touch()
     try:
@@ -211,6 +217,49 @@ async def test_what_was_handed_back_is_not_kept_while_a_long_job_is_at_work(kind
         assert kept < 250, "of 400: the last hundred may wait for the next look"
 
 
+async def test_a_suspect_gets_a_process_of_its_own_beside_long_jobs_and_another_keeps_nobody_away() -> None:
+    async with served() as (service, crew), trio.open_nursery() as nursery:
+        nursery.start_soon(Exchange(service, packed(job("task", "at work", timeout=600))).run)
+        await wait_until(lambda: Path("at work").exists())
+        crew._suspects.add(["tried", "late"])
+        told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run())
+        while told["tried"]["type"] == "refused":  # as long as its process starts, on a busy machine
+            told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run())
+        assert told["tried"]["result"] == ["a"]
+        extra = next(process for process in crew._crew if process.is_extra)
+        beside = outcomes(await Exchange(service, packed(job("doze", "b"))).run())
+        assert (beside["doze"]["result"], extra.given) == (["b"], 1), "it is for suspects alone"
+        extra.is_retiring = True  # as if it was at work
+        told = outcomes(await Exchange(service, packed(job("doze", "a", job_id="late", timeout=0.2))).run())
+        assert (told["late"]["type"], "retry_after" in told["late"]) == ("refused", False)
+        nursery.cancel_scope.cancel()
+
+
+async def test_the_process_for_suspects_leaves_when_none_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "EXTRA_IDLE_S", 0.01)
+    async with served() as (service, crew), trio.open_nursery() as nursery:
+        nursery.start_soon(Exchange(service, packed(job("task", "at work", timeout=600))).run)
+        await wait_until(lambda: Path("at work").exists())
+        crew._suspects.add(["tried"])
+        await Exchange(service, packed(job("doze", "a", job_id="tried", timeout=60))).run()
+        await wait_until(lambda: not crew._has_extra)
+        assert len(crew._all) == 2, "one for plain functions, one for async ones"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_cancelled_plain_function_that_does_not_look_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crews, "CANCEL_S", 0.1)
+    async with served() as (service, _), trio.open_nursery() as nursery:
+        exchange = Exchange(service, packed(job("deaf", "hangs", timeout=600)))
+        nursery.start_soon(exchange.run)
+        await wait_until(lambda: Path("hangs").exists())
+        await Exchange(service, b"", method="DELETE", query="job_id=deaf").run()
+        await wait_until(lambda: exchange.done)
+    told = outcomes(exchange)["deaf"]
+    assert (told["status"], told["message"]) == (499, "cancelled: its process was ended")
+    assert told["log"] == "about to hang", "what it had printed is here although it is gone"
+
+
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crews, "BACKOFF", Backoff(first_s=PATIENCE_S, cap_s=PATIENCE_S))
     source = "import os\nfrom jqd import App\napp = App()\n@app.job()\ndef leave(argument, /):\n    os._exit(5)\n"
@@ -287,7 +336,7 @@ async def test_processes_load_the_app_themselves_and_need_its_name() -> None:
 
 def test_messages_are_whole_wherever_the_stream_is_cut() -> None:
     sent: list[ToProcess | ToFront] = [
-        Run(1, False, "id", "name", b"\xc0" * 300, 1, 5, 30.0, True),
+        Run(1, False, "id", "name", b"\xc0" * 300, 1, 5, 30.0, True, ""),
         Stop(1, True),
         Begin("a:b", 3, "info"),
     ]

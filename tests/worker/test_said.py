@@ -1,6 +1,7 @@
 """What a worker says while something is wrong with it: in its registration, in its log, from beside a blocked loop."""
 
 import logging
+import sys
 import time
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from trio.testing import MockClock
 from jqd import App
 from jqd.words.clock import SystemClock
 from jqd.worker.batch import Batch, Item
-from jqd.worker.current import OURS, log_by_job
+from jqd.worker.current import OURS, hear_jobs
 from jqd.worker.pulse import Pulse
 from jqd.worker.said import STUCK_EVERY_S, Said, slots_of
 from jqd.worker.service import Service, ServiceConfig
@@ -124,8 +125,10 @@ async def test_what_a_jobs_code_logs_carries_its_id_and_name(monkeypatch: pytest
     monkeypatch.setattr(logging.getLogger(), "level", logging.WARNING)
     for name in OURS:
         monkeypatch.setattr(logging.getLogger(name), "level", logging.NOTSET)
-    log_by_job("info")
-    log_by_job("info")
+    for stream in ("stdout", "stderr"):
+        monkeypatch.setattr(sys, stream, getattr(sys, stream))
+    hear_jobs("info")
+    hear_jobs("info")
     with capture_logs() as lines:
         service = Service(saying.app.jobs)
         await Exchange(

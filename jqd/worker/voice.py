@@ -1,0 +1,90 @@
+"""What an attempt says beside its outcome: lines, how far it is, and which jobs are to follow. From any thread."""
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+OUTPUT_BYTES_MAX = 65_536  # the last that an attempt printed or logged: it is kept with the attempt if that fails
+
+
+class Output:
+    """The last lines, up to OUTPUT_BYTES_MAX."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque()
+        self._bytes = 0
+        self._fresh = 0
+        self._lock = threading.Lock()
+
+    def add(self, line: str) -> None:
+        """One more."""
+        data = line.encode("utf-8", "backslashreplace")
+        if len(data) >= OUTPUT_BYTES_MAX:
+            data = data[1 - OUTPUT_BYTES_MAX :]
+        with self._lock:
+            self._lines.append(data.decode("utf-8", "replace"))
+            self._bytes += len(data) + 1
+            self._fresh += 1
+            while self._bytes > OUTPUT_BYTES_MAX:
+                self._bytes -= len(self._lines.popleft().encode()) + 1
+
+    def text(self) -> str:
+        """All of them."""
+        with self._lock:
+            return "\n".join(self._lines)
+
+    def fresh(self) -> str:
+        """Those that came since it was asked last, if they are here still."""
+        with self._lock:
+            number, self._fresh = min(self._fresh, len(self._lines)), 0
+            return "\n".join(list(self._lines)[len(self._lines) - number :]) if number else ""
+
+
+class Voice:
+    """Of one attempt."""
+
+    __slots__ = ("_part", "_spoke", "_write", "far", "follows", "output")
+
+    def __init__(self, spoke: Callable[[], None] | None = None, write: Callable[[str], None] | None = None) -> None:
+        """`spoke`: told of each line, and of progress. `write`: puts a line into the worker's log."""
+        self.output: Output | None = None
+        self.far: tuple[float | None, str] | None = None
+        """How far it is, as it said last; None once somebody took that."""
+        self.follows: list[Callable[[], object]] = []
+        """Each pushes a job, when this one has succeeded."""
+        self._part = ""  # printed without an end of line
+        self._spoke, self._write = spoke, write
+
+    def say(self, line: str) -> None:
+        """Keep a line."""
+        if self.output is None:
+            self.output = Output()
+        self.output.add(line)
+        if self._spoke is not None:
+            self._spoke()
+
+    def reach(self, done: float | None, message: str) -> None:
+        """It is so far."""
+        self.far = (done, message)
+        if self._spoke is not None:
+            self._spoke()
+
+    def tell(self, line: str) -> None:
+        """Keep a line, and put it into the worker's log."""
+        if self._write is not None:
+            self._write(line)
+        self.say(line)
+
+    def printed(self, text: str) -> None:
+        """Tell the lines that are whole with this piece of print. One that never ends is cut."""
+        *lines, self._part = (self._part + text).split("\n")
+        for line in lines:
+            self.tell(line)
+        if len(self._part) >= OUTPUT_BYTES_MAX:
+            self.over()
+
+    def over(self) -> None:
+        """Nothing more is printed."""
+        if self._part:
+            last, self._part = self._part, ""
+            self.tell(last)

@@ -1,0 +1,49 @@
+"""What a job says while it runs, seen by who pushed it: progress, its log, being put off, the jobs that follow."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from jqd.client import Client, JobInfo
+from tests.live.harness import ROOT, Daemon, Process
+
+WAIT_S = 30.0
+
+
+def until(client: Client, job_id: str, holds: str) -> JobInfo:
+    """The job, once it has what is asked for."""
+    deadline_s = time.monotonic() + WAIT_S
+    while not getattr(info := client.get(job_id), holds):
+        assert time.monotonic() < deadline_s, info
+        time.sleep(0.05)  # a worker tells once a second
+    return info
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_job_that_talks_is_heard(tmp_path: Path, shared_daemon: Daemon, processes: str) -> None:
+    url, log = shared_daemon.url, tmp_path / "worker.log"
+    args = ["worker", "tests.live.talker", "--daemon", url, "--processes", processes, "--concurrency", "4"]
+    with Process(args, log, cwd=ROOT), Client(url) as client:
+        far = client.push("page", {"number": 4})
+        seen = until(client, far, "progress")
+        assert seen.progress is not None
+        assert (seen.state, seen.progress["done"], seen.progress["message"]) == ("running", 0.4, "page 4")
+        client.cancel(far)
+        assert client.get(far, wait=WAIT_S).state == "cancelled"
+        assert client.get(far).progress is None
+
+        early = client.push("early")
+        off = until(client, early, "snoozes")
+        assert (off.attempts, off.message) in [(0, "not yet"), (1, None), (1, "not yet")]
+        done = client.get(early, wait=WAIT_S)
+        assert (done.state, done.attempts, done.log) == ("succeeded", 1, None)
+        followers = [job.job_id for job in client.jobs(name="once") if early in job.job_id]
+        assert sorted(job_id.startswith(early) for job_id in followers) == [False, True], "once, and not for a snooze"
+
+        hung = client.get(client.push("hang"), wait=WAIT_S)
+        assert (hung.state, hung.error) == ("failed", "timeout")
+        assert (hung.log or "").startswith("before the end\na word"), "also when its process was killed"
+    said = log.read_text()
+    for line in ("attempt 1", "before the end", "a word"):
+        assert any(line in one and '"name": "' in one for one in said.splitlines()), f"{line} with whose it is"
