@@ -4,6 +4,8 @@ Card      what a worker says of itself: the body of its registration, whatever s
 Worker    the same, and what the registry knows besides: also what `workers.json` holds
 """
 
+import hashlib
+import secrets
 from typing import Annotated, Literal
 
 import msgspec
@@ -104,8 +106,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """Of the requests to a web hook."""
     headers: Headers = {}
     """Added to each request."""
-    secrets: Secrets = ()
-    """Each request is signed with every one of them."""
+    secrets: Secrets | None = None
+    """Each request is signed with every one of them. None: with those that it gave before."""
     trouble: Trouble | None = None
     """What keeps it from running jobs, in its own words; shown, and nothing else follows from it."""
 
@@ -129,7 +131,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise refused("url", f"the worker URL {self.url[:200]!r} {why}; give {FORM}")
         if why := why_no_headers(self.headers):
             raise refused("headers", why)
-        if why := why_no_secrets(self.secrets):
+        if why := why_no_secrets(self.secrets or ()):
             raise refused("secrets", why)
 
     def _check_style(self) -> None:
@@ -160,6 +162,7 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     id: Name = msgspec.field(name="id")
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl_s")
     style: StyleName = msgspec.field(default="native", name="protocol")
+    secrets: Secrets = ()
     registered_at_ms: int
     options: dict[str, JobOptions] = {}
     """Of the jobtypes that it named with options."""
@@ -191,6 +194,13 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     def takes(self, jobtype: str, priority: int) -> bool:
         """Whether a job of this type and priority is for this worker."""
         return (self.jobs is None or jobtype in self.jobs) and self.priority_min <= priority <= self.priority_max
+
+
+def new_id(card: Card) -> str:
+    """The same for one server at all daemons, before they heard of each other; those that pull cannot be told apart."""
+    if card.url is None:
+        return secrets.token_hex(8)
+    return hashlib.blake2b(f"{card.style}\0{card.name}\0{card.url}".encode(), digest_size=8).hexdigest()
 
 
 def refused(field: str, why: str) -> Invalid:

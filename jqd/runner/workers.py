@@ -7,7 +7,6 @@ Who heard of a worker tells the others, so each judges the silence by its own cl
 
 import hashlib
 import math
-import secrets
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
@@ -17,7 +16,7 @@ from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, Standing, machine, standing_of
 from jqd.runner.roll import Roll
 from jqd.runner.signs import SPREAD_S, Signs
-from jqd.runner.worker import Card, Worker, refused
+from jqd.runner.worker import Card, Worker, new_id, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
@@ -83,7 +82,7 @@ class Workers:
         known = self._workers.get(card.id) if card.id else self._same_server(card)
         self._refuse_more(known, card.jobs)
         said = msgspec.structs.asdict(card)
-        said["id"] = known.id if known else card.id or _new_id(card)
+        said["id"] = known.id if known else card.id or new_id(card)
         said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
         registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
         said |= {
@@ -91,6 +90,7 @@ class Workers:
             "standing": standing,
             "machine": machine(),
             "options": dict(options or {}),
+            "secrets": self._secrets(said["id"]) if card.secrets is None else card.secrets,
         }
         return Worker(**said)
 
@@ -106,6 +106,15 @@ class Workers:
             self._repeated_at_s[worker.id] = self._clock.mono_s()
             return True
         return self._is_former(worker, known)
+
+    def _secrets(self, worker_id: str) -> Sequence[str]:
+        """What a worker gave before that says nothing of secrets now, also if it was silent for longer than its ttl.
+
+        Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
+        """
+        rule = self.rules.get(KIND, worker_id)
+        known = self._read(rule) if rule is not None and not rule.is_deleted else None
+        return known.secrets if known else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
         """Whether it is what the one that holds took the place of, with other options, and that one is still said.
@@ -281,11 +290,8 @@ class Workers:
             self._remove(rule.name, "unregistered")
             self._signs.seen_at_s.pop(rule.name, None)
             return
-        try:
-            worker = _decoder.decode(rule.body)
-        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
-            # A newer jqd may know kinds of workers that this one does not; it runs them, and this one does not.
-            self._log.error("workers.unreadable", worker=rule.name, error=str(error))
+        worker = self._read(rule)
+        if worker is None:
             self._remove(rule.name, "unreadable")
             self._unreadable.add(rule.name)  # whether it is silent is for those to say who can read it
             return
@@ -295,15 +301,24 @@ class Workers:
         if known is not None and known.options != worker.options:
             before = [one for one in self._former.get(worker.id, ()) if one != _saying(worker)]
             self._former[worker.id] = (*before, _saying(known))[-FORMER_MAX:]
+        if known is not None and known.secrets and not worker.secrets:
+            self._log.warning("workers.unsigned", worker=worker.id, name=worker.name)  # which it asked for
         now_s = self._signs.seen_at_s[worker.id] = self._signs.now_s()
         self._lasting_s = min(self._lasting_s, now_s + (math.inf if worker.ttl_s is None else worker.ttl_s))
         self._signs.noted(worker.id, self._clock.wall_ms() - rule.at_ms)
         self._signs.unreachable_since_s.pop(worker.id, None)
-        self._log.info(
-            "workers.registered", worker=worker.id, name=worker.name, url=worker.url, max_jobs=worker.max_jobs
-        )
+        who = {"worker": worker.id, "name": worker.name}
+        self._log.info("workers.registered", **who, url=worker.url, max_jobs=worker.max_jobs)
         for watcher in self._watchers:
             watcher()
+
+    def _read(self, rule: Rule) -> Worker | None:
+        try:
+            return _decoder.decode(rule.body)
+        except (msgspec.MsgspecError, Invalid, RecursionError) as error:
+            # A newer jqd may know kinds of workers that this one does not; it runs them, and this one does not.
+            self._log.error("workers.unreadable", worker=rule.name, error=str(error))
+            return None
 
     def _handled(self, rule: Rule) -> None:
         """A handler has another version, or none any more."""
@@ -373,13 +388,6 @@ def body_of(worker: Worker) -> bytes:
 def no_more(worker_ids: Collection[str]) -> dict[tuple[str, str], bytes]:
     """What is said of workers that leave."""
     return {(KIND, worker_id): NIL for worker_id in worker_ids}
-
-
-def _new_id(card: Card) -> str:
-    """The same for one server at all daemons, before they heard of each other; those that pull cannot be told apart."""
-    if card.url is None:
-        return secrets.token_hex(8)
-    return hashlib.blake2b(f"{card.style}\0{card.name}\0{card.url}".encode(), digest_size=8).hexdigest()
 
 
 def _refuse_unless(url: str, why_not: str | None) -> None:

@@ -156,7 +156,9 @@ def allowed(hint: Any, depth: int = 0) -> str:
 
 def _is_secret(hint: Any) -> bool:
     """Whether what a field holds is never shown."""
-    return any((meta.extra_json_schema or {}).get("writeOnly") for meta in getattr(hint, "__metadata__", ()))
+    hints = (hint, *(() if get_origin(hint) in (list, tuple, dict) else get_args(hint)))  # or it may be left out
+    metas = [meta for each in hints for meta in getattr(each, "__metadata__", ())]
+    return any((meta.extra_json_schema or {}).get("writeOnly") for meta in metas)
 
 
 def _said(raw: Raw, places: list[int]) -> str:

@@ -257,3 +257,31 @@ async def test_all_that_is_registered_together_is_bounded_and_what_takes_no_more
     assert (await edge.call("POST", "/v1/workers", {**CARD, "worker_id": "w0", "max_jobs": 9})).status == 201
     assert (await edge.call("DELETE", "/v1/workers/w1")).status == 204
     assert edge.workers.rules.size_bytes == sum(rule.size_bytes for rule in edge.workers.rules.every())
+
+
+async def test_secrets_stay_until_they_are_taken_back(edge):
+    """A worker that verifies would refuse what is not signed, and its jobs would fail for good."""
+    said = {**CARD, "worker_id": "w", "ttl": 9, "secrets": ["whsec_" + "A" * 32]}
+    assert (await edge.call("POST", "/v1/workers", said)).status == 201
+    (worker,) = edge.workers.list()
+    del said["secrets"]
+
+    async def signed() -> bool:
+        assert (await edge.call("POST", "/v1/workers", said)).status == 201
+        (row,) = (await edge.call("GET", "/v1/workers")).body["workers"]
+        (known,) = edge.workers.list()
+        assert known.secrets == (worker.secrets if row["signed"] else ())
+        return bool(row["signed"])
+
+    assert await signed()
+    said["max_jobs"] = 3
+    assert await signed()
+    edge.clock.advance(20)
+    assert edge.workers.list() == []
+    assert await signed(), "it was silent for longer than its ttl"
+    said["secrets"] = []
+    assert not await signed()
+    del said["secrets"]
+    assert not await signed()
+    await edge.call("DELETE", "/v1/workers/w")
+    assert not await signed()
