@@ -5,7 +5,7 @@ import sys
 from jqd.words.extra import install_with
 
 # Which extra brings what a command needs; of all others it is the first.
-EXTRAS = {"cli": (), "worker": ("worker",), "daemon": ("serve", "daemon", "dev", "doctor", "journal")}
+EXTRAS = {"cli": (), "worker": ("worker",), "daemon": ("serve", "daemon", "dev", "doctor", "journal", "completion")}
 
 
 def main() -> None:

@@ -133,7 +133,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
 
 
 async def get_job(parts: Parts, request: Request, job_id: str) -> Response:
-    """`GET /job/{job_id}`."""
+    """`GET /job/{job_id}`: how the job stands."""
     return await answer_with(parts, 200, _body(parts.desk, await find(parts.desk, job_id)), _language(request))
 
 
@@ -175,14 +175,14 @@ async def register(parts: Parts, request: Request) -> Response:
 
 
 async def unregister(parts: Parts, request: Request) -> Response:
-    """`DELETE /worker`, header worker-id."""
+    """`DELETE /worker`: the worker that the header worker-id names is forgotten."""
     worker_id = request.headers.get("worker-id", "")  # without it: 404, for its interface has no other answer
     await workers.unregister(parts.desk, worker_id)
     return Response(204)
 
 
 async def done(parts: Parts, request: Request) -> Response:
-    """`POST /done`, header worker-id: the outcome of a job this worker has in hand, or had."""
+    """`POST /done`: the outcome of a job that the worker in the header worker-id has in hand, or had."""
     worker_id = _worker_id(request)
     told: Success | Failure
     packed = pack(request)  # once: a result in JSON may be large

@@ -83,11 +83,12 @@ def _kinds(route: Route) -> Iterator[Any]:
 def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[str, Any]:
     said = _RAISES.sub("", route.handler.__doc__ or "").strip()
     summary, _, description = _ASKED.sub("", said).partition("\n\n")
+    summary = " ".join(summary.split()).rstrip(".")
     surface = route.handler.__module__.rpartition(".")[2]
     call: dict[str, Any] = {
         "operationId": f"{surface}_{route.handler.__name__}",
         "tags": [tag_of(route.path)],
-        "summary": " ".join(summary.split()),
+        "summary": summary[:1].upper() + summary[1:],
         "responses": {str(status): _answer(kinds, schema) for status, kinds in route.answers.items()},
     }
     if description:

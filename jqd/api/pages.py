@@ -83,7 +83,7 @@ def page(drawn: dict[str, Any]) -> str:
 
 
 def _call(method: str, path: str, call: dict[str, Any]) -> str:
-    about = f"<p>{escape(call['summary'])} {escape(call.get('description', ''))}</p>"
+    about = f"<p>{escape('. '.join([call['summary'], *filter(None, [call.get('description')])]))}</p>"
     given = [
         (
             f"<code>{escape(one['name'])}</code>",

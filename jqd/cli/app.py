@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Sequence
+from typing import Literal
 
 import cyclopts
 
@@ -66,6 +67,19 @@ journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if
 journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
 journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
 app.command(journal)
+
+
+@app.command
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print what has a shell complete commands and options: eval "$(jqd completion bash)".
+
+    Parameters
+    ----------
+    shell
+        bash, zsh or fish; for each in its start-up file, or in the folder that it has for this.
+    """
+    print(app.generate_completion(prog_name="jqd", shell=shell))
+    return Exit.DONE
 
 
 def run(argv: Sequence[str]) -> int:

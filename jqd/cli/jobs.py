@@ -118,6 +118,7 @@ def get(
     *,
     wait: str = "0",
     whole: Annotated[bool, Parameter(negative="")] = False,
+    result: Annotated[bool, Parameter(negative="")] = False,
     common: Common | None = None,
 ) -> int:
     """Show a job: its argument, how far it is, and what became of each attempt.
@@ -130,11 +131,15 @@ def get(
         Time to wait for its end: 90, 30s, 5m; ends with 5 when it has not ended by then.
     whole
         With its argument, also where that is above 64 KiB.
+    result
+        Print what it returned and nothing else, for scripts; ends with 1 when it failed.
     """
     common = common or Common()
     wait_s = duration(wait, "--wait")
     with common.client() as client:
         info = client.get(checked_id(job_id), wait=wait_s or None, whole=whole)
+    if result:
+        return _show_result(info, common.output)
     if common.output == "table" and info.argument is None and (info.argument_bytes or 0) > 1:
         print(f"jqd: its argument has {info.argument_bytes} bytes and is not shown; --whole does", file=sys.stderr)
     show(info, common.output)

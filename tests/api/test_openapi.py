@@ -43,7 +43,8 @@ async def test_every_route_of_the_table_is_in_it_with_all_it_takes_and_gives() -
                 assert [*content] == [kinds.kind]
             else:
                 assert [*content] == (["application/json", "application/msgpack"] if kinds else [])
-        assert call["summary"]
+        assert re.fullmatch(r"[^a-z\W].*\w\W?", call["summary"]), "it says something, and ends in no full stop"
+        assert not call["summary"].endswith(".")
         assert call["tags"][0] in TAGS
     assert len({call["operationId"] for call in calls.values()}) == len(ROUTES)
     assert "application/x-ndjson" in calls["POST", "/v1/jobs"]["requestBody"]["content"]

@@ -44,6 +44,12 @@ def test_push_can_print_the_result_alone_for_a_script(url: str, capsys: pytest.C
     told = capsys.readouterr()
     assert told.out == ""
     assert re.search(r"has no result, it is failed: .*told to fail", told.err, re.DOTALL)
+    assert run(["push", "echo", "later", "--keep-result", "--url", url]) == 0
+    assert run(["get", out(capsys), "--wait", "30s", "--result", "--url", url]) == 0
+    assert out(capsys) == "later"
+    assert run(["push", "nobody", "--url", url]) == 0
+    assert run(["get", out(capsys), "--result", "--url", url]) == 5
+    assert capsys.readouterr().out == ""
     assert run(["push", "add", "--lines", "-", "--result", "--url", url]) == 2
     assert "--wait prints all jobs" in capsys.readouterr().err
     assert run(["push", "echo", "--backoff", "1h,2h", "--wait", "--url", url, "-o", "json"]) == 0
