@@ -129,6 +129,13 @@ class Buffer:
 
     def push_one(self, told: Mapping[str, Any]) -> Pending:
         """As `push`, of a map as `POST /v1/jobs` takes it."""
+        pending = self.offer(told)
+        if pending is None:
+            raise RuntimeError("this buffer is closed; make another")
+        return pending
+
+    def offer(self, told: Mapping[str, Any]) -> Pending | None:
+        """As `push_one`; None: it is closed, and nothing was taken."""
         if told.get("replace"):
             raise ValueError("a push with replace counts each time it is sent, so it is not buffered: use Client.push")
         own_id = told.get("job_id")
@@ -140,13 +147,16 @@ class Buffer:
         if pending.size > self.bytes_max:
             raise TooLarge(f"a job of {pending.size} bytes; this buffer has room for {self.bytes_max}")
         with self._changed:
+            if not self._has_room(pending.size):
+                self._hurry = True  # whoever waits for room does not wait for the linger
+                self._changed.notify_all()
             if not self._changed.wait_for(lambda: self._is_closed or self._has_room(pending.size), self._wait_s):
                 raise BufferFull(
                     f"{self._count} jobs wait for a daemon, and there was no room for another in {self._wait_s:g} s: "
                     "it is away, or slower than what is pushed; nothing was taken of this push"
                 )
             if self._is_closed:
-                raise RuntimeError("this buffer is closed; make another")
+                return None
             self._add(pending)
         return pending
 
@@ -165,9 +175,9 @@ class Buffer:
 
     def close(self) -> None:
         """Flush, and take no more. Raises as `flush`."""
-        if not self._is_closed:
-            self.settle(None)
-            self._end()
+        self._shut()
+        self.settle(None)
+        LEAVING.discard(self)
         self._tell()
 
     def __enter__(self) -> Self:
@@ -212,8 +222,9 @@ class Buffer:
         taken, and nobody has heard of."""
         with self._changed:
             self._until_s = self._clock.mono_s() + EXIT_S
-        self._end()
+        self._shut()
         self.settle(EXIT_S)
+        LEAVING.discard(self)
         with self._changed:
             return [*self._failed_untold(), *(one for one in (*self._out, *self._waiting) if not one.is_over)]
 
@@ -288,7 +299,13 @@ class Buffer:
                 self._hurry = self._hurry and bool(self._waiting)
             if not self._out:
                 return False
-            error = self._send(self._out)
+            try:
+                error = self._send(self._out)
+            except BaseException:
+                with self._changed:  # a Ctrl-C where this thread sends: it is all sent again, under the same ids
+                    self._waiting.extendleft(reversed(self._out))
+                    self._out = []
+                raise
             with self._changed:
                 over, self._out = self._out, []
                 self._bytes -= sum(one.size for one in over)
@@ -372,12 +389,12 @@ class Buffer:
                 errors={one.job_id: one.error for one in failed if one.error is not None},
             )
 
-    def _end(self) -> None:
+    def _shut(self) -> None:
+        """Take no more. What is here is still seen to when the process ends, until all of it was sent."""
         with self._changed:
-            self._is_closed = True
+            was_open, self._is_closed = not self._is_closed, True
             self._changed.notify_all()
-        LEAVING.discard(self)
-        if self._closed_told is not None:
+        if was_open and self._closed_told is not None:
             self._closed_told()
 
 

@@ -57,7 +57,8 @@ class Leaving:
         Finalize(self, self._leave, kwargs={"is_main": False}, exitpriority=0)
 
     def _leave(self, *, is_main: bool = True) -> None:
-        lost = [one for buffer in list(self._buffers) for one in buffer.leave()]
+        buffers, self._buffers = self._buffers, []  # once: the handlers run below are these, too
+        lost = [one for buffer in buffers for one in buffer.leave()]
         if not lost:
             return
         shown = ", ".join(f"{one.job_id} ({one.told['name']})" for one in lost[:SHOWN_MAX])

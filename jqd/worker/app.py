@@ -26,6 +26,7 @@ from jqd.client.buffer import Limits
 from jqd.words.extra import install_with
 from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
 from jqd.words.units import Duration, Durations, duration_s, durations_s
+from jqd.worker.context import at_work
 from jqd.worker.gathering import Batch
 from jqd.worker.job import Job, Loop
 from jqd.worker.ref import Ref
@@ -148,27 +149,34 @@ class App:
         """Whether a push asks nobody now: a batch is open in this thread or task, or a buffer has room."""
         if self._batch.get() is not None:
             return True
-        return self._buffer is not None and self._pushes_by is None and self._buffer.has_room()
+        return self._buffer is not None and self._buffers_here and self._buffer.has_room()
 
     def send(self, told: Mapping[str, Any], ack: Ack | None, ref: Ref[Any]) -> None:
         """Push one job, or add it to the batch that is open here, or to the buffer. For `Pushing.push`."""
         batch, buffer = self._batch.get(), self._buffer
         if batch is not None:
             batch.add(told, ack, ref)
-        elif buffer is None or self._pushes_by is not None:
-            ref.taken(*self.client.push_one(told, ack=ack))
-        elif ack is None and not told.get("replace"):
-            ref.awaits(buffer.push_one(told))
-        else:
-            if told.get("job_id") is not None:
+            return
+        if buffer is not None and self._buffers_here:
+            if ack is None and not told.get("replace"):
+                pending = buffer.offer(told)
+                if pending is not None:
+                    ref.awaits(pending)
+                    return
+            elif told.get("job_id") is not None:
                 buffer.settle(None)  # what was pushed under that id before comes before this
-            ref.taken(*self.client.push_one(told, ack=ack))
+        ref.taken(*self.client.push_one(told, ack=ack))
+
+    @property
+    def _buffers_here(self) -> bool:
+        """Not in a test; nor in a job, whose success would be told before what it pushed is safe."""
+        return self._pushes_by is None and at_work.get() is None
 
     def buffer(self, **limits: Unpack[Limits]) -> Buffer:
         """From now on pushes of this app, in all threads, are sent in the background, until the buffer is closed.
 
-        `with app.buffer():` for a block, or without `with` for the rest of the process. Not so a batch, and a push with
-        `ack` or `replace`. What waits there is acknowledged by nobody: docs/PYTHON.md, Many pushes.
+        `with app.buffer():` for a block, or without `with` for the rest of the process. Not so a batch, a push with
+        `ack` or `replace`, and what a job pushes. What waits there is acknowledged by nobody: docs/PYTHON.md.
         """
         with self._making:
             if self._buffer is not None:

@@ -11,6 +11,7 @@ import pytest
 import jqd
 from jqd.client import Buffer, BufferFull, Client, ItemError, NotPushed, PartlyPushed, TimedOut, TooLarge, Unreachable
 from jqd.client.info import Taken
+from jqd.worker.context import at_work
 
 WAIT_S = 20.0  # for the buffer's thread on a busy machine
 
@@ -27,7 +28,7 @@ class Daemon:
 
     def __init__(self) -> None:
         self.requests: list[list[str]] = []
-        self.answers: list[Exception] = []
+        self.answers: list[BaseException] = []
         self.open = threading.Event()
         self.open.set()
         self.asked = threading.Event()
@@ -106,8 +107,8 @@ def test_it_is_bounded_in_jobs_and_bytes_and_a_push_waits_for_room(daemon, buffe
     small.push("echo", bytes(900))
     with pytest.raises(BufferFull):
         small.push("echo", bytes(900))
-    waiting = buffers(jobs=1, wait=WAIT_S, linger=0)
-    for _ in range(20):  # each waits for the one before it
+    waiting = buffers(jobs=1, wait=WAIT_S)
+    for _ in range(20):  # each waits for the one before it, and not until that has lingered
         waiting.push("echo")
     for limits in ({"jobs": 0}, {"wait": -1}, {"size": "x"}):
         with pytest.raises(ValueError, match=r"room for a job|write one like"):
@@ -176,6 +177,32 @@ def test_async_code_waits_for_room_beside_its_loop(buffers, daemon, backend):
         anyio.run(lose, backend=backend)
 
 
+def test_a_buffer_that_is_closed_sends_what_another_thread_pushed_meanwhile(daemon, buffers):
+    buffer = buffers(linger=0)
+    daemon.open.clear()
+    pushed = [buffer.push("echo")]
+    assert daemon.asked.wait(WAIT_S)
+    pushed.append(buffer.push("echo"))
+    closing = threading.Thread(target=buffer.close)
+    closing.start()
+    while (late := buffer.offer({"name": "echo"})) is not None:
+        pushed.append(late)
+    daemon.open.set()
+    closing.join(WAIT_S)
+    assert all(one.taken for one in pushed)
+
+
+def test_a_ctrl_c_while_it_is_sent_by_whoever_flushes_loses_nothing(daemon, buffers):
+    buffer = buffers()
+    one = buffer.push("echo")
+    buffer._thread = None  # as at the end of a process, which starts no thread
+    daemon.answers = [KeyboardInterrupt()]
+    with pytest.raises(KeyboardInterrupt):
+        buffer.flush()
+    buffer.flush()
+    assert (one.taken, daemon.requests) == (True, [[one.job_id]] * 2)
+
+
 class Lossy(httpx2.BaseTransport):
     """Every other answer is lost on its way."""
 
@@ -228,7 +255,10 @@ def test_an_app_pushes_through_its_buffer_in_all_threads_but_not_what_must_be_wa
             assert len(taken()) == 7
             assert echo.push(6).status(wait=0).state == "waiting", "who asks waits until it is pushed"
             buffer.flush()
-        assert t.run_all() == 8
+            at_work.set(jqd.Context("01", "n", 1, 0, 0))
+            assert echo.push(8).job_id.startswith("01"), "what a job pushes is safe before its success is told"
+            at_work.set(None)
+        assert t.run_all() == 9
         assert (refs[0].result(), refs[0].duplicate) == (1, False)
         assert echo.push(7).job_id.startswith("01"), "closed: each push is a request again"
         app._clients.clear()
