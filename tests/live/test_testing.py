@@ -12,7 +12,7 @@ import pytest
 from jqd import Cancel, JobFailed, JobInfo, JqdClientError, NoResult, Ref, TimedOut
 from jqd.testing.server import Server, open_server
 from tests.live.harness import ROOT, short_directory
-from tests.live.wares import add, app, busy, early, flaky, hopeless, nap, odd, parent, quiet, rest
+from tests.live.wares import add, app, busy, early, flaky, hopeless, nap, odd, parent, quiet, rest, talk
 
 WAIT_S = 30.0  # for a real job on a busy machine
 
@@ -29,7 +29,7 @@ def told(info: JobInfo) -> tuple[Any, ...]:
     """What both must say of a job that has ended; the last line of a traceback says enough."""
     history = [(each["attempt"], each["status"], each["reason"], each["error"]) for each in info.history]
     last = (info.message or "").strip().rpartition("\n")[2].replace(info.job_id, "ID")
-    return info.name, info.state, info.attempts, info.result, info.error, last, history
+    return info.name, info.state, info.attempts, info.result, info.error, info.log, last, history
 
 
 def wrong(call: Callable[[], object]) -> tuple[str, str]:
@@ -53,6 +53,7 @@ def endings(see: See) -> Iterator[Any]:
         quiet.push(),
         parent.push(5),
         early.push(),
+        talk.push(40),
     ]
     for ref in pushed:
         info = see(ref)
@@ -63,6 +64,8 @@ def endings(see: See) -> Iterator[Any]:
             yield info.backoff, first["attempt"]
     yield pushed[0].result(), pushed[1].result()
     yield told(see(add.ref("child-5")))
+    (follower,) = app.client.jobs(tag="follows-40")
+    yield told(see(add.ref(follower.job_id))), pushed[-1].status().log
     for ref in (pushed[2], pushed[4], pushed[9]):
         with pytest.raises((JobFailed, NoResult)) as raised:
             ref.result()
@@ -130,7 +133,18 @@ def found(server: Server) -> list[Any]:
 def test_the_program_meets_what_it_is_about(found: list[Any]) -> None:
     """Else two worlds without anything would be alike."""
     told = str(found)
-    for word in ("succeeded", "failed", "cancelled", "Conflict", "Invalid", "NotFound", "NoResult", "timeout", "busy"):
+    for word in (
+        "succeeded",
+        "failed",
+        "cancelled",
+        "Conflict",
+        "Invalid",
+        "NotFound",
+        "NoResult",
+        "timeout",
+        "busy",
+        "looked",
+    ):
         assert word in told, word
     assert len(found) > 30
 

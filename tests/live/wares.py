@@ -32,6 +32,7 @@ def busy() -> int:
 
 @app.job
 def hopeless() -> None:
+    jqd.current().log("looked everywhere")
     raise jqd.Failed("there is no such thing", error={"code": 7})
 
 
@@ -59,6 +60,17 @@ def parent(a: int) -> str:
 
 @app.job
 def quiet() -> None: ...
+
+
+@app.job(keep_result=True, max_retry=1, backoff=["50ms"])
+def talk(a: int) -> int:
+    job = jqd.current()
+    job.progress(0.5, "half")
+    job.log("as it is")
+    job.push(add.options(tags=[f"follows-{a}"]), a)
+    if job.attempt == 1:
+        raise ValueError("not yet")
+    return a
 
 
 @app.job(keep_result=True, max_retry=0)

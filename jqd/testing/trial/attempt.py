@@ -17,6 +17,7 @@ from jqd.runner import Report
 from jqd.runner.styles.outcome import decode_answer
 from jqd.runner.styles.style import Refused, Said
 from jqd.words.clock import Clock
+from jqd.words.dates import iso
 from jqd.words.job import Held
 from jqd.worker.aio import AsyncioLoop
 from jqd.worker.attempt import Attempts
@@ -105,6 +106,7 @@ def _item(job: Job[..., Any, Any], held: Held) -> Item:
         max_retry=it.max_retry,
         timeout=it.timeout_s,
         keep_result=it.keep_result,
+        created_at=iso(it.created_at_ms),
     )
     item = Item(Batch(MSGPACK, 1), told, job)
     item.batch.waiting[item] = None
