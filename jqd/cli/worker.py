@@ -3,9 +3,12 @@
 import errno
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
 
 from cyclopts import Parameter
 
@@ -15,11 +18,35 @@ from jqd.cli.logs import set_log
 from jqd.client import daemon_urls
 from jqd.client.environ import daemon_token
 from jqd.words.errors import ConfigError
+from jqd.worker.app import App
 from jqd.worker.current import hear_jobs
 from jqd.worker.load import import_app
+from jqd.worker.reload import Watch
 from jqd.worker.serve import serve as serve_worker
 
+RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has not ended is handed back untried
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
+
+
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Loud:
+    """How much it says."""
+
+    log_level: str | None = None
+    """debug, info, warning or error. Default info."""
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False
+    """The same as --log-level debug: a line for each job, however many they are."""
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+    """The same as --log-level warning: only what fails."""
+
+    @property
+    def level(self) -> str:
+        """As the log has it."""
+        return self.log_level or ("debug" if self.verbose else "warning" if self.quiet else "info")
 
 
 async def worker(
@@ -35,7 +62,9 @@ async def worker(
     priority_min: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MIN")] = None,
     priority_max: Annotated[int | None, Parameter(env_var="JQD_WORKER_PRIORITY_MAX")] = None,
     drain: str = "30s",
-    log_level: str = "info",
+    jobs: Annotated[list[str] | None, Parameter(name=["--jobs", "--queues"], negative="")] = None,
+    reload: Flag = False,
+    loud: Loud | None = None,
 ) -> int:
     """Serve the jobs of a Python module over HTTP, registered at one daemon or several.
 
@@ -62,19 +91,27 @@ async def worker(
         Take only jobs of this priority number or smaller.
     drain
         Time that jobs in hand may take to end after SIGTERM: 90, 30s, 5m.
-    log_level
-        debug, info, warning or error.
+    jobs
+        Serve only these jobs of the app: names with commas between them, or the option several times.
+    reload
+        Load the code anew when a Python file below the working directory has changed. For development.
     """
-    set_log(log_level, "auto")
+    level = (loud or Loud()).level
+    set_log(level, "auto")
     drain_s = duration(drain, "--drain")
     if not processes:
-        hear_jobs(log_level)
-    app = target if processes else import_app(target)
+        hear_jobs(level)
+    watch = Watch(Path.cwd()) if reload else None
+    app = target if processes else _loaded(target, watch)
+    if watch is not None:
+        watch.start()
+        drain_s = drain_s if processes else min(drain_s, RELOAD_DRAIN_S)
     with _bindable(bind), worded():
         await serve_worker(
             app,
             bind=bind,
             daemons=daemon or daemon_urls(),
+            only=[name for given in jobs or () for name in given.split(",") if name],
             concurrency=concurrency,
             processes=processes,
             name=name,
@@ -83,9 +120,30 @@ async def worker(
             priority_max=priority_max,
             token=daemon_token(),
             drain_s=drain_s,
-            log_level=log_level,
+            log_level=level,
         )
+    if watch is not None and watch.has_signalled and not processes:
+        _begin_anew()
     return Exit.DONE
+
+
+def _loaded(target: str, watch: Watch | None) -> App:
+    """The app. One that cannot be loaded is waited for, if somebody watches its files."""
+    try:
+        return import_app(target)
+    except ConfigError as error:
+        if watch is None:
+            raise
+        print(f"jqd: {error}; it is tried again when a file has changed", file=sys.stderr)
+        watch.wait()
+        _begin_anew()
+
+
+def _begin_anew() -> NoReturn:
+    """A process cannot forget its modules, so it becomes another one."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, "-m", "jqd", *sys.argv[1:]])  # noqa: S606 - our own command line
 
 
 @contextmanager

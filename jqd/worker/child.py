@@ -39,7 +39,7 @@ from jqd.worker.frames import (
     frame,
 )
 from jqd.worker.hands import Inside
-from jqd.worker.load import import_app
+from jqd.worker.load import chosen, import_app
 from jqd.worker.pulse import Pulse
 from jqd.worker.wire import JSON, MSGPACK, Codec, JobIn
 
@@ -125,10 +125,11 @@ class Child:
         hear_jobs(begin.log_level)
         try:
             app = import_app(begin.target)
+            jobs = chosen(app.jobs, begin.only)
         except ConfigError as error:
             self._tell(Broken(str(error)))
             return App()
-        self._tell(Ready([Declaration(job.name, job.loop, dict(job.declared)) for job in app.jobs.values()]))
+        self._tell(Ready([Declaration(job.name, job.loop, dict(job.declared)) for job in jobs.values()]))
         return app
 
     async def _serve(self, app: App) -> None:

@@ -25,6 +25,8 @@ class Begin(msgspec.Struct, tag=True, array_like=True):
     tasks: int
     """Async functions at once."""
     log_level: str
+    only: list[str] = []
+    """Jobs to serve; none: all."""
 
 
 class Run(msgspec.Struct, tag=True, array_like=True, gc=False):

@@ -4,10 +4,14 @@ import importlib
 import importlib.util
 import sys
 import traceback
+from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from jqd.words.errors import ConfigError, JqdError
+from jqd.words.meant import suggestion
 from jqd.worker.app import App
+from jqd.worker.job import Job
 
 ATTRIBUTE_DEFAULT = "app"
 
@@ -50,6 +54,14 @@ def load_app(target: str) -> App:
     if not found.jobs:
         raise AppNotFound(f"{module_name}:{attribute} has no jobs; decorate a function with @{attribute}.job")
     return found
+
+
+def chosen(jobs: Mapping[str, Job[..., Any, Any]], only: Collection[str]) -> dict[str, Job[..., Any, Any]]:
+    """Those that are to be served; all when none is named. Raises AppNotFound for a name that is none of them."""
+    for name in only:
+        if name not in jobs:
+            raise AppNotFound(f"--jobs: the app has no job {name!r}{suggestion(name, list(jobs))}")
+    return {name: job for name, job in jobs.items() if not only or name in only}
 
 
 def import_app(target: str) -> App:

@@ -33,7 +33,7 @@ from jqd.worker.crew import Crew, Where, open_crew
 from jqd.worker.ending import Signalled, forced
 from jqd.worker.frames import Begin
 from jqd.worker.job import Declared
-from jqd.worker.load import load_app
+from jqd.worker.load import chosen, load_app
 from jqd.worker.pulse import Pulse
 from jqd.worker.register import TTL_S_DEFAULT, Card, Registration, Slots
 from jqd.worker.said import Said, slots_of
@@ -42,6 +42,7 @@ from jqd.worker.service import BODY_TIMEOUT_S, CONCURRENCY_DEFAULT, Service, Ser
 DRAIN_S_DEFAULT = 30.0  # as long as a job may take by default
 BATCH_JOBS = 500  # one POST brings so many jobs at most: past that the cost per job no longer falls
 CLOSE_S = 1.0  # for connections to close: work in hand has ended before that, or is being handed back
+DRAINING_EVERY_S = 10.0  # between two lines that say what a stop waits for
 DRAINING = "a second signal, or Ctrl-C, hands these jobs back at once"
 HANDED_BACK = "their jobs go to other workers, or wait for this one; no attempt is counted"
 KEEP_ALIVE_S = 75.0  # longer than the daemon keeps an idle connection, so that it is the one to close
@@ -63,6 +64,7 @@ async def serve(
     *,
     bind: str = "127.0.0.1:0",
     daemons: Sequence[str] = (),
+    only: Sequence[str] = (),
     concurrency: int = CONCURRENCY_DEFAULT,
     processes: int = 0,
     name: str | None = None,
@@ -85,9 +87,10 @@ async def serve(
     `app`: an App, or where it is, MODULE[:APP]. `bind`: HOST:PORT, port 0 for any free one. `daemons`: where to
     register (none: where `JQD_URL` says, else on this machine); one that is away is tried until it is there. Jobs that
     push jobs push them there. `advertise`: the URL daemons reach this worker under, needed when `bind` is a wildcard.
-    `priority_min` and `priority_max`: take only jobs within, both included. `concurrency`: jobs at once. `processes`:
-    run the jobs in so many processes, for which `app` is a text. `signals`: handle SIGTERM, SIGINT and SIGHUP (main
-    thread only) and own the process: leave it by force when a job holds up the end. `stop`: set it to stop as the first
+    `only`: serve these jobs of the app, by name. `priority_min` and `priority_max`: take only jobs within, both
+    included. `concurrency`: jobs at once. `processes`: run the jobs in so many processes, for which `app` is a text.
+    `signals`: handle SIGTERM, SIGINT and SIGHUP (main thread only) and own the process: leave it by force when a job
+    holds up the end. `stop`: set it to stop as the first
     signal does. Raises ConfigError for a setting that cannot work, OSError when `bind` is taken.
     """
     daemons = daemons or daemon_urls()
@@ -96,13 +99,12 @@ async def serve(
     card = _given(name=name or _own_name(), ttl=ttl_s, priority_min=priority_min, priority_max=priority_max)
     places: list[Registration] = []
 
-    begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level)
+    begin = Begin(str(app), -(-concurrency // max(1, processes)), log_level, list(only))
     async with _opened(at, app, begin, processes, places, token) as (listener, force, jobs, crew, http, beside):
         if signals:
             await beside.start(signalled.listen)
-        limits = ServiceConfig(concurrency=max(concurrency, processes), queue_jobs=2 * batch)
-        beats = Beats(places, http)
-        service = _service(jobs, limits, crew, beats, clock=clock, guard=_guard(at, advertise))
+        beats, slots_max = Beats(places, http), max(concurrency, processes)
+        service = _service(jobs, slots_max, batch, crew, beats, clock=clock, guard=_guard(at, advertise))
         async with trio.open_nursery() as nursery:
             own_url: str = await nursery.start(_serve_http, service, listener, signalled.close.wait)
             card["url"] = url = advertise or own_url
@@ -142,13 +144,14 @@ async def _hands(
     else:
         app = load_app(app) if isinstance(app, str) else app
         with app.serving(where):
-            yield app.jobs, None
+            yield chosen(app.jobs, begin.only), None
 
 
 def _service(
-    jobs: Mapping[str, Declared], limits: ServiceConfig, crew: Crew | None, beats: Beats, **more: Any
+    jobs: Mapping[str, Declared], slots: int, batch: int, crew: Crew | None, beats: Beats, **more: Any
 ) -> Service:
     """What takes batches; jobs that say how far they are say it to `beats`."""
+    limits = ServiceConfig(concurrency=slots, queue_jobs=2 * batch)
     if crew is not None:
         crew.spoke = beats.spoke
     return Service(jobs, limits, hands=crew, spoke=beats.spoke, **more)
@@ -240,11 +243,16 @@ async def _drain(service: Service, now: Callable[[], Awaitable[None]], drain_s: 
     log = get_logger("worker")
     service.refuse("this worker is stopping")
     if service.batches:
-        log.info("worker.draining", jobs=service.jobs_in_hand, drain_s=drain_s, next=DRAINING)
+        log.info(
+            "worker.draining", jobs=service.jobs_in_hand, waits_for=service.at_work(), drain_s=drain_s, next=DRAINING
+        )
     with trio.move_on_after(drain_s):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_then_cancel, service.wait_idle, nursery)
             nursery.start_soon(_then_cancel, now, nursery)
+            while True:
+                await trio.sleep(DRAINING_EVERY_S)
+                log.info("worker.draining", jobs=service.jobs_in_hand, waits_for=service.at_work(), next=DRAINING)
     if service.batches:
         jobs, running_on = service.jobs_in_hand, service.hand_back("this worker is stopping")
         log.warning("worker.handed_back", jobs=jobs, running_on=running_on, next=HANDED_BACK)

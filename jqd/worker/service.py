@@ -28,7 +28,7 @@ from jqd.words.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch, read_body
-from jqd.worker.hands import Hands, Inside
+from jqd.worker.hands import Hands, Inside, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
 from jqd.worker.wire import BatchIn, codec_of
@@ -182,6 +182,14 @@ class Service:
     def trouble(self) -> str | None:
         """What keeps jobs from being run here; None when nothing does."""
         return self._hands.trouble()
+
+    def at_work(self) -> str:
+        """The jobs that have begun, by id and name, and since when they are here."""
+        now_s = self._clock.mono_s()
+        items = [
+            item for batch in self._in_hand for item in batch.items if not item.ended and item not in batch.waiting
+        ]
+        return named([(item, now_s - item.batch.arrived_s) for item in items]) or "no job that has begun"
 
     def tasks(self) -> str:
         """The async jobs that have begun, by id and name. From any thread."""

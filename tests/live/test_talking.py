@@ -47,3 +47,24 @@ def test_a_job_that_talks_is_heard(tmp_path: Path, shared_daemon: Daemon, proces
     said = log.read_text()
     for line in ("attempt 1", "before the end", "a word"):
         assert any(line in one and '"name": "' in one for one in said.splitlines()), f"{line} with whose it is"
+
+
+def test_a_worker_serves_the_jobs_it_is_told_to_and_loads_changed_code(tmp_path: Path, shared_daemon: Daemon) -> None:
+    module, log = tmp_path / "changing.py", tmp_path / "worker.log"
+    source = "import jqd\napp = jqd.App()\n@app.job(keep_result=True)\ndef {}() -> str: return '{}'\n"
+    both = source.format("changing", "old") + "@app.job\ndef other() -> None: ...\n"
+    module.write_text(both)
+    args = ["worker", "changing", "--daemon", shared_daemon.url, "--reload", "--jobs", "changing", "-q"]
+    with Process(args, log, cwd=tmp_path) as worker, Client(shared_daemon.url) as client:
+        assert client.result(client.push("changing", keep_result=True), wait=WAIT_S) == "old"
+        (known,) = [each for each in client.workers() if "changing" in each["jobs"]]
+        assert known["jobs"] == ["changing"]
+        module.write_text("no python\n")
+        deadline_s = time.monotonic() + WAIT_S
+        while "it is tried again when a file has changed" not in log.read_text():
+            assert time.monotonic() < deadline_s, log.read_text()
+            time.sleep(0.05)  # it looks once a second
+        module.write_text(both.replace("'old'", "'newer'"))
+        assert client.result(client.push("changing", keep_result=True), wait=WAIT_S) == "newer"
+        assert worker.stop() == 0
+    assert "worker.job_started" not in log.read_text(), "it is quiet"

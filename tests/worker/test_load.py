@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from jqd.worker.load import AppNotFound, load_app
+from jqd.worker.load import AppNotFound, chosen, load_app
 
 MODULE = """
 import jqd
@@ -67,3 +67,10 @@ def test_an_error_of_the_module_itself_comes_through() -> None:
         load_app("brokenjobs")
     with pytest.raises(RuntimeError, match="at import"):
         load_app("raisingjobs")
+
+
+def test_some_jobs_of_an_app_are_chosen_by_name() -> None:
+    jobs = load_app("pack.shopjobs").jobs
+    assert (list(chosen(jobs, ())), list(chosen(jobs, ["one"]))) == (["one"], ["one"])
+    with pytest.raises(AppNotFound, match=r"--jobs: the app has no job 'ones'; did you mean 'one'\?"):
+        chosen(jobs, ["one", "ones"])

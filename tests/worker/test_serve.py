@@ -119,6 +119,15 @@ async def test_what_is_in_hand_ends_before_the_worker_stops(daemon: ScriptedDaem
         await go.wait()
         return "done"
 
+    with capture_logs() as lines:
+        await _stop_while_it_works(daemon, app, begun, go, stop)
+    told = [line["waits_for"] for line in lines if line["event"] == "worker.draining"]
+    assert [said.split(" for ")[0] for said in told] == ["a (wait)"]
+
+
+async def _stop_while_it_works(
+    daemon: ScriptedDaemon, app: App, begun: trio.Event, go: trio.Event, stop: trio.Event
+) -> None:
     async with trio.open_nursery() as nursery:
         url = await nursery.start(partial(serve, app, daemons=[daemon.url], signals=False, stop=stop))
         await daemon.registered.wait()
