@@ -1,4 +1,4 @@
-"""The short form of the chaos runs: the same faults and rules as `python -m tests.chaos`, for a minute."""
+"""The short form of the chaos runs: the same faults and rules as `python -m tests.chaos`, for half a minute."""
 
 import random
 from collections import Counter
@@ -9,7 +9,7 @@ import pytest
 from tests.chaos.nemesis import KINDS, plan
 from tests.chaos.run import Settings, run
 
-SECONDS = 35.0  # of faults; with start, drain and the last look it is a minute
+SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute. `.ci/run` takes a minute of them
 
 
 @pytest.mark.timeout(240)
@@ -21,10 +21,10 @@ def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_p
     assert not problems, told
     # It was a run: there was traffic, there were faults, and some of them hurt.
     figures = verdict.figures
-    assert figures["acknowledged"] > 2_000
+    assert figures["acknowledged"] > 1_000
     assert figures["starts"] > figures["acknowledged"] * 0.9
     assert figures["cancelled"] > 5
-    assert figures["faults"] >= 4
+    assert figures["faults"] >= 2
 
 
 def test_with_two_servers_each_of_them_is_struck_and_so_are_the_ways_to_both() -> None:

@@ -101,7 +101,7 @@ APART: dict[str, Mistake] = {
     ),
     "trust-the-first": mistake(
         "pause,slow",
-        30,
+        48,
         "doubt",
         "work of all partitions is sent as long as the lease in the first is good",
         (Daemon, "__init__", _trust_the_first),
@@ -135,7 +135,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        213,
+        327,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_caught_up", _applied_where_the_first_is),
@@ -143,7 +143,7 @@ APART: dict[str, Mistake] = {
     ),
     "caught-up-elsewhere": mistake(
         "wipe,lag",
-        11,
+        12,
         "again,cancel",
         "a partition counts as caught up when the first one is",
         (Daemon, "__init__", _caught_up_with_the_first),

@@ -144,7 +144,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        3,
+        4,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -194,7 +194,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        59,
+        61,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
@@ -205,7 +205,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "restarting-counters": mistake(
         "wipe",
-        5,
+        6,
         "fence",
         "fences, epochs and heartbeats begin anew with the store",
         in_scripts("fence = math.max(tonumber(fence) + 1, now_us)", "fence = tonumber(fence) + 1"),
@@ -216,13 +216,13 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "drop-on-finish": mistake(
         "lost,lag",
-        4,
+        5,
         "again",
         "a job is out of hand when its outcome is in the journal",
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 165, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 173, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
@@ -234,7 +234,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "never-doubt": mistake(
         "pause",
-        41,
+        50,
         "doubt",
         "a daemon that stood still sends what it has in hand",
         (Runner, "__init__", _never_doubt),

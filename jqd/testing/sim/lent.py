@@ -24,7 +24,7 @@ def _before_the_store_knows(real: Real) -> tuple[str, ...]:
 LENT: dict[str, Mistake] = {
     "silent-at-once": mistake(
         "lost",
-        0,
+        9,
         "overlap",
         "who has said nothing since the last look is silent, however long ago that was",
         (Silence, "_old_marks", _at_once),
@@ -32,7 +32,7 @@ LENT: dict[str, Mistake] = {
     ),
     "deaf": mistake(
         "lost",
-        0,
+        1,
         "overlap",
         "signs of life renew nothing",
         in_scripts("for fence, its in pairs(renew and standing or {}) do", "for fence, its in pairs({}) do"),
@@ -40,7 +40,7 @@ LENT: dict[str, Mistake] = {
     ),
     "hand-over-forgotten": mistake(
         "wipe",
-        27,
+        99,
         "overlap",
         "a store that forgot a hand-over is not told of it again",
         in_scripts("elseif not is_forgotten(one.fence) or has_ended", "elseif true or has_ended"),
@@ -48,7 +48,7 @@ LENT: dict[str, Mistake] = {
     ),
     "older-lease-stays": mistake(
         "kill,wipe",
-        73,
+        135,
         "again",
         "an old hand-over that is told again hides how a later claim ended",
         in_scripts(
@@ -67,7 +67,7 @@ LENT: dict[str, Mistake] = {
     ),
     "heard-before-told": mistake(
         "kill",
-        0,
+        29,
         "lost",
         "a hand-over of a daemon that died before the store knew of it counts as an attempt",
         in_scripts("(not is_old and hold", "(hold"),

@@ -46,7 +46,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "deleted-forgotten": mistake(
         "backlog,pause,purge,trim",
-        5101,
+        5225,
         "older",
         "an older content that comes when the newer one has ended and is deleted is taken for a new job",
         in_scripts("  if revision >= one.revision or not row", "  if row and revision >= one.revision or not row"),
@@ -63,7 +63,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "late-endings-dropped": mistake(
         "backlog,wipe",
-        23,
+        27,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
         in_scripts("    end_late(one)\n    table.insert", "    table.insert"),
@@ -87,7 +87,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "ended-by-fence": mistake(
         "backlog",
-        5,
+        23,
         "unrun",
         "an ending counts for any content whose revision is older than the claim",
         in_scripts(
@@ -99,7 +99,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "changes-unawaited": mistake(
         "rollback,backlog",
-        4009,
+        4035,
         "conflict,older",
         "claims begin before the changes that a store forgot are told again",
         (barrier_module, "WORDS", _endings_only),
