@@ -231,9 +231,8 @@ class Buffer:
     def forget(self) -> None:
         """In a child of a fork: what waits here is the parent's, which alone sends it."""
         for one in (*self._out, *self._waiting):
-            one.error = JqdClientError(
-                f"job {one.job_id} waited in the buffer of the process that forked; only that one knows of it"
-            )
+            why = f"job {one.job_id} waited in the buffer of the process that forked; only that one knows of it"
+            one.end(JqdClientError(why))
         self._begin()
 
     def held_for_fork(self) -> threading.Condition:
@@ -311,7 +310,7 @@ class Buffer:
                 self._bytes -= sum(one.size for one in over)
                 failed = [one for one in over if one.error is not None]
                 for one in over:
-                    one.let_go()
+                    one.end()
                 self._failed = [*self._failed_untold(), *failed]
                 self._changed.notify_all()
         if failed:

@@ -10,7 +10,19 @@ from jqd.client.errors import JqdClientError, TimedOut
 class Pending:
     """One push that was not waited for."""
 
-    __slots__ = ("_done", "_hurry", "duplicate", "error", "is_own", "is_told", "job_id", "size", "taken", "told")
+    __slots__ = (
+        "_done",
+        "_hurry",
+        "duplicate",
+        "error",
+        "is_over",
+        "is_own",
+        "is_told",
+        "job_id",
+        "size",
+        "taken",
+        "told",
+    )
 
     def __init__(
         self,
@@ -26,6 +38,8 @@ class Pending:
         some have ended. `hurry`: sends what waits there."""
         self.told, self.job_id, self.size, self.is_own = told, job_id, size, is_own
         """`told`: as it is pushed; when it was taken its name alone."""
+        self.is_over = False
+        """It is known what became of it."""
         self.taken = False
         """A daemon has acknowledged it."""
         self.duplicate = False
@@ -36,13 +50,10 @@ class Pending:
         """Somebody has heard of the error."""
         self._done, self._hurry = done, hurry
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it is known what became of it."""
-        return self.taken or self.error is not None
-
-    def let_go(self) -> None:
-        """Keep no longer what was pushed, if it was taken: its pusher may keep this for long."""
+    def end(self, error: JqdClientError | None = None) -> None:
+        """It is known what became of it, and its buffer knows it, too. What was taken is kept no longer: whoever pushed
+        may keep this for long."""
+        self.is_over, self.error = True, error or self.error
         if self.taken:
             self.told = {"name": self.told["name"]}
 

@@ -192,6 +192,24 @@ def test_a_buffer_that_is_closed_sends_what_another_thread_pushed_meanwhile(daem
     assert all(one.taken for one in pushed)
 
 
+def test_who_waits_hears_of_an_error_only_when_it_is_noted(daemon, buffers):
+    """Else a close that comes between the two would find nothing to raise."""
+    daemon.answers = [Unreachable("nobody is there", sent=False)]
+    daemon.open.clear()
+    buffer = buffers(linger=0)
+    one = buffer.push("echo")
+    assert daemon.asked.wait(WAIT_S)
+    with buffer._changed:  # which the thread needs to note it
+        daemon.open.set()
+        for _ in range(int(WAIT_S / 0.01)):
+            if one.error is not None:
+                break
+            threading.Event().wait(0.01)
+        assert (one.error is not None, one.is_over) == (True, False)
+    with pytest.raises(NotPushed):
+        buffer.close()
+
+
 def test_a_ctrl_c_while_it_is_sent_by_whoever_flushes_loses_nothing(daemon, buffers):
     buffer = buffers()
     one = buffer.push("echo")
