@@ -123,6 +123,10 @@ class Control:
         living = {peer.sysid for partition in self._partitions for peer in partition.renew.peers() if peer.living}
         return [self.sysid, *sorted(living - {self.sysid})]
 
+    def posted(self, worker_id: str) -> int:
+        """How many jobs of that worker this daemon waits for."""
+        return self._shared.gates.in_hand(worker_id)
+
     def seen(self, worker_id: str) -> dict[str, Seen]:
         """How the living daemons see that worker."""
         return self._shared.views.of(worker_id, self.sharers())

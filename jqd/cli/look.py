@@ -5,7 +5,7 @@ import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -19,6 +19,7 @@ from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 
 LIST_JOBS = 50  # shown when no number is given: a screen or two
+NAMES_SHOWN = 4  # jobtypes of one worker: a line
 LIST_REASONS = 20  # for people: each has five lines
 WATCH_S = 2.0  # between looks: what changes in between nobody could read
 # What a list of jobs leaves out: shown as null it would be a lie.
@@ -258,15 +259,24 @@ def _workers(rows: Sequence[dict[str, Any]]) -> Text:
         (
             row["worker_id"],
             row["name"],
-            row["max_jobs"],
-            row["jobs"] if isinstance(row["jobs"], str) else ",".join(row["jobs"]),
+            row.get("state"),
+            _names(row["jobs"]),
+            f"{'' if row.get('in_hand') is None else row['in_hand']}/{row['max_jobs']}",
+            ago(datetime.fromisoformat(row["heard_at"])) if row.get("heard_at") else "",
             row.get("url") or "pulls",
-            row.get("trouble"),
+            row.get("why"),
         )
         for row in rows
     ]
-    styles = {n: "red" for n, row in enumerate(rows) if row.get("trouble")}
-    return table(("ID", "NAME", "SLOTS", "JOBS", "URL", "TROUBLE"), cells, styles)
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("state") not in (None, "ok")}
+    return table(("ID", "NAME", "STATE", "TAKES", "RUNNING", "HEARD", "URL", "WHY"), cells, styles)
+
+
+def _names(jobs: str | Sequence[str]) -> str:
+    """Some of them: a worker may name a thousand."""
+    if isinstance(jobs, str):
+        return jobs
+    return ",".join(jobs[:NAMES_SHOWN]) + (f" and {len(jobs) - NAMES_SHOWN} more" if len(jobs) > NAMES_SHOWN else "")
 
 
 def _daemons(rows: Sequence[dict[str, Any]]) -> Text:

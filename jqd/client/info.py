@@ -66,6 +66,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     worker: str | None = None
     daemon: str | None = None
+    note: str | None = None
+    """Why nobody runs it, while it waits and nobody does."""
     progress: Mapping[str, Any] | None = None
     """`done`, `message` and `at`, as its worker said last."""
     snoozes: int = 0

@@ -115,7 +115,7 @@ def _finish(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parcel]:
             shared.counters.unreachable += 1
             _back_off(shared, parcel, now_s, None, ending.brief)
             for gate in shared.gates.at(parcel.worker.endpoint) if ending.is_shared else [parcel.gate]:
-                gate.unreachable(parcel.set_out_at_s, now_s)
+                gate.unreachable(parcel.set_out_at_s, now_s, ending.broke or "no connection")
             parcel.give_back()
             shared.workers.unreachable(parcel.worker.id)
         case End.GARBLED:
@@ -160,7 +160,7 @@ def _finish_status(shared: Shared, parcel: Parcel, ending: Ending) -> list[Parce
         case _:
             if ending.status in (502, 504):
                 # A gateway speaks for a worker that is away: what it got counts, but no more is sent for a while.
-                gate.back_off(parcel.sent_at_s or now_s, now_s)
+                gate.back_off(parcel.sent_at_s or now_s, now_s, why=ending.brief)
             status = ending.status if 400 <= ending.status <= 599 else 502
             retry = ending.judgement is not Judgement.FAILED  # a style may try a 4xx again
             misplaced = ending.judgement is Judgement.MISPLACED
@@ -181,7 +181,7 @@ def _misplaced(parcel: Parcel, ending: Ending, now_s: float) -> str:
 def _back_off(shared: Shared, parcel: Parcel, now_s: float, retry_after_s: float | None, why: str) -> None:
     """Send its worker nothing for a while."""
     sent_at_s = parcel.set_out_at_s if parcel.sent_at_s is None else parcel.sent_at_s
-    if parcel.gate.back_off(sent_at_s, now_s, retry_after_s):
+    if parcel.gate.back_off(sent_at_s, now_s, retry_after_s, why=why):
         shared.counters.back_offs += 1
         log.warning(
             "runner.back_off",

@@ -98,6 +98,11 @@ class Gates:
         """By worker's id, those of which something failed last, or has to be mended."""
         return {worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint}
 
+    def in_hand(self, worker_id: str) -> int:
+        """Jobs that were posted to a worker, and have not stopped."""
+        gate = self._gates.get(worker_id)
+        return gate.in_hand if gate is not None else 0
+
     def at(self, endpoint: str) -> list[Gate]:
         """Of all workers at that host and port: when one cannot be reached there, none can."""
         return [gate for gate in self._gates.values() if gate.endpoint == endpoint]

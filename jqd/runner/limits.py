@@ -85,6 +85,8 @@ class Gate:
         """What somebody has to mend at this worker, since its last good answer."""
         self.unreached = False
         """Whether the last failure was that it could not be reached."""
+        self.why = ""
+        """How the request ended that it was backed off for, for people."""
         self.registered_at_ms = 0
         """Which registration of the worker this counts for."""
         self._complained_at_s = float("-inf")
@@ -183,11 +185,13 @@ class Gate:
         self._probes.clear()
         self._share = min(1.0, self._share + max(1 / self._max_jobs, 1 / RECOVERY_STEPS))
 
-    def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None) -> bool:
+    def back_off(self, sent_at_s: float, now_s: float, retry_after_s: float | None = None, *, why: str = "") -> bool:
         """The worker is overloaded or away. False when the request was sent before the last back-off: merged into it.
 
-        `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures.
+        `retry_after_s`: what the worker asked for, seconds; bounded. None, or no time: exponential, by failures. `why`:
+        for people.
         """
+        self.why = why
         asked_s = self._asked(retry_after_s)
         if asked_s is not None:
             # Also where it is merged into the last back-off: the worker itself asked for this pause.
@@ -211,9 +215,9 @@ class Gate:
         self._complained_at_s = now_s
         return True
 
-    def unreachable(self, sent_at_s: float, now_s: float) -> None:
+    def unreachable(self, sent_at_s: float, now_s: float, why: str = "") -> None:
         """Nothing could be connected to there."""
-        self.back_off(sent_at_s, now_s)
+        self.back_off(sent_at_s, now_s, why=why)
         self.unreached = True
 
     def begin(self, now_s: float) -> None:

@@ -254,7 +254,7 @@ class Parcel:
             self.scope.cancel()
             if overdue and not self.has_status:
                 # Not a word in all that time: perhaps the worker is gone. Single jobs find out.
-                self.gate.back_off(self._sent_at_s(), now_s)
+                self.gate.back_off(self._sent_at_s(), now_s, why="it did not answer in the time of its jobs")
 
     def split(self) -> "list[Parcel]":
         """What is still waited for, in two halves to be sent anew."""

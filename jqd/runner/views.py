@@ -23,6 +23,7 @@ VIEW = "view"  # a kind of rule
 ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most twice a second while it changes
 WHY_MAX = 200  # characters of a complaint
 AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
+SAME_MS = 100  # an end of a pause that differs by less is the one that was said
 KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
 
 Health = Literal["ok", "backed_off", "unreachable"]
@@ -36,6 +37,10 @@ class Seen(NamedTuple):
     """0: it is well."""
     complaint: str = ""
     """What somebody has to mend at it."""
+    why: str = ""
+    """How its last request ended."""
+    until_ms: int = 0
+    """It gets nothing before that; then one job, to try it."""
 
 
 WELL = Seen("ok", 0)
@@ -109,7 +114,10 @@ class Views:
             state: Health = "ok" if not gate.failures else "unreachable" if gate.unreached else "backed_off"
             then = before.get(worker_id, WELL)
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
-            rows[worker_id] = Seen(state, since_ms, gate.complaint[:WHY_MAX])
+            until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000) if gate.failures else 0
+            if abs(until_ms - then.until_ms) < SAME_MS:
+                until_ms = then.until_ms  # said once, also where two clocks do not run alike
+            rows[worker_id] = Seen(state, since_ms, gate.complaint[:WHY_MAX], gate.why[:WHY_MAX], until_ms)
         return rows
 
     def _ruled(self, rule: Rule) -> None:

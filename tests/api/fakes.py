@@ -282,6 +282,7 @@ class FakeControl:
         self.calm = True
         self.warned: list[str] = []
         self.peers: list[Peer] = []
+        self.views: dict[str, Seen] = {}
         self.held: dict[str, int | None] = {}
         self.endings = Endings()
         self.waiters: Counter[str] = Counter()
@@ -313,8 +314,11 @@ class FakeControl:
     def urls(self, peer: str | None) -> list[str]:
         return ["http://127.0.0.1:7420"]
 
+    def posted(self, worker_id: str) -> int:
+        return 0
+
     def seen(self, worker_id: str) -> Mapping[str, Seen]:
-        return {"fake": WELL}
+        return {"fake": self.views.get(worker_id, WELL)}
 
     async def in_hand(self, sysid: str) -> int | None:
         await trio.lowlevel.checkpoint()

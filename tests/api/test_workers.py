@@ -8,8 +8,11 @@ import trio.testing
 
 from jqd.desk import rules as desk_rules
 from jqd.desk.rules import say
+from jqd.runner import Seen
+from jqd.runner.views import WELL
 from jqd.words.errors import JournalRefused
 from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.whole import Whole
 
 CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs", "jobs": ["mail"]}
 
@@ -38,7 +41,10 @@ async def test_a_worker_registers_is_listed_and_leaves(edge):
         "options": {},
         "overruled": [],
         "trouble": None,
-        "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None}],
+        "state": "ok",
+        "why": None,
+        "in_hand": 0,
+        "seen": [{"daemon": "fake", "state": "ok", "since": None, "complaint": None, "why": None, "until": None}],
         "registered_at": "2027-01-15T08:00:00.000Z",
         "heard_at": "2027-01-15T08:00:00.000Z",
     }
@@ -285,3 +291,51 @@ async def test_secrets_stay_until_they_are_taken_back(edge):
     assert not await signed()
     await edge.call("DELETE", "/v1/workers/w")
     assert not await signed()
+
+
+AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
+
+
+@pytest.mark.parametrize(
+    ("seen", "more", "state", "why"),
+    [
+        (WELL, {}, "ok", None),
+        (WELL, {"trouble": "16 threads are stuck"}, "trouble", "16 threads are stuck"),
+        (Seen("ok", AT_MS, "answers 404: deploy it"), {}, "trouble", "answers 404: deploy it"),
+        (
+            Seen("unreachable", AT_MS, why="ECONNREFUSED", until_ms=AT_MS + 9),
+            {},
+            "unreachable",
+            "cannot be reached since 2027-01-15T08:00:00.000Z: ECONNREFUSED",
+        ),
+        (
+            Seen("backed_off", AT_MS, why="status: the worker answered 429", until_ms=AT_MS + 30_000),
+            {},
+            "backed_off",
+            "gets no jobs until 2027-01-15T08:00:30.000Z: status: the worker answered 429",
+        ),
+        (WELL, {"url": None}, "silent", "has not been heard of since 2027-01-15T08:00:00.000Z"),
+    ],
+)
+async def test_how_a_worker_is_stands_first_and_what_waits_for_it_says_so(seen, more, state, why):
+    edge = await Whole().begin()
+    card = {name: value for name, value in {**CARD, "worker_id": "w", **more}.items() if value is not None}
+    assert (await edge.call("POST", "/v1/workers", card)).status == 201
+    edge.control.views["w"] = seen
+    edge.clock.advance(600)
+    (row,) = (await edge.call("GET", "/v1/workers", accept=JSON)).body["workers"]
+    assert (row["state"], row["why"]) == (state, why)
+    job_id = await edge.push(priority=3)
+    (of_type,) = (await edge.call("GET", "/v1/types", accept=JSON)).body["types"]
+    job = (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body
+    waits = f"worker mailer {why}" if state in ("unreachable", "backed_off", "silent") else None
+    assert (of_type["note"], job.get("note")) == (waits, waits)
+    told = {**card, "worker_id": "v", "name": "other", "url": "http://127.0.0.1:1/", "priority_min": 5}
+    assert (await edge.call("POST", "/v1/workers", told)).status == 201
+    assert (await edge.call("GET", "/v1/types", accept=JSON)).body["types"][0]["note"] is None
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body.get("note") == waits, (
+        "that one takes others"
+    )
+    assert (await edge.call("DELETE", "/v1/workers/w")).status == 204
+    note = (await edge.call("GET", f"/v1/jobs/{job_id}", accept=JSON)).body["note"]
+    assert note == "no worker takes these jobs with priority 3: other takes 5 to 2147483647"

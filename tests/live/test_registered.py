@@ -155,6 +155,16 @@ def test_each_daemon_shows_how_all_of_them_see_a_worker() -> None:
                 (row,) = one.get("/v1/workers").json()["workers"]
                 (view,) = [each for each in row["seen"] if each["daemon"] == names[1]]
                 assert view["since"] > row["registered_at"]
+                assert (row["state"], row["why"].endswith(f" (by daemon {names[1]})")) == ("unreachable", True)
+                assert row["why"].startswith(f"cannot be reached since {view['since']}: ")
+                say(one, name="nobody", url="http://127.0.0.1:9/", jobs=["none"])
+                waits = client.push("none")
+                wait_for(lambda: "worker nobody cannot be" in (client.get(waits).note or ""), "it waits for nothing")
+                assert httpx2.delete(f"{one.url}/v1/jobs/{waits}").status_code in (202, 204)
+                gone = [
+                    each["worker_id"] for each in one.get("/v1/workers").json()["workers"] if "none" in each["jobs"]
+                ]
+                assert httpx2.delete(f"{one.url}/v1/workers/{gone[0]}").status_code == 204
                 forget(server)
                 wait_for(lambda: seen(one) == seen(two) == expected, "a store that forgot is not told")
             wait_for(lambda: seen(one) == {names[0]: "ok"}, "shown of a daemon that is gone")

@@ -77,10 +77,13 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     hall.clock.advance(1)
     assert hall.views.look() == second
     gate.complain("answers 405", hall.clock.mono_s())
-    gate.back_off(hall.clock.mono_s(), hall.clock.mono_s())
-    hall.views.look()
+    gate.back_off(hall.clock.mono_s(), hall.clock.mono_s(), 30, why="it answered 429")
+    third = hall.views.look()
     (seen,) = hall.views.of("w", ["d1"]).values()
-    assert (seen.state, seen.complaint) == ("backed_off", "answers 405")
+    assert (seen.state, seen.complaint, seen.why) == ("backed_off", "answers 405", "it answered 429")
+    assert seen.until_ms == hall.clock.wall_ms() + 30_000
+    hall.clock.advance(1)
+    assert hall.views.look() == third, "when its pause ends is said once"
     gate.answered(hall.clock.mono_s() + 1)
     assert hall.views.of("w", ["d1"]) != {"d1": WELL}
     last = hall.views.look()

@@ -100,6 +100,8 @@ class Job(Known, kw_only=True, frozen=True):
     error: Value
     message: str | None = None
     history: Sequence[Attempt] = ()
+    note: str | UnsetType = UNSET
+    """Why nobody runs it, while it waits and nobody does."""
     progress: Progress | UnsetType = UNSET
     """How far its worker is, while it runs."""
     log: str | UnsetType = UNSET
@@ -247,6 +249,10 @@ class Seen(Struct, frozen=True):
     state: Literal["ok", "backed_off", "unreachable"]
     since: Instant | None
     complaint: str | None
+    why: str | None
+    """How its last request ended, where it gets no jobs for now."""
+    until: Instant | None
+    """Until when; then one job tries it."""
 
 
 class Worker(Struct, frozen=True):
@@ -276,6 +282,12 @@ class Worker(Struct, frozen=True):
     """Those jobtypes for which something else holds, which another said later."""
     trouble: str | None
     """What keeps it from running jobs, in its own words."""
+    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"]
+    """The worst of what is known of it."""
+    why: str | None
+    """The same in words."""
+    in_hand: Annotated[int, Meta(description="jobs that this daemon has posted to it and waits for")] | None
+    """None of a worker that asks for its jobs."""
     seen: Sequence[Seen]
     """By each living daemon, in the order of their names."""
     registered_at: Instant | None

@@ -11,11 +11,10 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_query
 from jqd.desk import listing as desk
 from jqd.desk.failures import failures
+from jqd.desk.health import Takers, why_waiting
 from jqd.desk.job import Date
 from jqd.desk.narrow import Narrow, Text, narrow
-from jqd.desk.pinned import why_gone
 from jqd.runner.handler import id_of
-from jqd.store import TypeView
 from jqd.words.job import State
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
@@ -90,7 +89,7 @@ async def list_errors(parts: Parts, request: Request) -> Response:
 async def list_types(parts: Parts, request: Request) -> Response:
     """`GET /v1/types` → 200 {types}: those that have jobs waiting or running."""
     now_ms = parts.desk.clock.wall_ms()
-    takers = [worker.jobs and frozenset(worker.jobs) for worker in parts.desk.workers.list()]
+    takers = Takers(parts.desk.workers.list())
     rows = [
         Jobtype(
             name=row.jobtype,
@@ -100,19 +99,14 @@ async def list_types(parts: Parts, request: Request) -> Response:
             oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
             rate=parts.desk.control.rate(row.jobtype),
             handler=_handler(parts, row.jobtype),
-            note=why_gone(parts.desk, row.jobtype) or _unmanned(row, found),
-            workers=found,
+            note=why_waiting(parts.desk, row.jobtype, takers=takers) if row.waiting else None,
+            workers=takers.count(row.jobtype),
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
             options_by=known.by if known else None,
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
-        for found in (sum(names is None or row.jobtype in names for names in takers),)
     ]
     return answer(200, Jobtypes(rows), request.answer_language())
-
-
-def _unmanned(row: TypeView, workers: int) -> str | None:
-    return "no worker takes these jobs" if row.waiting and not workers else None
 
 
 def _handler(parts: Parts, jobtype: str) -> str | None:

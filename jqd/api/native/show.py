@@ -8,6 +8,7 @@ from msgspec import UNSET, Raw, UnsetType
 from jqd.api.native import answers
 from jqd.api.native.answers import Attempt, Job, JobBrief
 from jqd.desk import Coming, Desk
+from jqd.desk.health import why_waiting
 from jqd.desk.job import NOTHING
 from jqd.desk.leases import Progress
 from jqd.store import JobView
@@ -36,6 +37,7 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool
         error=Raw(last.error) if last else NOTHING,
         message=(last.message if last else "") or None,
         history=[_attempt(outcome) for outcome in view.history],
+        note=_note(desk, view),
         progress=_progress(view.progress) if view.progress else UNSET,
         log=view.log or UNSET,
         result=Raw(view.result or NIL) if view.keep_result else UNSET,
@@ -78,6 +80,11 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
         "daemon": view.daemon or None,
         "tags": view.tags,
     }
+
+
+def _note(desk: Desk, view: JobView) -> str | UnsetType:
+    waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= desk.clock.wall_ms()
+    return (why_waiting(desk, view.jobtype, view.priority) if waits else None) or UNSET
 
 
 def _progress(packed: bytes) -> answers.Progress | UnsetType:

@@ -12,6 +12,7 @@ from jqd.api.native.show import iso
 from jqd.api.parts import Parts
 from jqd.api.read import read_body
 from jqd.desk import workers
+from jqd.desk.health import health
 from jqd.runner import Card, Worker
 from jqd.runner.worker import JOBTYPES_MAX, Declared
 from jqd.words import fields
@@ -73,6 +74,7 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
 
 
 def _row(parts: Parts, worker: Worker) -> answers.Worker:
+    how = health(parts.desk, worker)
     return answers.Worker(
         worker_id=worker.id,
         name=worker.name,
@@ -93,10 +95,15 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         options=worker.options,
         overruled=parts.desk.options.others(worker.options),
         trouble=worker.trouble,
+        state=how.state,
+        why=how.why,
+        in_hand=parts.desk.control.posted(worker.id) if worker.url is not None else None,
         seen=[
-            answers.Seen(daemon, seen.state, iso(seen.since_ms) if seen.since_ms else None, seen.complaint or None)
+            answers.Seen(
+                daemon, seen.state, iso(seen.since_ms), seen.complaint or None, seen.why or None, iso(seen.until_ms)
+            )
             for daemon, seen in parts.desk.control.seen(worker.id).items()
         ],
         registered_at=iso(worker.registered_at_ms),
-        heard_at=iso(heard_at_ms) if (heard_at_ms := parts.desk.workers.heard_at_ms(worker.id)) else None,
+        heard_at=iso(parts.desk.workers.heard_at_ms(worker.id)),
     )

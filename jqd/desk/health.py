@@ -1,0 +1,95 @@
+"""How workers are, in words for people, and what jobs wait for that nobody runs."""
+
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
+from typing import Literal, NamedTuple
+
+from jqd.desk.desk import Desk
+from jqd.desk.pinned import why_gone
+from jqd.runner import Seen, Worker
+from jqd.words.dates import iso
+
+SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard for so long is said to be silent: a poll
+# is heard of every half minute, and what is not reached for so long is forgotten
+NAMED_MAX = 3  # workers named in one note
+
+WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
+
+
+class Health(NamedTuple):
+    """Of one worker, over all daemons."""
+
+    state: Literal["ok", "trouble", "silent", "backed_off", "unreachable"] = "ok"
+    """`ok`, `silent`, `trouble`, or as the daemons see it that do worst with it: `backed_off`, `unreachable`."""
+    why: str | None = None
+    takes_jobs: bool = True
+    """Whether some daemon may give it jobs now."""
+
+
+def health(desk: Desk, worker: Worker) -> Health:
+    """What a person wants to know first."""
+    seen = desk.control.seen(worker.id)
+    bad = {daemon: each for daemon, each in seen.items() if each.state != "ok"}
+    everywhere = len(bad) == len(seen)
+    if bad:
+        daemon, worst = max(bad.items(), key=lambda one: (one[1].state, one[1].since_ms))
+        why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
+        return Health(worst.state, why, not everywhere)
+    if worker.trouble is not None:
+        return Health("trouble", worker.trouble)
+    if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
+        return Health("trouble", complaint)
+    heard_at_ms = desk.workers.heard_at_ms(worker.id)
+    if worker.url is None and desk.clock.wall_ms() - heard_at_ms > SILENT_MS:
+        return Health("silent", f"has not been heard of since {iso(heard_at_ms)}", takes_jobs=False)
+    return Health()
+
+
+class Takers:
+    """Which workers take jobs of a type, for a look at many types."""
+
+    def __init__(self, workers: Iterable[Worker]) -> None:
+        self._all: list[Worker] = []
+        self._named: dict[str, list[Worker]] = {}
+        for worker in workers:
+            for jobtype in worker.jobs or ():
+                self._named.setdefault(jobtype, []).append(worker)
+            if worker.jobs is None:
+                self._all.append(worker)
+
+    def count(self, jobtype: str) -> int:
+        """How many they are."""
+        return len(self._all) + len(self._named.get(jobtype, ()))
+
+    def of(self, jobtype: str) -> Iterator[Worker]:
+        """Them."""
+        return chain(self._named.get(jobtype, ()), self._all)
+
+
+def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> str | None:
+    """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
+    if (gone := why_gone(desk, jobtype)) is not None:
+        return gone
+    takers = takers or Takers(worker for worker in desk.workers.list() if worker.jobs is None or jobtype in worker.jobs)
+    if not takers.count(jobtype):
+        return "no worker takes these jobs"
+    said: list[str] = []
+    for worker in takers.of(jobtype):
+        if priority is None or worker.takes(jobtype, priority):
+            how = health(desk, worker)
+            if how.takes_jobs:
+                return None
+            said.append(f"worker {worker.name} {how.why}")
+    if not said:
+        some = islice(takers.of(jobtype), NAMED_MAX)
+        ranges = [f"{one.name} takes {one.priority_min} to {one.priority_max}" for one in some]
+        return f"no worker takes these jobs with priority {priority}: {', '.join(ranges)}"
+    more = [f"{len(said) - NAMED_MAX} more are not better"] if len(said) > NAMED_MAX else []
+    return "; ".join(said[:NAMED_MAX] + more)
+
+
+def _why(seen: Seen) -> str:
+    since = f" since {iso(seen.since_ms)}" if seen.state == "unreachable" and seen.since_ms else ""
+    until = f" until {iso(seen.until_ms)}" if seen.state == "backed_off" and seen.until_ms else ""
+    why = seen.complaint or seen.why
+    return f"{WORDS[seen.state]}{since}{until}" + (f": {why}" if why else "")
