@@ -92,7 +92,7 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
         if before is None and len(desk.schedules.known) >= SCHEDULES_MAX:
             why = f"there are {SCHEDULES_MAX} schedules, and no more than that are taken; delete some"
             raise Conflict(why, [Fault("", why)])
-        schedule = _merged(plan, before.schedule if before else None, desk.clock.wall_ms())
+        schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
         return {} if before and schedule == before.schedule else {(SCHEDULE, name): body_of(schedule)}
 
     await say(desk, make)
@@ -167,7 +167,7 @@ async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Sched
 
     def make() -> Mapping[tuple[str, str], bytes]:
         before = find(desk, name).schedule
-        after = change(before, desk.clock.wall_ms())
+        after = change(before, desk.schedules.now_ms())
         return {} if after == before else {(SCHEDULE, name): body_of(after)}
 
     await say(desk, make)
@@ -220,7 +220,7 @@ def _faults(desk: Desk, plan: Plan) -> list[Fault]:
     if plan.every is not None and plan.tz != UTC:
         found.append(Fault("/tz", "tz goes with cron: every so many seconds is the same in all time zones"))
     try:
-        now_ms = desk.clock.wall_ms()
+        now_ms = desk.schedules.now_ms()
         return [*found, *faults(_when(plan, now_ms), now_ms)]
     except ValueError as error:
         return [*found, Fault("/until", str(error))]

@@ -65,7 +65,7 @@ class Dates:
             if next_ms is None:
                 await changed.wait()
                 continue
-            left_s = (next_ms - self._clock.wall_ms()) / 1000
+            left_s = (next_ms - self._schedules.now_ms()) / 1000
             if left_s <= 0:
                 await self._look()
                 left_s = LOOK_S
@@ -74,11 +74,11 @@ class Dates:
 
     async def _look(self) -> None:
         """Do what is due and this daemon's turn."""
-        due = [one for one in self._schedules.due(self._clock.wall_ms()) if self._is_ours_now(one)][:AT_ONCE]
+        due = [one for one in self._schedules.due() if self._is_ours_now(one)][:AT_ONCE]
         try:
             by_home: dict[int, list[Firing]] = {}
             for one in due:
-                step = decide(one, await self._last(one), self._clock.wall_ms())
+                step = decide(one, await self._last(one), self._schedules.now_ms())
                 if step is None:
                     one.trouble = f"its last job, {one.fired.job_id}, has not ended"
                     self._again[one.name] = self._clock.mono_s() + AGAIN_S
@@ -102,7 +102,7 @@ class Dates:
         self._again.pop(one.name, None)
         number, daemons = self._place()
         turn = (number + zlib.crc32(one.name.encode())) % daemons
-        return self._clock.wall_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
+        return self._schedules.now_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
 
     def _is_told(self, home: int) -> bool:
         told_at_s = self._follows[home].told_at_s

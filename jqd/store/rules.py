@@ -53,7 +53,9 @@ class RuleMethods:
             *flat,
             *alive,
         )
-        now_rules_at, packed, now_signs_at, signs, ages, unknown, more = codec.list_of(self._keys, "rules", answer)
+        now_rules_at, packed, now_signs_at, signs, ages, unknown, more, now_ms = codec.list_of(
+            self._keys, "rules", answer
+        )
         rows = codec.list_of(self._keys, "rules", packed)
         ages_ms = [codec.whole(self._keys, "alive", age) for age in codec.list_of(self._keys, "alive", ages)]
         return Followed(
@@ -63,6 +65,7 @@ class RuleMethods:
             dict(zip(self._ids(signs), ages_ms, strict=True)),
             self._ids(unknown),
             codec.whole(self._keys, "rules", more) == 1,
+            codec.whole(self._keys, "rules", now_ms),
         )
 
     async def forget_rules(self, signs_at: int, rules: Sequence[Rule]) -> list[Rule]:

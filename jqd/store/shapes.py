@@ -179,6 +179,8 @@ class Followed(NamedTuple):
     """Those of the caller's own signs that no rule knows: they must be said again."""
     more: bool
     """Not all was told."""
+    now_ms: int
+    """When that was, by the store's clock."""
 
 
 class Release(enum.StrEnum):

@@ -128,9 +128,16 @@ class Schedules:
         for kind in (SCHEDULE, FIRED):
             rules.watch(kind, self._ruled)
 
-    def due(self, now_ms: int) -> list[Known]:
+    def now_ms(self) -> int:
+        """By the clock of the store, or of the one that is furthest behind: it says when a job starts, too.
+
+        So it does not matter at which daemon's clock one looks. Before a store was heard of: by ours.
+        """
+        return self._clock.wall_ms() + min(self._rules.ahead_ms.values(), default=0)
+
+    def due(self) -> list[Known]:
         """Those of which a date has come, the one that waits longest first."""
-        found = []
+        found, now_ms = list[Known](), self.now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             one = self._first()
             if one is not None:
@@ -149,7 +156,7 @@ class Schedules:
 
     def overdue(self) -> Iterator[tuple[Known, int]]:
         """Those whose date passed long ago, and since when. Whoever is to fire them need not be alive for this."""
-        now_ms = self._clock.wall_ms()
+        now_ms = self.now_ms()
         for one in self.known.values():
             if one.next_ms is not None and now_ms - one.next_ms > OVERDUE_S * 1000:
                 yield one, one.next_ms

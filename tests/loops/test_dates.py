@@ -126,7 +126,7 @@ async def walk(seed: int) -> str | None:
         await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
         nursery.start_soon(watch.run)
         desk = source.choice(places).desk
-        end_ms = desk.clock.wall_ms() + round((DATES + 0.5) * EVERY_S * 1000)
+        end_ms = store.clock.wall_ms() + round((DATES + 0.5) * EVERY_S * 1000)
         await schedules.put(desk, "tick", Plan(job=ALL.job, every=EVERY_S, missed="all", until=iso(end_ms)))
         first_ms = desk.schedules.known["tick"].next_ms
         await trio.sleep(2)
@@ -293,3 +293,23 @@ async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypa
         await schedules.delete(place.desk, "s")
         await trio.sleep(60)
     assert looks == []
+
+
+async def test_the_store_says_what_time_it_is(autojump_clock: None) -> None:
+    store = FakeStore(TrioClock(), STORE)
+    places = [Place(number, store, random.Random(5), skew_s) for number, skew_s in enumerate((3_600.0, -3_600.0))]
+    async with trio.open_nursery() as nursery:
+        for place in places:
+            await nursery.start(place.live)
+        await until(lambda: all(place.daemon.partitions[0].membership.settled for place in places))
+        begin_ms = store.clock.wall_ms()
+        await schedules.put(places[1].desk, "s", Plan(job=Template(name="n"), every=20.0, overlap="skip"))
+        first_ms = places[1].desk.schedules.known["s"].next_ms
+        assert 0 <= first_ms - begin_ms - 20_000 < 1_000, "counted from when it was said, by that clock"
+        await trio.sleep(25)
+        (one,) = {iso(place.desk.schedules.known["s"].fired.date_ms) for place in places}
+        assert one == iso(first_ms)
+        page = await places[0].desk.store.list_jobs(State.WAITING, None, None, 10, "")
+        assert [job.name for job in page.jobs] == [f"s@{one}"]
+        assert places[0].daemon.control.warnings() == []
+        nursery.cancel_scope.cancel()

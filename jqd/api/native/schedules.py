@@ -123,7 +123,7 @@ def _shown(parts: Parts, request: Request, name: str, status: int = 200) -> Resp
 
 def _row(parts: Parts, one: Known) -> Schedule:
     schedule, when, fired = one.schedule, one.schedule.when, one.fired
-    now_ms = parts.desk.clock.wall_ms()
+    now_ms = parts.desk.schedules.now_ms()
     job = schedules.template_of(one)
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return Schedule(

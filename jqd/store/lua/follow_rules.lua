@@ -5,11 +5,11 @@
 --          many of each, at most so many bytes of rules after the first, how many rules follow, these flat: kind NUL name, revision, packed rule; then the ids of
 --          workers that were heard of
 -- Returns  number of the last rule told, packed rules; number of the last sign told, ids, how many milliseconds ago each
---          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell
+--          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time in ms
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O((told + said + ids) · log workers)
 --@include fail keys now life sequence rules
-local _, now_us = clock(ARGV[1])
+local now_ms, now_us = clock(ARGV[1])
 local since_rule, since_sign = ARGV[3], ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes')
 local FIRST = 8
@@ -54,4 +54,5 @@ return {
   ages_ms,
   unknown,
   (#rules < #members or #members == limit or #signs == limit) and 1 or 0,
+  digits(now_ms),
 }
