@@ -112,7 +112,7 @@ class Daemon:
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
         self.parts = Parts(config.api, self._desk(stores), config.http.guard)
-        self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk, source)
+        self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk)
         self.api = Api(self.parts)
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
@@ -170,7 +170,7 @@ class Daemon:
             source=source,
         )
 
-    def _dates(self, desk: Desk, source: random.Random) -> Dates:
+    def _dates(self, desk: Desk) -> Dates:
         return Dates(
             schedules=desk.schedules,
             follows=[partition.follow for partition in self.partitions],
@@ -179,7 +179,6 @@ class Daemon:
             home=partial(partition_of_name, partitions=len(self.partitions)),
             place=self.control.place,
             clock=self.clock,
-            source=source,
         )
 
     def _desk(self, stores: Sequence[Store]) -> Desk:

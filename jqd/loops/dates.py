@@ -4,18 +4,17 @@ All daemons would do, so they take turns: in an order that the schedule's name g
 than the one before, and finds the date fired when that one is well. Whether one is well nobody needs to know.
 """
 
-import random
 import zlib
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import trio
 
-from jqd.loops.pace import Pace
 from jqd.loops.rules import Follow
 from jqd.scheduler import Firing, Last, decide
 from jqd.words.clock import Clock
 from jqd.words.errors import DeskError, JournalRefused, StoreAway, StoreRefused
+from jqd.words.log import get_logger
 from jqd.words.schedules import Known, Schedules
 
 AT_ONCE = 100  # schedules fired in one call: a few ms of the store, one sync
@@ -25,6 +24,8 @@ LOOK_S = 0.25  # between looks while something is due and is not to be fired yet
 AGAIN_S = 1.0  # between looks at a schedule that cannot be fired, because its last job has not ended, say
 SLEEP_S = 10.0  # a clock that is set forward is noticed so soon
 TOLD_S = 5.0  # what the others fired must have been told since: ten questions
+
+WEATHER = (StoreAway, StoreRefused, JournalRefused, DeskError)  # the last: this daemon shuts down, or was too slow
 
 Fire = Callable[[Sequence[Firing], Callable[[], bool]], Awaitable[None]]
 
@@ -42,11 +43,9 @@ class Dates:
         home: Callable[[str], int],
         place: Callable[[], tuple[int, int]],
         clock: Clock,
-        source: random.Random,
     ) -> None:
         """`last`: what became of the last job; `fire`: does steps whose jobs live in one partition, `home` says in
         which; `place`: which of the living daemons this one is, and how many they are."""
-        self.pace = Pace("schedules", source=source)
         self._schedules = schedules
         self._follows = follows
         self._last = last
@@ -54,6 +53,7 @@ class Dates:
         self._home = home
         self._place = place
         self._clock = clock
+        self._log = get_logger("schedules")
         self._again: dict[str, float] = {}  # schedules that cannot be fired now: when they are looked at next
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -73,28 +73,31 @@ class Dates:
                 await changed.wait()
 
     async def _look(self) -> None:
-        """Do what is due and this daemon's turn."""
-        due = [one for one in self._schedules.due() if self._is_ours_now(one)][:AT_ONCE]
-        try:
-            by_home: dict[int, list[Firing]] = {}
-            for one in due:
+        """Do what is due and this daemon's turn. What one partition does not allow stops nothing in the others."""
+        by_home: dict[int, list[Firing]] = {}
+        away: dict[int, str] = {}  # a server that hangs takes its time once a look
+        for one in [one for one in self._schedules.due() if self._is_ours_now(one)][:AT_ONCE]:
+            home = self._home(one.fired.job_id)
+            if home in away:
+                self._put_off(one, away[home])
+                continue
+            try:
                 step = decide(one, await self._last(one), self._schedules.now_ms())
-                if step is None:
-                    one.trouble = f"its last job, {one.fired.job_id}, has not ended"
-                    self._again[one.name] = self._clock.mono_s() + AGAIN_S
-                else:
-                    firing = Firing(one, step)
-                    by_home.setdefault(self._home(firing.job_id), []).append(firing)
-            for home, firings in by_home.items():
+            except WEATHER as error:
+                away[home] = str(error)
+                self._put_off(one, str(error))
+                continue
+            if step is None:
+                self._put_off(one, f"its last job, {one.fired.job_id}, has not ended")
+            else:
+                firing = Firing(one, step)
+                by_home.setdefault(self._home(firing.job_id), []).append(firing)
+        for home, firings in by_home.items():
+            try:
                 await self._fire(firings, partial(self._is_told, home))
-        except (StoreAway, StoreRefused, JournalRefused) as error:
-            self._blame(due, str(error))
-            await self.pace.wait_after(error)
-        except DeskError as error:  # this daemon shuts down, or was too slow
-            self._blame(due, str(error))
-            self._again |= {one.name: self._clock.mono_s() + AGAIN_S for one in due}
-        else:
-            self.pace.went_well()
+            except WEATHER as error:
+                for firing in firings:
+                    self._put_off(firing.one, str(error))
 
     def _is_ours_now(self, one: Known) -> bool:
         if one.next_ms is None or self._again.get(one.name, 0.0) > self._clock.mono_s():
@@ -108,6 +111,9 @@ class Dates:
         told_at_s = self._follows[home].told_at_s
         return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S
 
-    def _blame(self, due: Sequence[Known], why: str) -> None:
-        for one in due:
-            one.trouble = why
+    def _put_off(self, one: Known, why: str) -> None:
+        """Look at it a little later; whoever asks is told why."""
+        if why != one.trouble:
+            self._log.info("schedules.waits", name=one.name, why=why)
+        one.trouble = why
+        self._again[one.name] = self._clock.mono_s() + AGAIN_S

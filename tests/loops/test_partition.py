@@ -15,6 +15,8 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
+from jqd.desk import schedules
+from jqd.desk.schedules import Plan, Template
 from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops.retention import EVERY_S
 from jqd.store import Member, Owner, StoreConfig
@@ -271,4 +273,26 @@ async def test_a_renewal_that_meets_a_daemon_while_it_leaves_disturbs_nothing(
         events = [json.loads(line)["event"] for line in logged.getvalue().splitlines()]
         assert "renew.disturbed" not in events
         assert events.count("barrier.joined") == len(here.stores), "nobody sat down again"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_date_waits_for_the_partition_in_which_its_job_lives(autojump_clock: None) -> None:
+    async with pair() as here, trio.open_nursery() as nursery:
+        await here.start(nursery)
+        await nursery.start(here.daemon.dates.run)
+        desk = here.daemon.parts.desk
+        plan = Plan(job=Template(name="n"), every=10.0, missed="all", overlap="skip")
+        for name in ("a", "b", "c"):
+            await schedules.put(desk, name, plan)
+        here.stores[1].away = "cable"
+        await trio.sleep(35)
+        one = [desk.schedules.known[name] for name in ("a", "b", "c")]
+        stuck = [each for each in one if partition_of_name(each.job_id(each.next_ms or 0), 2) == 1]
+        assert stuck, "there are as many ids of either partition"
+        assert all("did not say in time" in each.trouble for each in stuck)
+        fired = [each.fired.fired + each.fired.skipped for each in one]
+        here.stores[1].away = None
+        await trio.sleep(20)
+        assert [each.fired.fired + each.fired.skipped for each in desk.schedules.known.values()] == [5, 5, 5]
+        assert fired != [5, 5, 5]
         nursery.cancel_scope.cancel()
