@@ -15,6 +15,7 @@ from rich.text import Text
 
 from jqd.words import tagged
 from jqd.words.dates import iso_of
+from jqd.words.telling import readable, telling_line
 
 Output = Literal["table", "json", "jsonl"]
 
@@ -94,7 +95,7 @@ def _lines(name: str, item: Any) -> Iterator[str]:
         more = f" … ({len(text)} characters; -o json has all)" if len(text) > VALUE_LENGTH_MAX else ""
         yield from (text[:VALUE_LENGTH_MAX] + more).split("\n")
     elif isinstance(item, str):
-        yield from item.rstrip("\n").split("\n")
+        yield from readable(item).rstrip("\n").split("\n")
     elif isinstance(item, list) and any(isinstance(part, dict) for part in item):
         for part in item:
             yield _inline(part)
@@ -110,11 +111,11 @@ def _lines(name: str, item: Any) -> Iterator[str]:
 
 
 def _inline(item: Any, name: str = "") -> str:
-    """A value on one line. Of a text with several lines the last: that is where a traceback says what it was."""
+    """A value on one line. Of a text with several lines the one that says what went wrong."""
     if isinstance(item, dict) and name not in USERS:
         return "  ".join(f"{key} {_inline(part, key)}" for key, part in item.items() if _worth(key, part))
     if isinstance(item, str):
-        return item.strip("\n").rpartition("\n")[2].translate(CONTROLS)
+        return telling_line(item).translate(CONTROLS)
     if isinstance(item, float):
         return f"{item:.6g}"
     return json.dumps(item, ensure_ascii=False).translate(CONTROLS)

@@ -70,8 +70,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Why nobody runs it, while it waits and nobody does."""
     progress: Mapping[str, Any] | None = None
     """`done`, `message` and `at`, as its worker said last."""
-    snoozes: int = 0
-    """How often it put itself off."""
+    snoozes: int | None = None
+    """How often it put itself off; None: never."""
     log: str | None = None
     """The end of what its last attempt printed, if that failed."""
     id: str | None = None

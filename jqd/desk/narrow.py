@@ -12,6 +12,7 @@ from jqd.words import tagged
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import NIL, Outcome
+from jqd.words.telling import telling_line
 
 TEXT_LENGTH_MAX = 1_000  # of a text to be found: a line of a traceback
 LINE_LENGTH_MAX = 300  # shown of the line that says what went wrong
@@ -67,7 +68,6 @@ def words_of(outcome: Outcome) -> str:
 
 
 def last_line(outcome: Outcome) -> str:
-    """The end of a traceback says what it was; of an attempt without words its reason or status does."""
-    lines = words_of(outcome).split("\n")
-    line = next((line.strip() for line in reversed(lines) if line.strip()), "")
+    """The line that says what it was; of an attempt without words its reason or status does."""
+    line = telling_line(words_of(outcome))
     return (line or outcome.reason or f"status {outcome.status}")[:LINE_LENGTH_MAX]

@@ -25,6 +25,7 @@ from jqd.client import TIMEOUT_S_DEFAULT, Ack, Buffer, Client
 from jqd.client.buffer import Limits
 from jqd.words.extra import install_with
 from jqd.words.job import BACKOFF_S_MAX, MAX_RETRY_MAX, PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, WAITS_MAX
+from jqd.words.meant import suggestion
 from jqd.words.units import Duration, Durations, duration_s, durations_s
 from jqd.worker.context import at_work
 from jqd.worker.gathering import Batch
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from jqd.testing.trial import Mode, Trial
     from jqd.worker.service import Service
 
+DECLARED = ("name", "priority", "max_retry", "timeout", "keep_result", "backoff", "loop")  # what a declaration may say
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -222,6 +224,7 @@ class App:
         keep_result: bool | None = None,
         backoff: Durations | None = None,
         loop: Loop | None = None,
+        **unknown: Any,
     ) -> Any:
         """Register a plain or async function as a job; `name` defaults to the function's.
 
@@ -231,6 +234,8 @@ class App:
         hold for every such job whose pusher does not say otherwise; what is left out is as the daemon has it. Raises
         ValueError or TypeError for what can never work.
         """
+        for given in unknown:
+            raise TypeError(f"@app.job has no option {given!r}{suggestion(given, DECLARED)}")
         if callable(name):
             return self._register(name, None, {}, loop)
         options = _options(

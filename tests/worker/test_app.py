@@ -1,5 +1,6 @@
 """Job functions: what may be one, how it is called, and what `push` sends."""
 
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -210,3 +211,12 @@ async def test_push_sends_the_options_of_the_job_unless_others_are_given() -> No
         more = {"argument": {"path": "b.png"}, "priority": -1, "job_id": "mine", "delay": 300, "tags": ["x"]}
         assert daemon.seen[1].body == sent | more | {"timeout": 3600}
         assert daemon.seen[2].body == {"name": "bare"}, "what nobody said, the daemon decides"
+
+
+@pytest.mark.parametrize(
+    ("option", "meant"),
+    [("retries", "did you mean 'max_retry'?"), ("queue", "did you mean 'name'?"), ("x", "there are name, priority")],
+)
+def test_an_option_that_is_none_is_told_what_was_meant(option: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(meant)):
+        App().job("mail", **{option: 3})  # type: ignore[call-overload]

@@ -136,7 +136,7 @@ class Reason(Struct, frozen=True):
 
     name: str
     error: str
-    """The last line of what it said."""
+    """The line that tells, of what it said: the last of a traceback."""
     count: int
     since: Instant | None
     """When the first of them failed."""

@@ -1,0 +1,31 @@
+"""Which line of a failure tells what it was: the last of a traceback, not of a stack of Node or of a page. Pure."""
+
+import html
+import re
+
+_FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more|\s*\^+")  # of a stack below the line that tells
+_PAGE = re.compile(r"<!doctype html|<html[\s>]", re.IGNORECASE)
+_TITLE = re.compile(r"<(title|h1)[^>]*>([^<]+)<", re.IGNORECASE)
+_SILENT = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+
+
+def telling_line(text: str) -> str:
+    """One line, or nothing."""
+    lines = [line for line in readable(text).split("\n") if line.strip()]
+    for above, below in zip(reversed(lines[:-1]), reversed(lines[1:]), strict=True):
+        if _FRAME.fullmatch(below) and not _FRAME.fullmatch(above):
+            return above.strip()
+    return lines[-1].strip() if lines else ""
+
+
+def readable(text: str) -> str:
+    """The text without the mark-up of a page in it: what stands before the page, its title, and its words."""
+    page = _PAGE.search(text)
+    if page is None:
+        return text
+    source = _SILENT.sub(" ", text[page.start() :])
+    title = _TITLE.search(source)
+    words = " ".join(html.unescape(_TAG.sub(" ", source)).split())
+    parts = [words, html.unescape(title[2]).strip()] if title else [words]
+    return "\n".join(filter(None, [text[: page.start()].rstrip(), *parts]))
