@@ -1,5 +1,6 @@
 """Pushes in the background: bounds, errors and repeats, against a daemon that is acted or real but in memory."""
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -9,7 +10,19 @@ import httpx2
 import pytest
 
 import jqd
-from jqd.client import Buffer, BufferFull, Client, ItemError, NotPushed, PartlyPushed, TimedOut, TooLarge, Unreachable
+from jqd.client import (
+    Buffer,
+    BufferFull,
+    Client,
+    Invalid,
+    ItemError,
+    NotPushed,
+    PartlyPushed,
+    TimedOut,
+    TooLarge,
+    Unavailable,
+    Unreachable,
+)
 from jqd.client.info import Taken
 from jqd.worker.context import at_work
 
@@ -280,3 +293,76 @@ def test_an_app_pushes_through_its_buffer_in_all_threads_but_not_what_must_be_wa
         assert (refs[0].result(), refs[0].duplicate) == (1, False)
         assert echo.push(7).job_id.startswith("01"), "closed: each push is a request again"
         app._clients.clear()
+
+
+class Wild:
+    """A daemon that answers in every way, and may take jobs although it does not say so."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.taken: set[str] = set()
+
+    def __call__(self, jobs: Sequence[Mapping[str, Any]]) -> list[Taken]:
+        ids = [str(job["job_id"]) for job in jobs]
+        assert len(set(ids)) == len(ids), "a daemon refuses an id that stands twice in a request"
+        match self.random.randrange(12):
+            case 0:
+                raise Unreachable("nobody is there", sent=False)
+            case 1:
+                self.taken.update(ids[: self.random.randint(0, len(ids))])
+                raise TimedOut("the answer was lost")
+            case 2:
+                raise Unavailable("not now", status=503, retry_after=9)
+            case 3:
+                raise Invalid("a field is wrong", status=422, errors=[ItemError("wrong", 0)])
+            case 4:
+                kept = [job_id if self.random.random() < 0.5 else None for job_id in ids]
+                self.taken.update(job_id for job_id in kept if job_id is not None)
+                raise PartlyPushed("some", job_ids=kept)
+        self.taken.update(ids)
+        return [Taken(job_id, False) for job_id in ids]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whatever_a_daemon_does_each_job_ends_once_and_each_error_is_heard(seed, monkeypatch):
+    monkeypatch.setattr("jqd.client.buffer.REQUEST_JOBS", 20)
+    chance, daemon = random.Random(seed), Wild(seed)
+    jobs, linger, patience = chance.choice([1, 5, 1000]), chance.choice([0, 0.001]), chance.choice([0, 0.01, 9])
+    buffer = Buffer(daemon, jobs=jobs, linger=linger, wait=WAIT_S, patience=patience)
+    pushed: list[Any] = []
+    heard: set[str] = set()
+
+    def listen(call: Callable[[], None], job_id: str = "") -> None:
+        try:
+            call()
+        except NotPushed as error:
+            heard.update(error.errors)
+        except jqd.JqdClientError:
+            heard.add(job_id)
+
+    def work(number: int) -> None:
+        mine = random.Random(number)
+        for _ in range(mine.randint(1, 60)):
+            own = {"job_id": f"own-{number}-{mine.randint(0, 9)}"} if mine.random() < 0.2 else {}
+            if (one := buffer.offer({"name": "echo", **own})) is None:
+                return
+            pushed.append(one)
+            if mine.random() < 0.1:
+                listen(lambda: one.confirm(WAIT_S), one.job_id)
+            elif mine.random() < 0.1:
+                listen(lambda: buffer.flush(WAIT_S))
+
+    threads = [threading.Thread(target=work, args=(seed * 10 + number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    if chance.random() < 0.5:  # else it is closed while they push
+        for thread in threads:
+            thread.join()
+    listen(buffer.close)
+    for thread in threads:
+        thread.join()
+    listen(buffer.close)
+    assert all(one.is_over and one.taken is (one.error is None) for one in pushed)
+    assert {one.job_id for one in pushed if one.taken} <= daemon.taken
+    assert {one.job_id for one in pushed if one.error is not None} <= heard
+    assert (buffer._bytes, buffer._count) == (0, 0)
