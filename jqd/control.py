@@ -83,6 +83,8 @@ class Control:
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
+        if not self._shared.joblog.is_on:
+            return
         rows = (
             {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
             for job_id, job in zip(job_ids, jobs, strict=True)

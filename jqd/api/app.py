@@ -64,7 +64,13 @@ class Api:
                 response = _render(request, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
             else:
-                response = await self._route(request, verdict.found, asked)
+                found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
+                if found is None:
+                    response = self._unrouted(request, verdict.found)
+                elif found[0].polls:
+                    response = await self._poll(*found, request, asked)
+                else:
+                    response = await self._answer(*found, request)
         return answer_of(response)
 
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -81,17 +87,12 @@ class Api:
         heading.verdict = verdict
         return verdict
 
-    async def _route(self, request: Request, found: Found[Route], asked: Asked) -> Response:
-        method = "GET" if request.method == "HEAD" else request.method
-        if method in found:
-            route, names = found[method]
-            return await (
-                self._poll(route, request, names, asked) if route.polls else self._answer(route, request, names)
-            )
+    def _unrouted(self, request: Request, found: Found[Route]) -> Response:
+        """What is to be said of a path that there is not, or a method that it does not take."""
         if not found:
             return _render(request, Problem(404, _no_path(request.path)))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
-        if method == "OPTIONS":
+        if request.method == "OPTIONS":
             return Response(200, headers=allowed)
         taken = ", ".join(sorted(found))
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
@@ -99,7 +100,7 @@ class Api:
         response.headers.update(allowed)
         return response
 
-    async def _poll(self, route: Route, request: Request, names: dict[str, str], asked: Asked) -> Response:
+    async def _poll(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
         response: Response | None = None
 
@@ -109,11 +110,11 @@ class Api:
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
-            response = await self._answer(route, request, names)
+            response = await self._answer(route, names, request)
             nursery.cancel_scope.cancel()
-        return response or await self._answer(route, structs.replace(request, hurried=True), names)
+        return response or await self._answer(route, names, structs.replace(request, hurried=True))
 
-    async def _answer(self, route: Route, request: Request, names: dict[str, str]) -> Response:
+    async def _answer(self, route: Route, names: dict[str, str], request: Request) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""
         try:
             if route.query is NoQuery:

@@ -37,6 +37,8 @@ class Batch(Struct):
     jobs: list[NewJob]
     refused: list[Fault] = []
     """Each with the place of its job in the request."""
+    plain: bool = False
+    """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:
         """As whoever sent the jobs knows them: one that came alone has no place among others."""
@@ -57,12 +59,13 @@ def read_array(data: bytes, single: bool, config: DeskConfig) -> Batch:
     except DECODE_ERRORS:
         # Something is wrong: find out what, and with which job.
         return _item_by_item(data, single, config)
-    longest = longest_if_good(jobs, config.job_bytes_max)
-    if longest is None:
+    found = longest_if_good(jobs, config.job_bytes_max)
+    if found is None:
         return _item_by_item(data, single, config)
+    longest, plain = found
     if longest > NESTING_MAX and nests_deeper(data, LEVELS_MAX):
         raise Unreadable(TOO_DEEP)
-    return Batch(single, len(jobs), data, jobs)
+    return Batch(single, len(jobs), data, jobs, plain=plain)
 
 
 def expect_bytes(size: int, single: bool, config: DeskConfig) -> None:

@@ -13,9 +13,12 @@ from jqd.words.jobid import parse_id
 PRINTABLE = "has printable characters only"
 
 
-def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> int | None:
-    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument."""
-    longest = 0
+def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> tuple[int, bool] | None:
+    """The quick look: None when `faults` would find something in any job, else the bytes of the longest argument.
+
+    And whether all are plain: see Batch.
+    """
+    longest, plain = 0, True
     for job in jobs:
         size = len(job.argument)
         if size > longest:
@@ -28,11 +31,13 @@ def longest_if_good(jobs: Sequence[NewJob], bytes_max: int) -> int | None:
             and job.job_id is None
             and not job.tags
             and not job.replace
+            and "@" not in job.name
         ):
             continue
+        plain = False
         if faults(job, bytes_max):
             return None
-    return longest if longest <= bytes_max else None
+    return (longest, plain) if longest <= bytes_max else None
 
 
 def faults(job: NewJob, bytes_max: int) -> list[Fault]:

@@ -1,6 +1,8 @@
 """Options that were registered for jobtypes: with a worker's registration or a handler, by whoever said so last."""
 
 from collections.abc import Collection, Mapping, Sequence
+from operator import attrgetter
+from typing import Any
 
 import msgspec
 from msgspec import UNSET
@@ -34,6 +36,7 @@ class _Said(JobOptions, frozen=True, kw_only=True, gc=False):
     name: str
 
 
+_NONE = _Said(name="")
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Registered)
 _said_decoder = msgspec.msgpack.Decoder(list[_Said])
@@ -82,7 +85,7 @@ class Options:
         unnamed = [rule.name for rule in self._rules.all(KIND) if not rule.is_deleted and rule.name not in named]
         since_s = self._unnamed_since_s = {name: before.get(name, now_s) for name in unnamed}
         over = sorted(unnamed, key=self._revision)[: max(0, len(unnamed) - UNNAMED_MAX)]
-        gone = {*over, *(name for name, at_s in since_s.items() if now_s - at_s > KEPT_S)}
+        gone = sorted({*over, *(name for name, at_s in since_s.items() if now_s - at_s > KEPT_S)})
         return {(KIND, name): NIL for name in gone}
 
     def _revision(self, name: str) -> int:
@@ -103,11 +106,22 @@ class Options:
         if not known or not any(job.name in known for job in jobs):
             return []
         found: dict[JobOptions, list[int]] = {}
+        silent: dict[
+            str, tuple[attrgetter[Any], object, list[int]]
+        ] = {}  # jobtype → those that leave out all, as most do
         for index, said in enumerate(_said_decoder.decode(array)):
             registered = known.get(said.name)
-            if registered is not None and (options := registered.options.without(said)) != NOTHING:
+            if registered is None or registered.options == NOTHING:
+                continue
+            if said.name not in silent:
+                given = attrgetter(*(field for field, _ in registered.options.said()))
+                silent[said.name] = given, given(_NONE), found.setdefault(registered.options, [])
+            given, none, places = silent[said.name]
+            if given(said) == none:
+                places.append(index)
+            elif (options := registered.options.without(said)) != NOTHING:
                 found.setdefault(options, []).append(index)
-        return list(found.items())
+        return [(options, places) for options, places in found.items() if places]
 
     def _ruled(self, rule: Rule) -> None:
         self.known.pop(rule.name, None)

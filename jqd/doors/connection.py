@@ -146,8 +146,12 @@ class Connection:
         wire, config, crowd = self._wire, self._house.config, self._house.crowd
         buffer = wire.buffer
         self._asked = None
-        if not buffer and not await self._wait_request():
-            return None
+        if not buffer:
+            if not self._is_next():
+                return None
+            buffer += await wire.pipe.receive_next(HEAD_READ_BYTES)
+            if not buffer:
+                return None
         self._within = True
         wire.begin_request()
         while True:
@@ -175,16 +179,20 @@ class Connection:
 
     async def _wait_request(self) -> bool:
         """Wait for the first byte of the next request; False when none will come."""
-        wire, crowd = self._wire, self._house.crowd
-        if wire.closing:
+        if not self._is_next():
+            return False
+        self._wire.buffer += await self._wire.pipe.receive_next(HEAD_READ_BYTES)
+        self._house.crowd.stir(self)
+        return bool(self._wire.buffer)
+
+    def _is_next(self) -> bool:
+        """Rest until the next request comes; False when none is taken any more."""
+        if self._wire.closing:
             return False
         self._within = False
-        wire.read_due_s = AT_LOOK
-        crowd.rest(self)
-        data = await wire.pipe.receive_next(HEAD_READ_BYTES)
-        crowd.stir(self)
-        wire.buffer += data
-        return bool(data)
+        self._wire.read_due_s = AT_LOOK
+        self._house.crowd.rest(self)
+        return True
 
     async def _answer(self, head: Head) -> bool:
         """Let the application answer; whether another request may follow."""

@@ -72,8 +72,11 @@ class Wire:
     async def write(self, data: bytes) -> None:
         """Send it all. Raises trio.BrokenResourceError."""
         sent = self.pipe.send_now(data)
-        if sent == len(data):
-            return
+        if sent < len(data):
+            await self.write_rest(data, sent)
+
+    async def write_rest(self, data: bytes, sent: int) -> None:
+        """What the kernel did not take at once. Raises trio.BrokenResourceError."""
         self.write_due_s = trio.current_time() + self.config.send_s + len(data) / self.config.send_rate
         try:
             await self.pipe.send_all(memoryview(data)[sent:])
@@ -211,7 +214,9 @@ class Exchange:
         self.sent = True
         if data and not self.gone:
             try:
-                await self.wire.write(data)
+                sent = self.wire.pipe.send_now(data)
+                if sent < len(data):
+                    await self.wire.write_rest(data, sent)
             except trio.BrokenResourceError:
                 self.gone = True
         self.complete = not more

@@ -92,7 +92,7 @@ class Commits:
         """Oldest first; with those of earlier lives."""
         self.end = self.written = found.end
         """Positions up to which everything is on disk, and up to which positions were given out."""
-        self.last_end = dict.fromkeys(Lane, found.end)
+        self.last_end: dict[int, int] = dict.fromkeys(Lane, found.end)
         """End of each lane's last durable frame; for frames of an earlier life only a bound is known."""
         self.pending_bytes = 0
         self.figures = Figures()
@@ -239,7 +239,7 @@ class Commits:
         size = self.end - batch[0].start
         self.pending_bytes -= size
         for frame in batch:
-            self.last_end[Lane(frame.kind)] = frame.end
+            self.last_end[frame.kind] = frame.end
         figures = self.figures
         figures.commits += 1
         figures.frames += len(batch)

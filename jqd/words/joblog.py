@@ -58,6 +58,11 @@ class JobLog:
         self.failing: str | None = None
         """Why lines are being lost now, for health; None when all is well or the log is off."""
 
+    @property
+    def is_on(self) -> bool:
+        """Whether lines are written at all."""
+        return self._path is not None
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write what is queued until cancelled."""
         task_status.started()

@@ -13,7 +13,7 @@ refuse what is wrong, and an argument is never decoded nor encoded again.
 import enum
 import hashlib
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -22,7 +22,6 @@ from msgspec import Raw, structs
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, parse_id
-from jqd.words.options import FIELDS as OPTIONS
 from jqd.words.options import JobOptions
 from jqd.words.rules import Rule
 
@@ -106,7 +105,6 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: list[JobRecord]
 
 
-_JOB_FIELDS = {name: name for name in OPTIONS} | {"timeout": "timeout_s"}
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
@@ -127,10 +125,14 @@ def decode_jobs(body: bytes) -> list[Job]:
     Raises JournalDamaged when the checksum held but the content is not ours to read.
     """
     read = _decode(_jobs_decoder, body, "a jobs")
-    head = read.head
-    ids = _ids(head, len(read.jobs))
-    eligible, changes, copied = head.eligible, head.changes, head.copied
-    jobs = [
+    head, records = read.head, read.jobs
+    ids = _ids(head, len(records))
+    eligible, copied = head.eligible, head.copied
+    # Of the content as it was pushed, whatever was registered then: so before the options are put in.
+    changes = [_change(head, index, job) for index, job in enumerate(records)] if head.changes else None
+    for options, places in head.options:
+        _give(records, places or range(len(records)), options)
+    return [
         Job(
             job_id,
             job.name,
@@ -143,19 +145,12 @@ def decode_jobs(body: bytes) -> list[Job]:
             eligible.get(index, 0) if eligible else 0,
             job.job_id or "",
             job.tags,
-            _change(head, index, job) if changes else None,
+            changes[index] if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
             job.backoff,
         )
-        for index, (job_id, job) in enumerate(zip(ids, read.jobs, strict=True))
+        for index, (job_id, job) in enumerate(zip(ids, records, strict=True))
     ]
-    for options, places in head.options:
-        fields = {_JOB_FIELDS[name]: value for name, value in options.said()}
-        for index in places or range(len(jobs)):
-            if not 0 <= index < len(jobs):
-                raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
-            jobs[index] = structs.replace(jobs[index], **fields)
-    return jobs
 
 
 def job_ids(body: bytes) -> list[str]:
@@ -208,6 +203,16 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"{what} frame with a good checksum cannot be decoded: {error}") from error
+
+
+def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:
+    """Put in what these jobs left out."""
+    said = list(options.said())
+    for index in places:
+        if not 0 <= index < len(records):
+            raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
+        for field, value in said:
+            setattr(records[index], field, value)
 
 
 def _ids(head: Head, size: int) -> list[str]:

@@ -40,8 +40,10 @@ async def push(parts: Parts, request: Request) -> Response:
     ack = pushed.ack.level if pushed.ack else UNSET
     replicas = (pushed.ack.replicas if pushed.ack else 0) or UNSET
     if batch.single:
-        location = {"location": f"/v1/jobs/{quote(str(ids[0]), safe='')}"}
-        taken = Taken(str(ids[0]), ack, replicas, True if pushed.duplicates else UNSET)
+        job_id = str(ids[0])
+        quoted = job_id if job_id.isascii() and job_id.isalnum() else quote(job_id, safe="")  # ours need none
+        location = {"location": f"/v1/jobs/{quoted}"}
+        taken = Taken(job_id, ack, replicas, True if pushed.duplicates else UNSET)
         return answer(200 if pushed.duplicates else 201, taken, language, location)
     many = TakenMany(ids, ack, replicas, pushed.duplicates or UNSET, errors_of(pushed.refused) or UNSET)
     return answer(207 if pushed.refused else 201 if pushed.ack else 200, many, language)
