@@ -11,6 +11,9 @@ from jqd.testing.sim.__main__ import describe, main
 from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
 from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
+from jqd.testing.sim.say import DELETE as SAY_DELETE
+from jqd.testing.sim.say import FAREWELL
+from jqd.testing.sim.say import PUT as SAY_PUT
 from jqd.words.jobid import partition_of_name
 
 SEEDS = 120  # `.ci/run` goes on from there
@@ -53,6 +56,14 @@ def test_in_half_of_the_runs_jobs_have_names_and_are_changed_in_every_way() -> N
     assert set(orders) == {(True, what) for what in WHATS} | {(False, what) for what in WHATS if what not in OF_NAMES}
     assert any(set(KEPT_KINDS) <= plan.kinds for plan in plans)
     assert all(plan.works[number].jobtype for plan in changed for matter in plan.matters for number in matter.contents)
+
+
+def test_in_some_runs_workers_and_handlers_are_registered_and_leave() -> None:
+    said = [plan.says for plan in (make_plan(seed) for seed in range(PLANS)) if plan.says]
+    assert PLANS * 0.15 < len(said) < PLANS * 0.25
+    assert {(say.key[0], say.what) for says in said for say in says} == {
+        (kind, what) for kind in ("worker", "handler") for what in (SAY_PUT, SAY_DELETE, FAREWELL)
+    }
 
 
 def test_all_partitions_have_jobs() -> None:

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import structlog
@@ -22,6 +23,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--kinds", help=f"with these faults instead of the seeds' own: {named}")
     parser.add_argument("--changes", action="store_true", help="in each seed some jobs have names and are changed")
     parser.add_argument("--lends", action="store_true", help="in each seed some workers hold jobs by themselves")
+    parser.add_argument("--rules", action="store_true", help="in each seed workers and handlers are registered")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
@@ -37,6 +39,7 @@ def main(argv: list[str] | None = None) -> int:
             chosen.partitions,
             changes=chosen.changes or None,
             lends=chosen.lends or None,
+            rules=chosen.rules or None,
         )
         report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
@@ -44,20 +47,18 @@ def main(argv: list[str] | None = None) -> int:
             _print_events(report)
         if report.violations:
             broken += 1
-            _print(describe(seed, report, chosen.kinds, changes=chosen.changes, lends=chosen.lends))
+            given = [name for name in ("changes", "lends", "rules") if getattr(chosen, name)]
+            _print(describe(seed, report, chosen.kinds, given))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report, kinds: str | None = None, *, changes: bool = False, lends: bool = False) -> str:
-    """What was broken under which faults, and how to see it again."""
+def describe(seed: int, report: Report, kinds: str | None = None, given: Sequence[str] = ()) -> str:
+    """What was broken under which faults, and how to see it again. `given`: the options that were."""
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]
     instead = "" if kinds is None else f" --kinds {kinds}"
-    if changes:
-        instead += " --changes"
-    if lends:
-        instead += " --lends"
+    instead += "".join(f" --{name}" for name in given)
     if report.plan.partitions > 1:
         instead += f" --partitions {report.plan.partitions}"
     return "\n".join([*lines, f"  again: python -m jqd.testing.sim --seed {seed}{instead} --trace"])

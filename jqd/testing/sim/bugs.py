@@ -30,6 +30,7 @@ from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
 from jqd.testing.sim.unkept import UNKEPT
+from jqd.testing.sim.unsaid import UNSAID
 from jqd.words.job import Outcome, State
 from jqd.words.record import Lane, encode_cancels
 
@@ -264,6 +265,7 @@ MISTAKES: dict[str, Mistake] = {
     **APART,
     **LENT,
     **UNKEPT,
+    **UNSAID,
 }
 """By name."""
 
@@ -286,8 +288,10 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    changes, lends, dense = planned.changes, planned.lends, planned.dense
-    return make_plan(seed, planned.kinds, planned.partitions, changes=changes, lends=lends, dense=dense)
+    changes, lends, rules = planned.changes, planned.lends, planned.rules
+    return make_plan(
+        seed, planned.kinds, planned.partitions, changes=changes, lends=lends, rules=rules, dense=planned.dense
+    )
 
 
 @contextmanager

@@ -29,6 +29,12 @@ class Attempt:
     fate_at_s: float = math.inf
     told: int = 0
     """From which moment on the store knew of the success of a worker that held the job by itself; 0: it does not."""
+    found_silent: bool = False
+    """Another daemon said so, although a success was in a journal that the store had not been told."""
+
+    def gave_way(self, claimed: float) -> bool:
+        """Whether the store gave the job at that moment, before it heard of that success."""
+        return claimed < (self.told or (math.inf if self.found_silent else 0))
 
 
 @dataclass(slots=True)

@@ -155,8 +155,11 @@ class History(Notes):
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
         for its_id, attempt in runs:
-            gives_way = attempt.fate is not Fate.SUCCEEDED or fate is Fate.SUCCEEDED
-            if (its_id, attempt.fence) == (job_id, fence) and gives_way and not (heard and attempt.fate):
+            if (its_id, attempt.fence) != (job_id, fence):
+                continue
+            if attempt.fate is Fate.SUCCEEDED and fate is not Fate.SUCCEEDED:
+                attempt.found_silent = True
+            elif not (heard and attempt.fate):
                 attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()
@@ -192,7 +195,7 @@ class History(Notes):
     def _raced(self, story: Story, attempt: Attempt, life: str, fence: int) -> bool:
         """Whether the store gave the job before it heard of that success, and this daemon has not heard of it since."""
         claimed = self.claims.get((self._home(story), fence), math.inf)
-        return claimed < attempt.told and (life, story.job_id, attempt.fence) not in self._known
+        return attempt.gave_way(claimed) and (life, story.job_id, attempt.fence) not in self._known
 
     def _home(self, story: Story) -> int:
         return partition_of(story.job_id, self.plan.partitions)

@@ -166,7 +166,7 @@ class Holders:
     async def _poll(self, name: str, label: str) -> None:
         node, source = self._source.choice(self._nodes), self._source
         jobs_max, heartbeat_s = source.randint(1, PULLED), source.choice(HEARTBEATS_S)
-        lease = await _ask(
+        lease = await ask(
             node,
             lambda desk: leases.pull(desk, name, jobs_max, WAIT_S, heartbeat_s),
             lost=self._give_up,
@@ -177,7 +177,7 @@ class Holders:
             return
         is_lost = source.random() < LOSES
         if is_lost and source.random() < 0.5:
-            await _ask(node, lambda desk: _noticed(desk, lease))
+            await ask(node, lambda desk: _noticed(desk, lease))
             return
         async with trio.open_nursery() as hand:
             for each in lease.jobs:
@@ -231,7 +231,7 @@ class Holders:
     async def _beat(self, held: Held) -> bool:
         """Whether it may go on."""
         node = self._source.choice(self._nodes)
-        answer = await _ask(node, lambda desk: leases.beat(desk, held.job_id, held.fence))
+        answer = await ask(node, lambda desk: leases.beat(desk, held.job_id, held.fence))
         return not isinstance(answer, (Conflict, NotFound))
 
     async def _report(self, held: Held, report: Report | None) -> None:
@@ -239,7 +239,7 @@ class Holders:
         told = reports.Told(held.job_id, report, held.fence)
         while held in self._held[held.worker]:
             node = self._source.choice(self._nodes)
-            answer = await _ask(node, lambda desk: reports.report(desk, [told]))
+            answer = await ask(node, lambda desk: reports.report(desk, [told]))
             said = answer[0] if isinstance(answer, list) else answer
             if isinstance(answer, list) and said is None:
                 if report is not None:
@@ -256,7 +256,7 @@ async def _noticed(desk: Any, lease: leases.Lease) -> None:
     await trio.lowlevel.checkpoint()
 
 
-async def _ask(
+async def ask(
     node: Node,
     call: Callable[[Any], Awaitable[T]],
     lost: Callable[[Any, Any], None] = lambda desk, answer: None,

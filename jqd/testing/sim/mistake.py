@@ -26,6 +26,8 @@ class Mistake(NamedTuple):
     """Whether some jobs have names and are changed."""
     lends: bool = False
     """Whether some workers hold jobs by themselves."""
+    rules: bool = False
+    """Whether workers and handlers are registered."""
     dense: int = 1
     """So many times as much to do, where a rare moment must be met: else one seed of hundreds would show it."""
 
@@ -58,6 +60,7 @@ def mistake(
     partitions: int = 1,
     changes: bool = False,
     lends: bool = False,
+    rules: bool = False,
     dense: int = 1,
 ) -> Mistake:
     """`finds`: with commas.
@@ -65,4 +68,5 @@ def mistake(
     `parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one.
     """
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    return Mistake(bugs, frozenset(kinds.split(",")), seed, tuple(finds.split(",")), partitions, changes, lends, dense)
+    named, found = frozenset(kinds.split(",")), tuple(finds.split(","))
+    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, dense)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
+from jqd.testing.sim.say import Say, make_says
 from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
@@ -55,6 +56,7 @@ LOSES_NOTHING = ("kill", "pause", "stop", "lost", "late", "restart", "away", "cu
 CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wipe", "rollback"))
 """With these alone the partitions that are there are as quick as ever."""
 SHORT = 0.06  # share of runs over one partition with short journals and a store that forgets what ended
+RULES = 0.2  # share of runs in which workers and handlers are registered, changed, deleted
 LENDS = 0.25  # share of runs in which some workers hold jobs by themselves
 CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
 MATTERS_MAX = 3  # of such jobs
@@ -127,6 +129,8 @@ class Plan:
     """Their contents have works behind those of the plain jobs."""
     lends: bool = False
     """Whether some workers ask for their jobs, and others answer 202."""
+    says: tuple[Say, ...] = ()
+    """What is said of workers."""
 
     @property
     def absent(self) -> int | None:
@@ -142,9 +146,10 @@ def make_plan(
     *,
     changes: bool | None = None,
     lends: bool | None = None,
+    rules: bool | None = None,
     dense: int = 1,
 ) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`: with or without. Pure.
+    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`, `rules`: with or without.
 
     `dense`: so many times as much to do in the same time, for a fault to befall.
     """
@@ -176,7 +181,16 @@ def make_plan(
     faults.sort(key=lambda fault: fault.at_s)
     if lends is None:
         lends = POISON not in kinds and random.Random(f"lends {seed}").random() < LENDS
-    return Plan(seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends)
+    says = _says(seed, nodes, rules, dense)
+    return Plan(
+        seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends, says
+    )
+
+
+def _says(seed: int, nodes: int, rules: bool | None, dense: int) -> tuple[Say, ...]:
+    source = random.Random(f"rules {seed}")
+    wanted = source.random() < RULES if rules is None else rules
+    return tuple(make_says(source, nodes, FAULTY_S * 0.95, dense)) if wanted else ()
 
 
 def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None, dense: int) -> list[Matter]:

@@ -244,7 +244,7 @@ class Tale:
     def _check_again(self, run: Run) -> None:
         edited = self.matter.contents[run.content].what == EDIT
         for past in self.runs:
-            if past.fate not in ENDS or (past.content != run.content and not edited):
+            if past.fate not in ENDS or (past.content != run.content and not edited) or past.gave_way(run.claimed):
                 continue
             begins = (word for word in self._acting() if word.what in BEGINS and self._is_since(word, past.claimed))
             if any(edited or word.what == RETRY or word.content == run.content for word in begins):

@@ -21,6 +21,7 @@ from jqd.testing.sim.loop import RunQueue
 from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
+from jqd.testing.sim.registry import Registry
 from jqd.testing.sim.stage import Stage
 from jqd.words.job import Fate, Outcome, State
 from jqd.words.jobid import partition_of
@@ -38,6 +39,7 @@ class World(Stage):
         super().__init__(plan, queue, outside)
         self.history.watch(self._runs)
         self.nemesis = Nemesis(self)
+        self.registry = Registry(self.history, self.nodes)
         self._source = random.Random(f"net {plan.seed}")
 
     async def run(self) -> None:
@@ -51,6 +53,7 @@ class World(Stage):
                 self.holders.run()
             async with trio.open_nursery() as clients:
                 clients.start_soon(Clients(self.plan, self.history, self.nodes).run)
+                clients.start_soon(self.registry.run)
                 if self.plan.absent is not None:
                     clients.start_soon(Progress(self, self.plan.absent).watch)
                 if UNREADABLE in self.plan.kinds <= PATIENT:
@@ -181,6 +184,8 @@ class World(Stage):
             restless = await self._restless()
             self.history.check_states(await self._states())
             await self._check_tales()
+            if all(node.life is not None and node.life.daemon is not None for node in self.nodes):
+                await self.registry.check(self.stores)
             self._check_places()
             if restless is not None:
                 self.history.wrong(f"stuck: {restless}")
@@ -201,7 +206,7 @@ class World(Stage):
             stats_now = await store.stats()
             if stats_now.running or stats_now.waiting or stats_now.scheduled:
                 return f"the store has {stats_now}"
-        return None
+        return await self.registry.restless(self.stores)
 
     def _check_places(self) -> None:
         """Each partition has its own jobs, and knows of no other."""
