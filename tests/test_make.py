@@ -1,10 +1,14 @@
 """What `make` says and does before anything is installed."""
 
 import os
+import re
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 # Stands in for a Python: says what it was asked, and makes a virtual environment that holds itself.
@@ -55,3 +59,19 @@ def test_no_python_is_said_with_what_to_do(clone: Path) -> None:
     assert ended.returncode != 0
     assert "there is no python-of-nobody here. Install one, or name it: make PYTHON=" in ended.stderr
     assert not (clone / ".venv").exists()
+
+
+def test_the_image_gets_versions_that_the_suite_ran_with() -> None:
+    """`make lock` writes both files. What is there for one system or Python only may stand in one of them alone."""
+    pins = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+    whole, image = (
+        set(pins.findall((ROOT / name).read_text())) for name in ("requirements.txt", "requirements-all.txt")
+    )
+    assert image - whole == set()
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    brought = [
+        extras["dependencies"],
+        *(extras["optional-dependencies"][name] for name in ("cli", "worker", "daemon", "embedded")),
+    ]
+    named = {canonicalize_name(Requirement(each).name) for some in brought for each in some} - {"jqd"}
+    assert named - {name for name, _ in image} == set(), "run `make lock`"
