@@ -7,12 +7,10 @@ What waits here is acknowledged by nobody, and is lost with the process. Each jo
 request whose answer was lost is sent again and counts once.
 """
 
-import itertools
 import logging
-import random
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -22,19 +20,16 @@ import anyio.to_thread
 
 from jqd.client.errors import (
     BufferFull,
-    Invalid,
     JqdClientError,
     NotPushed,
-    PartlyPushed,
     TimedOut,
     TooLarge,
-    Unavailable,
-    Unreachable,
 )
-from jqd.client.http import BACKOFF, encode
-from jqd.client.info import Taken, listed_job
+from jqd.client.http import encode
+from jqd.client.info import listed_job
 from jqd.client.leaving import LEAVING
 from jqd.client.pending import Pending
+from jqd.client.sending import PushAll, Sender
 from jqd.words.clock import SystemClock
 from jqd.words.meant import suggestion
 from jqd.words.units import BYTES, Duration, amount, duration_s
@@ -47,10 +42,6 @@ PATIENCE = "1m"  # a daemon's restart, or its machine's
 EXIT_S = 30.0  # what is left at the end of the process has so long, as a worker's drain
 REQUEST_JOBS = 1_000  # the cost of a request is shared by then
 REQUEST_BYTES = 1 << 20
-AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
-PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
-
-PushAll = Callable[[Sequence[Mapping[str, Any]]], list[Taken]]
 
 
 class Limits(TypedDict, total=False):
@@ -94,8 +85,8 @@ class Buffer:
         self._patience_s = duration_s(limits.get("patience", PATIENCE))
         if min(self.jobs_max, self.bytes_max) < 1 or not min(self._linger_s, self._wait_s, self._patience_s) >= 0:
             raise ValueError(f"a buffer has room for a job, and its waits are 0 or more; got {limits}")
-        self._push_all, self._closed_told = push_all, closed
-        self._clock, self._source = SystemClock(), random.Random()
+        self._push_all = push_all
+        self._closed_told, self._clock = closed, SystemClock()
         self._log = logging.getLogger("jqd.buffer")
         self._is_closed = False
         self._begin()
@@ -105,14 +96,13 @@ class Buffer:
         """Empty, and of this process: a child of a fork begins so."""
         self._changed = threading.Condition()
         self._sending = threading.Lock()
+        self._sender = Sender(self._push_all, self._patience_s)
         self._waiting: deque[Pending] = deque()
         self._out: list[Pending] = []  # in a request now
         self._failed: list[Pending] = []  # whose errors nobody has heard of
         self._bytes = 0  # of those waiting and those out
         self._since_s: float | None = None  # the oldest of those waiting came then
         self._hurry = False
-        self._away_s: float | None = None  # since when the daemon is away
-        self._until_s: float | None = None  # nothing is tried again after that
         self._thread: threading.Thread | None = None
 
     # ------------------------------------------------------------ for whoever pushes
@@ -220,8 +210,7 @@ class Buffer:
     def leave(self) -> list[Pending]:
         """The process ends: send what is left, for EXIT_S at most, and take no more. Answers what is not known to be
         taken, and nobody has heard of."""
-        with self._changed:
-            self._until_s = self._clock.mono_s() + EXIT_S
+        self._sender.until_s = self._clock.mono_s() + EXIT_S
         self._shut()
         self.settle(EXIT_S)
         LEAVING.discard(self)
@@ -299,7 +288,7 @@ class Buffer:
             if not self._out:
                 return False
             try:
-                error = self._send(self._out)
+                error = self._sender.send(self._out)
             except BaseException:
                 with self._changed:  # a Ctrl-C where this thread sends: it is all sent again, under the same ids
                     self._waiting.extendleft(reversed(self._out))
@@ -329,50 +318,6 @@ class Buffer:
             size += one.size
         return list(some.values())
 
-    def _send(self, some: list[Pending]) -> JqdClientError | None:
-        """Until each is over. Answers the error of all of them, if there is one."""
-        for tried in itertools.count(1):
-            try:
-                for one, taken in zip(some, self._push_all([one.told for one in some]), strict=True):
-                    one.taken, one.duplicate = True, taken.duplicate and one.is_own
-                self._away_s = None
-                return None
-            except PartlyPushed as error:
-                if error.__cause__ is None or not isinstance(error.__cause__, AGAIN):
-                    _sort_out(some, error)
-                    return error
-                trouble: JqdClientError = error
-            except AGAIN as error:
-                trouble = error
-            except Invalid as error:
-                _sort_out(some, error)
-                return error
-            except JqdClientError as error:
-                _fail(some, error)
-                return error
-            except Exception as error:  # noqa: BLE001 - a mistake must not end the thread that all pushes wait for
-                odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
-                _fail(some, odd)
-                return odd
-            asked_s = getattr(trouble, "retry_after", None)
-            pause_s = min(BACKOFF.delay_s(tried, self._source) if asked_s is None else asked_s, PAUSE_S_MAX)
-            if self._gives_up(pause_s):
-                _fail(some, trouble)
-                return trouble
-            threading.Event().wait(pause_s)
-        raise AssertionError("it tries until it returns")
-
-    def _gives_up(self, pause_s: float) -> bool:
-        """Whether another try would come too late. A daemon that was away for too long has had its time: each further
-        request is tried once."""
-        now_s = self._clock.mono_s()
-        if self._away_s is None:
-            self._away_s = now_s
-        until_s = self._away_s + self._patience_s
-        if self._until_s is not None:
-            until_s = min(until_s, self._until_s)
-        return now_s + pause_s > until_s
-
     def _failed_untold(self) -> list[Pending]:
         return [one for one in self._failed if not one.is_told]
 
@@ -395,19 +340,3 @@ class Buffer:
             self._changed.notify_all()
         if was_open and self._closed_told is not None:
             self._closed_told()
-
-
-def _fail(some: Sequence[Pending], error: JqdClientError) -> None:
-    for one in some:
-        one.error = error
-
-
-def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid) -> None:
-    """Which of them were taken, and what is wrong with each of the others."""
-    job_ids = error.job_ids if isinstance(error, PartlyPushed) else [None] * len(some)
-    why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}
-    for index, (one, job_id) in enumerate(zip(some, job_ids, strict=True)):
-        if job_id is not None:
-            one.taken = True
-        else:
-            one.error = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)

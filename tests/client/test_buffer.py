@@ -57,7 +57,7 @@ class Daemon:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jqd.client.buffer.PAUSE_S_MAX", 0.001)
+    monkeypatch.setattr("jqd.client.sending.PAUSE_S_MAX", 0.001)
 
 
 @pytest.fixture
