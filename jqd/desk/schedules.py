@@ -83,7 +83,6 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
     if found:
         raise Invalid(found[0].detail, found)
     await told(desk)
-    await learned(desk, partial(desk.schedules.known.get, name))
     new: list[bool] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:

@@ -74,6 +74,7 @@ class Dates:
 
     async def _look(self) -> None:
         """Do what is due and this daemon's turn. What one partition does not allow stops nothing in the others."""
+        self._again = {name: at_s for name, at_s in self._again.items() if name in self._schedules.known}
         by_home: dict[int, list[Firing]] = {}
         away: dict[int, str] = {}  # a server that hangs takes its time once a look
         for one in [one for one in self._schedules.due() if self._is_ours_now(one)][:AT_ONCE]:

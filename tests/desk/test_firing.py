@@ -1,0 +1,166 @@
+"""A date of a schedule becomes a job: what else may stand there, and when it is left for another look."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from jqd.desk import schedules
+from jqd.desk.firing import TAKEN_S, fire, last_of
+from jqd.desk.schedules import Plan, Template
+from jqd.scheduler import Firing, Last, Step
+from jqd.store import NameJournaled, NameWanted
+from jqd.words.errors import Closed, NotYet
+from jqd.words.job import Fate
+from jqd.words.record import Lane, decode_jobs, decode_rules
+from jqd.words.recur import Recurrence
+from jqd.words.rules import NIL, Rule
+from jqd.words.schedules import FIRED, SCHEDULE, Known, Schedule, body_of
+from tests.api.whole import Whole
+
+PLAN = Plan(job=Template(name="report", argument=Raw(b"\x07"), max_retry=1), every=60.0, jitter=30.0)
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    edge = await Whole().begin()
+    await schedules.put(edge.api._parts.desk, "s", PLAN)
+    edge.clock.advance(61)
+    return edge
+
+
+def desk(edge: Whole) -> Any:
+    return edge.api._parts.desk
+
+
+def known(edge: Whole) -> Known:
+    one: Known = desk(edge).schedules.known["s"]
+    return one
+
+
+def firing(edge: Whole, *, fires: bool = True, replaces: bool = False) -> Firing:
+    one = known(edge)
+    assert one.next_ms is not None
+    return Firing(one, Step(one.next_ms, fires, 0 if fires else 1, replaces))
+
+
+async def go(edge: Whole, **step: bool) -> str:
+    """Fire the next date; the id of its job."""
+    due = firing(edge, **step)
+    await fire(desk(edge), [due], lambda: True)
+    await edge.apply()
+    return due.job_id
+
+
+async def test_job_and_note_are_written_one_behind_the_other(edge: Whole) -> None:
+    due = firing(edge)
+    edge.journal.frames.clear()
+    edge._taken = 0
+    await fire(desk(edge), [due], lambda: True)
+    (first, _, jobs), (second, _, rules) = edge.journal.frames
+    assert (first, second) == (Lane.CHANGES, Lane.RULES)
+    (job,) = decode_jobs(jobs)
+    assert (job.name, job.jobtype, job.argument, job.max_retry) == (due.job_id, "report", b"\x07", 1)
+    assert 0 < job.eligible_at_ms - due.step.through_ms <= 30_000, "by the jitter, which is never the same twice"
+    assert job.change is not None
+    assert job.change.life, "it must not come when the name is another's"
+    (rule,) = decode_rules(rules)
+    assert (rule.kind, rule.name, known(edge).fired.fired) == (FIRED, "s", 1)
+    assert known(edge).next_ms == due.step.through_ms + 60_000
+
+
+async def test_what_is_out_of_date_is_left(edge: Whole) -> None:
+    due, frames = firing(edge), len(edge.journal.frames)
+    with pytest.raises(NotYet, match="did not say in time"):
+        await fire(desk(edge), [due], lambda: False)
+    edge.control.not_pushing = "the disk is full"
+    with pytest.raises(Closed):
+        await fire(desk(edge), [due], lambda: True)
+    edge.control.not_pushing = None
+
+    real = desk(edge).store.reserve_names
+
+    async def slow(wanted: list[NameWanted]) -> Any:
+        given = await real(wanted)
+        edge.clock.suspend(11)
+        return given
+
+    desk(edge).store.reserve_names = slow
+    with pytest.raises(NotYet, match="did not say in time"):
+        await fire(desk(edge), [due], lambda: True)
+    desk(edge).store.reserve_names = real
+    await schedules.pause(desk(edge), "s")
+    await fire(desk(edge), [due], lambda: True)
+    assert [lane for lane, *_ in edge.journal.frames[frames:]] == [Lane.RULES], "the pause, and nothing else"
+
+
+async def test_a_job_that_stands_there_already_is_the_one_of_that_date(edge: Whole) -> None:
+    due = firing(edge)
+    await edge.push(name="mine", job_id=due.job_id)
+    await go(edge)
+    assert known(edge).fired.job_id == due.job_id
+    assert (await edge.call("GET", f"/v1/jobs/{due.job_id}")).body["name"] == "mine"
+
+
+async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
+    """To a daemon that died before it wrote; or after it, and its journal may come back any day."""
+    due, store = firing(edge), desk(edge).store
+    (given,) = await store.reserve_names([NameWanted(due.job_id, edge.journal.ids.take(1).first, "other", False)])
+    await go(edge)
+    assert (known(edge).fired.fired, "has not come to the store yet" in known(edge).trouble) == (0, True)
+    edge.clock.advance(31)
+    await go(edge)
+    assert known(edge).fired.fired == 1, "it is free again"
+
+    due = firing(edge)
+    (given,) = await store.reserve_names([NameWanted(due.job_id, edge.journal.ids.take(1).first, "other", False)])
+    await store.confirm_names([NameJournaled(due.job_id, given.job_id, "other", given.revision)])
+    await go(edge)
+    edge.clock.advance(TAKEN_S - 1)
+    await go(edge)
+    assert known(edge).fired.fired == 1
+    edge.clock.advance(2)
+    await go(edge)
+    assert known(edge).fired.fired == 2, "it lies in a journal, and comes with it"
+
+
+async def test_what_became_of_the_last_job(edge: Whole) -> None:
+    assert await last_of(desk(edge), known(edge)) is None
+    await go(edge)
+    assert await last_of(desk(edge), known(edge)) == Last(None)
+    edge.clock.advance(60)
+    await go(edge, replaces=True)
+    edge.clock.advance(31)  # the jitter
+    await edge.whole.promote(100)
+    (held,) = await edge.claim("report")
+    await edge.end(held, Fate.SUCCEEDED)
+    assert await last_of(desk(edge), known(edge)) == Last(edge.clock.wall_ms())
+    edge.clock.advance(10 * 86_400)
+    await desk(edge).store.purge(100)
+    assert await last_of(desk(edge), known(edge)) == Last(0)
+    await go(edge, replaces=True)
+    assert known(edge).fired.fired == 3, "there is nothing to replace any more"
+
+
+async def test_a_schedule_that_is_deleted_takes_its_note_along_and_a_new_one_begins_anew(edge: Whole) -> None:
+    await go(edge)
+    await schedules.delete(desk(edge), "s")
+    rule = edge.workers.rules.get(FIRED, "s")
+    assert rule is not None
+    assert rule.is_deleted
+    await schedules.put(desk(edge), "s", PLAN)
+    assert known(edge).fired.fired == 0
+    edge.clock.advance(61)
+    await go(edge)
+    assert known(edge).fired.fired == 1
+
+
+async def test_one_of_a_newer_jqd_or_of_a_zone_that_is_not_known_here_is_left_to_others(edge: Whole) -> None:
+    rules = edge.workers.rules
+    rules.take([Rule(SCHEDULE, "n", 9, 0, Raw(b"\x81\xa4when\x07")), Rule(SCHEDULE, "gone", 9, 0, Raw(NIL))])
+    assert sorted(desk(edge).schedules.known) == ["s"]
+    body = body_of(Schedule(Raw(b"\x81\xa4name\xa1n"), Recurrence("* * * * *", tz="Mars/Mons"), since_ms=1))
+    rules.take([Rule(SCHEDULE, "m", 9, 0, Raw(body))])
+    (complaint,) = desk(edge).schedules.complaints()
+    assert "'Mars/Mons' is no time zone" in complaint
+    assert (await edge.call("GET", "/v1/schedules/m")).body["next"] == []
