@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Iterable
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.context import at_work
 from jqd.worker.pool import NOTE_S, Outbox
+from jqd.worker.pulse import Pulse
 
 CLEAN_UP_S = 1.0  # for tasks that were stopped with their batch: what takes longer goes on without anybody waiting
 GRACE_S = 0.25  # past its timeout a task has so long to be cancelled: what takes longer blocks the loop
@@ -41,6 +42,7 @@ class AsyncioLoop:
         self._some_ended = trio.Event()
         self._is_closing = False
         self._log = get_logger("worker")
+        self._pulse = Pulse(self._at_work, clock)
         threading.Thread(target=self._live, name="jqd-asyncio", daemon=True).start()
 
     @property
@@ -76,7 +78,9 @@ class AsyncioLoop:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
     def _live(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+        self._pulse.listen()
+        self._loop.call_soon(self._beat)
+        with closing(self._pulse), asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             while not self._is_closing:
                 why = "a job called loop.stop()"
                 try:
@@ -87,6 +91,13 @@ class AsyncioLoop:
                 if not self._is_closing:
                     self._log.error("worker.loop_stopped", why=why, next="the asyncio loop runs on")
             # Closing the runner cancels what is left.
+
+    def _beat(self) -> None:
+        self._pulse.beaten()
+        self._loop.call_later(self._pulse.beat_s, self._beat)
+
+    def _at_work(self) -> str:
+        return ", ".join(f"{item.job_id} ({item.job.name})" for item in self.now)
 
     def _add(self, items: list[Item]) -> None:
         self._queue.extend(items)

@@ -28,6 +28,7 @@ from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
+from jqd.worker.blame import Blame
 from jqd.worker.frames import Begin, Declaration
 from jqd.worker.pool import NOTE_S
 from jqd.worker.process import Held, Kind, NotStarted, Process, start_process
@@ -58,6 +59,7 @@ class Crew:
         self._crew: list[Process] = []
         self._leaving: set[Process] = set()
         self._suspects = Suspects()
+        self._blame = Blame(self._attempts, self._suspects)
         self._waiting = Waiting(self._suspects, begin.tasks)
         self._has_extra = False
         self._generation = 0
@@ -200,7 +202,7 @@ class Crew:
         while True:
             began_s = trio.current_time()
             await process.ended.wait()
-            self._settle(process)
+            self._blame.settle(process)
             self._leaving.discard(process)
             if process.is_retiring or generation != self._generation:
                 return
@@ -274,7 +276,7 @@ class Crew:
                     await process.ended.wait()
                 if given == process.given and not process.held:
                     break
-            self._settle(process)
+            self._blame.settle(process)
             self._leaving.discard(process)
             if process in self._crew:
                 self._crew.remove(process)
@@ -311,49 +313,17 @@ class Crew:
             self._nursery.start_soon(process.leave)
         self._dispatch()
 
-    def _settle(self, process: Process) -> None:
-        """Say what becomes of the jobs of a process that is dead."""
-        at_work = [held.item for held in process.held.values() if not held.item.ended]
-        process.held.clear()
-        if process.was_killed:
-            why = "handed back: its process was stopped because of another job"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
-        elif len(at_work) == 1:
-            told = [self._attempts.died(at_work[0], process.how)]
-        else:
-            why = f"handed back: its process died ({process.how}) with {len(at_work)} jobs; next time it is alone"
-            told = [self._attempts.refused(item.batch.codec, item.job_id, why) for item in at_work]
-            self._suspects.add(item.job_id for item in at_work)
-        for item, outcome in zip(at_work, told, strict=True):
-            self._log.warning("worker.job_lost_its_process", job_id=item.job_id, name=item.job.name, how=process.how)
-            item.stop = None
-            item.batch.put(item, outcome)
-
     async def keep_time(self) -> None:
         """Kill what is past its time, when it is."""
         while True:
             now_s, living = trio.current_time(), [process for process in self._all if not process.was_killed]
             for process in living:
                 if late := [held.item for held in process.held.values() if held.due_s <= now_s]:
-                    self._kill_late(process, late)
+                    self._blame.end_late(process, late)
             due = [held.due_s for process in living if not process.was_killed for held in process.held.values()]
             self._next_s, self._sooner = min(due, default=math.inf), trio.Event()
             with trio.move_on_at(self._next_s):
                 await self._sooner.wait()
-
-    def _kill_late(self, process: Process, late: Sequence[Item]) -> None:
-        """End a process with jobs past their time: the only one has timed out; of several any may block the others."""
-        for item in late:
-            self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
-        items = [held.item for held in process.held.values()]
-        if len(items) > 1:
-            self._suspects.add(item.job_id for item in items)
-        why = f"handed back: one of {len(items)} jobs blocked the loop of its process; next time it is alone"
-        for item in items:
-            refused = self._attempts.refused(item.batch.codec, item.job_id, why)
-            alone = self._attempts.cancelled(item, "its process was ended") if item.cancelled else None
-            item.batch.put(item, refused if len(items) > 1 else alone or self._attempts.timed_out(item))
-        process.kill()
 
     async def begin(self) -> NotStarted | None:
         """Start the first generation; or say why the app cannot be loaded."""

@@ -1,7 +1,8 @@
-"""Notices from a thread beside it that trio's loop stands still, and says which job holds it up, and where.
+"""Notices from a thread beside it that a loop stands still, and says which job holds it up, and where.
 
-An async function that blocks stops the whole worker: no batch is taken, no timeout noticed, no registration repeated.
-Nothing in the loop can say so. A process of `--processes` is killed then, at the timeout of one of its jobs.
+An async function that blocks trio's loop stops the whole worker: no batch is taken, no timeout noticed, no registration
+repeated. One that blocks the asyncio loop stops its neighbours. Nothing in the loop can say so. A process of
+`--processes` is killed then, at the timeout of one of its jobs.
 """
 
 import sys
@@ -24,7 +25,7 @@ NEXT = "an async function must not block: use the async call, or a plain functio
 
 
 class Pulse:
-    """The heartbeat of the trio loop that runs `beat`."""
+    """The heartbeat of the trio loop that runs `beat`, or of another one that calls `beaten` often enough."""
 
     def __init__(self, at_work: Callable[[], str], clock: Clock, silent_s: float = SILENT_S) -> None:
         """`at_work`: names the async jobs that have begun; shown where it cannot be seen which of them it is."""
@@ -35,18 +36,36 @@ class Pulse:
 
     async def beat(self) -> None:
         """Until cancelled."""
-        loop = threading.get_ident()
-        threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
+        self.listen()
         try:
             while True:
-                self._beaten_s = self._clock.mono_s()
-                await trio.sleep(self._silent_s * BEAT_SHARE)
+                self.beaten()
+                await trio.sleep(self.beat_s)
         finally:
-            self._over.set()
+            self.close()
+
+    @property
+    def beat_s(self) -> float:
+        """Between two beats."""
+        return self._silent_s * BEAT_SHARE
+
+    def listen(self) -> None:
+        """From now on this thread is listened to."""
+        self.beaten()
+        loop = threading.get_ident()
+        threading.Thread(target=self._listen, args=(loop,), name="jqd-pulse", daemon=True).start()
+
+    def beaten(self) -> None:
+        """It came round."""
+        self._beaten_s = self._clock.mono_s()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._over.set()
 
     def _listen(self, loop: int) -> None:
         said_s = 0.0  # of how long a silence it was said
-        while not self._over.wait(self._silent_s * BEAT_SHARE):
+        while not self._over.wait(self.beat_s):
             silent_s = self._clock.mono_s() - self._beaten_s
             if silent_s < said_s:
                 said_s = 0.0

@@ -151,7 +151,7 @@ def _service(
     jobs: Mapping[str, Declared], slots: int, batch: int, crew: Crew | None, beats: Beats, **more: Any
 ) -> Service:
     """What takes batches; jobs that say how far they are say it to `beats`."""
-    limits = ServiceConfig(concurrency=slots, queue_jobs=2 * batch)
+    limits = ServiceConfig(concurrency=slots, queue_jobs=batch)
     if crew is not None:
         crew.spoke = beats.spoke
     return Service(jobs, limits, hands=crew, spoke=beats.spoke, **more)

@@ -40,7 +40,7 @@ LINGER_S = 0.005  # outcomes that end this close together share a chunk; a batch
 WATCH_SHARE, WATCH_MIN_S, WATCH_MAX_S = 0.05, 0.02, 1.0  # how late a plain function's timeout may be noticed
 PATIENCE_S = 2.0  # a job waits here at most so long: behind slow jobs another worker may be sooner
 PATIENCE_SHARE = 0.5  # of its timeout: the daemon counts from when it sent the job
-QUEUE_JOBS_DEFAULT = 1_000  # two of the batches that `serve` asks for: a daemon sends no more ahead
+QUEUE_JOBS_DEFAULT = 500  # as large as the batches that `serve` asks for: a daemon sends no more than one ahead
 RUNS_ON = "a thread cannot be stopped; it runs until this process has ended, and its job runs again elsewhere"
 FULL_RETRY_AFTER_S = 1  # when there is no room: jobs end all the time
 LEASE_ID = b"jqd-lease-id"  # of its jobs, in the request
@@ -54,7 +54,8 @@ class ServiceConfig:
     concurrency: int = CONCURRENCY_DEFAULT
     """Plain functions at once, and as many async ones."""
     queue_jobs: int = QUEUE_JOBS_DEFAULT
-    """Jobs that may wait here for a thread or their turn, over all batches."""
+    """Jobs that may wait here for a thread or their turn, over all batches, at most: fewer as long as some wait in
+    vain."""
     abandoned_max: int | None = None
     """Threads that may be stuck in functions past their timeout; None: as many as `concurrency`."""
     body_bytes_max: int = BODY_BYTES_MAX
@@ -97,6 +98,8 @@ class Service:
         self._idle = trio.Event()
         self._idle.set()
         self._refusing: str | None = None
+        self._may_wait = self._config.queue_jobs
+        self._lessened_s = -PATIENCE_S
 
     def _inside(self) -> Inside:
         limit, stuck_max = self._config.concurrency, self._config.abandoned_max
@@ -148,7 +151,7 @@ class Service:
     def room(self) -> int:
         """Jobs that may come now: as many as may run and wait at once, less those that do."""
         in_hand = self.jobs_in_hand + self._hands.orphans
-        return max(0, self._config.concurrency + self._config.queue_jobs - in_hand)
+        return max(0, self._config.concurrency + self._may_wait - in_hand)
 
     async def wait_idle(self) -> None:
         """Return when no batch is in hand."""
@@ -233,13 +236,15 @@ class Service:
             batch.gone = True
             self._hands.forget(batch)
             self._in_hand.discard(batch)
+            if self._lessened_s < batch.arrived_s:  # nobody waited in vain while it was here
+                self._may_wait = min(self._config.queue_jobs, self._may_wait + len(batch.items))
             if not self._in_hand:
                 self._idle.set()
 
     def _expect_room(self) -> None:
         if not self.room:
             config = self._config
-            detail = f"{config.concurrency} jobs may run here and {config.queue_jobs} wait, and so many do"
+            detail = f"{config.concurrency} jobs may run here and {self._may_wait} wait, and so many do"
             raise Refusal(503, "Full", detail, retry_after_s=FULL_RETRY_AFTER_S)
 
     def _start(self, batch: Batch, taken: BatchIn, room: int, nursery: trio.Nursery) -> None:
@@ -286,18 +291,25 @@ class Service:
 
         `patience_s`: before that no job of the batch has. This is asked at each turn, and to go through all takes long.
         """
-        waited_s = self._clock.mono_s() - batch.arrived_s
+        now_s = self._clock.mono_s()
+        waited_s = now_s - batch.arrived_s
         if not batch.waiting or (waited_s < patience_s and self._hands.trouble() is None):
             return
+        in_vain = False
         for item in list(batch.waiting):
             too_long, stuck = waited_s >= min(PATIENCE_S, item.timeout_s * PATIENCE_SHARE), self._hands.stranded(item)
             if (too_long or stuck) and item.begin():
                 why = self.refusing() or f"it waited for {waited_s:.1f} s behind other jobs"
                 message: str = f"not begun: {why}"
                 # Others need not stay away because a suspect found no place of its own.
-                full_s = None if self._hands.is_suspect(item) else FULL_RETRY_AFTER_S
-                after_s = RETRY_AFTER_S if stuck else full_s
+                is_suspect = self._hands.is_suspect(item)
+                after_s = RETRY_AFTER_S if stuck else None if is_suspect else FULL_RETRY_AFTER_S
+                in_vain = in_vain or not (stuck or is_suspect)
                 batch.put(item, self.attempts.refused(batch.codec, item.job_id, message, retry_after=after_s))
+        if in_vain and now_s - self._lessened_s >= PATIENCE_S:
+            # So many need not wait here: half as many, as long as that goes on, down to as many as run at once.
+            least = min(self._config.concurrency, self._config.queue_jobs)
+            self._may_wait, self._lessened_s = max(least, self._may_wait // 2), now_s
 
     # ------------------------------------------------------------ the rest
 

@@ -3,6 +3,7 @@
 import asyncio
 import threading
 import time
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,9 @@ import trio
 from structlog.testing import capture_logs
 
 from jqd import App, Failed, current
+from jqd.worker import aio
 from jqd.worker.batch import Item
+from jqd.worker.pulse import Pulse
 from jqd.worker.service import Service, ServiceConfig
 from tests.worker.exchange import Exchange, packed, run_batch
 
@@ -133,12 +136,19 @@ async def test_it_is_cancelled_by_its_id_and_when_the_daemon_hangs_up() -> None:
     stage.service.close()
 
 
-async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another_loop() -> None:
+async def test_one_that_blocks_its_loop_is_given_up_and_the_next_job_has_another_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(aio, "Pulse", partial(Pulse, silent_s=0.05))
     stage = Stage(concurrency=1)
     with capture_logs() as lines:
         exchange = await run_batch(stage.service, {"job_id": "a", "name": "block", "timeout": 0.05})
+        with trio.fail_after(PATIENCE_S):
+            while not any(line["event"] == "worker.loop_blocked" for line in lines):
+                await trio.sleep(0.01)  # a thread listens
     assert exchange.by_id["a"]["reason"] == "timeout"
     said = {line["event"]: line for line in lines}
+    assert said["worker.loop_blocked"]["jobs"] == "a (block)"
     assert said["worker.abandoned"]["job_id"] == "a"
     assert "must not block" in said["worker.abandoned"]["why"]
     health = await Exchange(stage.service, b"", method="GET").run()
