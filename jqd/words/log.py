@@ -20,6 +20,11 @@ def get_logger(component: str) -> Any:
     return structlog.get_logger(component=component)
 
 
+def tells_all() -> bool:
+    """Whether the log was set up to have debug lines."""
+    return structlog.is_configured() and bool(structlog.get_logger().is_enabled_for(logging.DEBUG))
+
+
 @contextmanager
 def logging_with(**fields: object) -> Iterator[None]:
     """What is logged in this block, and by tasks started in it, carries these fields."""
