@@ -20,6 +20,8 @@ import msgspec
 from msgspec import Raw
 
 MARK = "$"
+UNTOLD = (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException)
+"""A worker's value may be well-formed and yet more than Python can hold."""
 TIMESTAMP = -1  # its extension code
 FLOATS = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
@@ -43,7 +45,7 @@ def show(value: Any) -> Any:
     """A value as JSON can say it. `msgspec.Raw` in it is MessagePack."""
     match value:
         case str():
-            return value if value.isascii() or _is_text(value) else _packed(_pack_text(value))
+            return value if value.isascii() or _is_text(value) else whole(_pack_text(value))
         case Raw():
             return show_packed(bytes(value))
         case _Pairs():
@@ -70,14 +72,23 @@ def show(value: Any) -> Any:
 def show_packed(packed: bytes) -> Any:
     """The same of a value in MessagePack, or of bytes that should be one."""
     try:
-        return show(
-            msgpack.unpackb(
-                packed, strict_map_key=False, object_pairs_hook=_Pairs, raw=False, unicode_errors="surrogateescape"
-            )
+        return shown(packed)
+    except UNTOLD:
+        return whole(packed)
+
+
+def shown(packed: bytes) -> Any:
+    """The same of a value that Python can hold. Raises UNTOLD."""
+    return show(
+        msgpack.unpackb(
+            packed, strict_map_key=False, object_pairs_hook=_Pairs, raw=False, unicode_errors="surrogateescape"
         )
-    except (ValueError, TypeError, RecursionError, OverflowError, msgpack.UnpackException):
-        # A worker's value may be well-formed and yet more than Python can hold.
-        return _packed(packed)
+    )
+
+
+def whole(packed: bytes) -> dict[str, Any]:
+    """The same of any value, and of what is none."""
+    return {"$msgpack": _base64(packed)}
 
 
 def json_of(packed: bytes) -> bytes:
@@ -95,10 +106,6 @@ def join(rows: Sequence[tuple[Any, Any]]) -> dict[str, Any]:
 
 def _show_map(pairs: Iterable[tuple[Any, Any]]) -> dict[str, Any]:
     return join([(show(key), show(value)) for key, value in pairs])
-
-
-def _packed(packed: bytes) -> dict[str, Any]:
-    return {"$msgpack": _base64(packed)}
 
 
 def _base64(data: bytes) -> str:
