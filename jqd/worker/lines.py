@@ -4,13 +4,12 @@ A worker may run 15,000 jobs a second, and two lines for each would take longer 
 second are told one by one, and of the others how many succeeded. What fails is told in any case, where it fails.
 """
 
-import logging
 import sys
 
 import trio
 
 from jqd.words.clock import Clock
-from jqd.words.log import get_logger
+from jqd.words.log import get_logger, tells_all
 from jqd.worker.batch import Item
 
 LINES_PER_S = 20  # jobs that begin: more than one reads, and at most some hundred microseconds a second
@@ -61,7 +60,7 @@ class Lines:
         if second != self._second:
             self._second, self._told = second, 0
             # Asked once a second: it takes as long as a small job.
-            self._most = sys.maxsize if self._log.is_enabled_for(logging.DEBUG) else LINES_PER_S
+            self._most = sys.maxsize if tells_all() else LINES_PER_S
         self._told += 1
         return self._told <= self._most
 
