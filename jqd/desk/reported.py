@@ -24,10 +24,9 @@ class Reported:
     def __init__(self) -> None:
         self._rows: dict[tuple[str, int], Noted] = {}
 
-    def find(self, job_id: str, fence: int, applied: int) -> Noted | None:
-        """The verdict of that claim; None when the store knows it, which has applied up to there."""
-        row = self._rows.get((job_id, fence))
-        return row if row is not None and (row.position or 0) > applied else None
+    def find(self, job_id: str, fence: int) -> Noted | None:
+        """The verdict of that claim. The store may know it by now: its position says."""
+        return self._rows.get((job_id, fence))
 
     def note(self, outcomes: Sequence[Outcome], position: int) -> None:
         """These are written to the journal, up to `position`."""

@@ -160,7 +160,7 @@ async def _sort_piece(desk: Desk, told: dict[int, Told], sorts: Sorted) -> dict[
         late = {}
         for (place, each), hold in zip(told.items(), seen, strict=True):
             fence = each.fence or (hold.held.fence if hold.held else 0)
-            if not _judge(desk, place, each._replace(fence=fence), hold, sorts):
+            if not _judge(desk, place, each if each.fence else each._replace(fence=fence), hold, sorts):
                 late[place] = fence
     _journal(desk, sorts)  # at once: whoever is judged next sees it
     coming: dict[int, Told] = {}
@@ -258,9 +258,12 @@ def _before(desk: Desk, each: Told, fence: int, sorts: Sorted) -> Noted | None:
     same = sorts.claims.get((each.job_id, fence))
     if same is not None:
         return Noted(same, WITH_THIS)
-    (partition,) = desk.where(each.job_id)
-    applied = desk.journal.read_point(Lane.OUTCOMES, partition)
-    return desk.reported.find(each.job_id, fence, applied) or _ended_here(desk, each, fence)
+    known = desk.reported.find(each.job_id, fence)
+    if known is not None:
+        (partition,) = desk.where(each.job_id)
+        if (known.position or 0) > desk.journal.read_point(Lane.OUTCOMES, partition):
+            return known
+    return _ended_here(desk, each, fence)
 
 
 def _ended_here(desk: Desk, each: Told, fence: int) -> Noted | None:

@@ -58,4 +58,5 @@ class Runners:
         return total  # they share the workers
 
     def _of(self, job_id: str) -> Runner:
-        return self._runners[partition_of(job_id, len(self._runners))]
+        runners = self._runners
+        return runners[0] if len(runners) == 1 else runners[partition_of(job_id, len(runners))]

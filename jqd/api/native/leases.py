@@ -1,5 +1,6 @@
 """Workers that ask for jobs, and what workers report later: POST /v1/leases, /v1/outcomes, /v1/jobs/{id}/heartbeat."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -71,6 +72,9 @@ class Beating(Struct, frozen=True, forbid_unknown_fields=True):
     extend: Heartbeat | None = None
 
 
+_decoder = msgspec.msgpack.Decoder(list[Outcome])
+
+
 async def pull(parts: Parts, request: Request) -> Response:
     """Jobs as soon as there are some, an empty list when `wait` is over or the client has left."""
     told, config = read_body(request, Pulling), parts.config
@@ -140,9 +144,13 @@ def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, JqdErr
         raise TooLarge(f"more than {most} outcomes in one request; send them in several")
     told: list[Told | None] = []
     refused: dict[int, JqdError] = {}
-    for place, item in enumerate(items):
+    try:
+        outcomes: Sequence[Outcome | Raw] = _decoder.decode(packed)
+    except DECODE_ERRORS:
+        outcomes = items  # something is wrong: find out with which of them
+    for place, item in enumerate(outcomes):
         try:
-            told.append(_told(fields.read(bytes(item), Outcome)))
+            told.append(_told(item if isinstance(item, Outcome) else fields.read(bytes(item), Outcome)))
         except JqdError as error:
             told.append(None)
             refused[place] = error
