@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socket import socket
 from threading import Thread
 
 import httpx2
@@ -43,8 +44,8 @@ class Night:
 
     def shows(self, part: str, only: str = "") -> None:
         """Every command of that part of the page says what stands there, as soon as the daemon has noticed."""
-        rows = re.findall(r"^\| `(jqd .*?)` \| (.*?) \| (.*?) \|$", PARTS[part], re.MULTILINE)
-        assert rows, f"{part} has no commands"
+        rows = re.findall(r"^\| `(jqd [^`]*)` \| (.*?) \| (.*?) \|$", PARTS[part], re.MULTILINE)
+        assert len(rows) == PARTS[part].count("\n| `") > 0, f"a row of {part!r} is no command with what it says"
         for command, says, _ in rows:
             if only in command:
                 self._wait(command, says)
@@ -77,13 +78,16 @@ class Broken(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
+def register(daemon: str, name: str, url: str, jobtype: str) -> None:
+    card = {"name": name, "style": "webhook", "url": url, "jobs": [jobtype], "max_jobs": 3}
+    assert httpx2.post(f"{daemon}/v1/workers", json=card).status_code == 201
+
+
 @contextmanager
 def broken_worker(url: str) -> Iterator[None]:
     with ThreadingHTTPServer(("127.0.0.1", 0), Broken) as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        at = f"http://127.0.0.1:{server.server_port}/"
-        card = {"name": "bill", "style": "webhook", "url": at, "jobs": ["bill"], "max_jobs": 3}
-        assert httpx2.post(f"{url}/v1/workers", json=card).status_code == 201
+        register(url, "bill", f"http://127.0.0.1:{server.server_port}/", "bill")
         yield
         server.shutdown()
 
@@ -121,6 +125,11 @@ def test_every_state_is_told_as_the_page_tells_it(
                 monkeypatch.setenv("JQD_URL", daemon.url)
                 client.push("mail", 1)
                 night.shows("Jobs wait, and nobody takes them")
+                with socket() as nobody:
+                    nobody.bind(("127.0.0.1", 0))  # and nobody listens there
+                    register(daemon.url, "mailer", f"http://127.0.0.1:{nobody.getsockname()[1]}/", "letter")
+                    client.push("letter", 1)
+                    night.shows("All workers of a type are away")
                 with broken_worker(daemon.url):
                     client.wait([client.push("bill", {"n": 1}, max_retry=1) for _ in range(3)], timeout=WAIT_S)
                     night.shows("A worker fails every job")
