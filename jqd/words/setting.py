@@ -51,7 +51,10 @@ def _meant(kind: Any, value: Any, name: str) -> Any:
     if kind is bool:
         return _bool(value)
     if kind is Path:
-        return Path(str(value)).expanduser()
+        try:
+            return Path(str(value)).expanduser()
+        except RuntimeError:
+            raise ValueError("nobody here has that home directory; write the whole path") from None
     if kind in (int, float):
         number = _number(value, name)
         if not 0 <= number < math.inf:

@@ -57,6 +57,7 @@ def test_what_is_said_is_meant(hint: Any, value: Any, means: Any) -> None:
         (Names, "a B", "must be a list of names in small letters, not 'a B'"),
         (Names, "[5]", "= '[5]' is no list of texts: write one like"),
         (str, 5, "= 5 is no text: write it in quotes"),
+        (Path, "~nobody-here/d", "= '~nobody-here/d' is no path: nobody here has that home directory"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_value_and_what_is_allowed(hint: Any, value: Any, told: str) -> None:
