@@ -2,7 +2,9 @@
 
 import asyncio
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 
 import pytest
@@ -131,6 +133,25 @@ def test_a_function_of_the_other_loop_is_told_so() -> None:
     with app.testing("inline"):
         assert str(strays.push().status().message).endswith('declare it with @app.job(loop="asyncio")\n')
         assert str(strays_too.push().status().message).endswith('declare it with @app.job(loop="trio")\n')
+
+
+@app.job(keep_result=True)
+def meet(name: str) -> str:
+    met.set()
+    assert may_go.wait(20)
+    return name
+
+
+met, may_go = threading.Event(), threading.Event()
+
+
+def test_threads_do_not_wait_for_each_others_jobs() -> None:
+    with app.testing("inline"), ThreadPoolExecutor(1) as other:
+        slow = other.submit(meet.push, "a")
+        assert met.wait(20)
+        assert greet.push("b").result().startswith("b"), "it has run, although a job runs in another thread"
+        may_go.set()
+        assert slow.result(20).result() == "a"
 
 
 def test_what_pushes_itself_for_ever_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ Time passes only by `t.advance`, and while somebody waits for a job: `ref.result
 retries after their back-off, and what waited for them, each at its own moment.
 """
 
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from datetime import datetime
@@ -28,6 +27,7 @@ from jqd.words.dates import date_of
 from jqd.words.job import Held
 from jqd.words.media import PROBLEM
 from jqd.words.units import Duration, duration_s
+from jqd.worker.context import at_work
 from jqd.worker.job import Job
 
 if TYPE_CHECKING:
@@ -55,8 +55,6 @@ class Trial:
         self.client = Client(URL, transport=self._way, clock=self._house.clock)
         """For what pushes by name: it knows the same jobs."""
         self._open = ExitStack()
-        self._at_work = 0
-        self._lock = threading.Lock()
 
     def __enter__(self) -> Self:
         self._house.open()
@@ -111,7 +109,7 @@ class Trial:
 
     def served(self) -> None:
         """A request was answered: with "inline" what is due runs now, but for what a job that runs has pushed."""
-        if self.mode == "inline" and not self._at_work:
+        if self.mode == "inline" and at_work.get() is None:
             self._run_due()
 
     def waited(self, seconds: float, is_over: Callable[[], bool]) -> None:
@@ -156,13 +154,7 @@ class Trial:
         return runs
 
     def _run(self, held: Held) -> None:
-        with self._lock:
-            self._at_work += 1
-        try:
-            report, mistake = self._worker.run(self.app.jobs[held.job.jobtype], held)
-        finally:
-            with self._lock:
-                self._at_work -= 1
+        report, mistake = self._worker.run(self.app.jobs[held.job.jobtype], held)
         if isinstance(report, Refused):
             self._house.give_back(held)
         else:
