@@ -55,7 +55,8 @@ FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journa
 
 log = get_logger("daemon")
 
-TOLD_S = 2.0  # the door opens without what the others said: a store that is there tells it in less than half a second
+TOLD_S = 2.0  # the door opens, and jobs are taken in hand, without what the others said: a store that is there tells
+# it in less than half a second
 
 E = TypeVar("E", bound=Exception)
 
@@ -130,11 +131,11 @@ class Daemon:
                     await partition.start(working, partition.loops())
                     await working.start(self.api.watch, partition.number)
                 async with trio.open_nursery() as dispatching:
+                    with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
+                        await self.workers.rules.told.wait()
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.dates.run)
                     door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
-                    with trio.move_on_after(TOLD_S):  # connections are accepted by the kernel meanwhile
-                        await self.workers.rules.told.wait()
                     await listening.start(door)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)

@@ -15,7 +15,7 @@ from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")
-GROUPS = ("journal", "schedules", "workers")  # words that stand before a command
+GROUPS = ("journal", "schedules", "types", "workers")  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -46,7 +46,11 @@ app.command(look.jobs)
 app.command(look.errors)
 for command in (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
     app.command(command)
-app.command(look.types)
+types = cyclopts.App(name="types", help="List the jobtypes that have jobs; pause and resume some.")
+types.default(look.types)
+types.command(manage.pause)
+types.command(manage.resume)
+app.command(types)
 workers = cyclopts.App(name="workers", help="List the workers that are registered; rm forgets some.")
 workers.default(look.workers)
 workers.command(manage.forget, name="rm")

@@ -246,7 +246,7 @@ def type_table(rows: Sequence[dict[str, Any]]) -> Text:
             f"{row.get('rate') or 0:.6g}",
             row.get("workers"),
             row.get("handler"),
-            row.get("note"),
+            row.get("note") or ("paused" if row.get("paused_at") else None),
         )
         for row in rows
     ]

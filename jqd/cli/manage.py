@@ -188,6 +188,40 @@ def forget(*worker_ids: str, common: Common | None = None) -> int:
         return _each(worker_ids, "rm", lambda one: _forget(client, one), common, called="worker_id")
 
 
+def pause(*jobtypes: str, common: Common | None = None) -> int:
+    """Begin no jobs of these types, at any daemon, until they are resumed. What runs goes on.
+
+    Parameters
+    ----------
+    jobtypes
+        Names of jobtypes.
+    """
+    return _types(jobtypes, "pause", common or Common(), lambda client, name: client.pause_type(name), "paused")
+
+
+def resume(*jobtypes: str, common: Common | None = None) -> int:
+    """Begin jobs of these types again.
+
+    Parameters
+    ----------
+    jobtypes
+        Names of jobtypes.
+    """
+    return _types(jobtypes, "resume", common or Common(), lambda client, name: client.resume_type(name), "resumed")
+
+
+def _types(names: tuple[str, ...], what: str, common: Common, act: Callable[[Client, str], None], done: str) -> int:
+    if not names:
+        raise Usage("which jobtypes? Give their names; `jqd types` shows those that have jobs")
+
+    def acted(client: Client, name: str) -> tuple[str, Exit]:
+        act(client, name)
+        return done, Exit.DONE
+
+    with common.client() as client:
+        return _each(names, what, lambda name: acted(client, name), common, called="name")
+
+
 def _sure(matched: int) -> None:
     """Raises Usage unless somebody says yes."""
     if not sys.stdin.isatty():

@@ -98,6 +98,8 @@ class AsyncClient:
     clean = _call(Client.clean)
     delete_many = _call(Client.delete_many)
     unregister = _call(Client.unregister)
+    pause_type = _call(Client.pause_type)
+    resume_type = _call(Client.resume_type)
     set_schedule = _call(Client.set_schedule)
     delete_schedule = _call(Client.delete_schedule)
     pause_schedule = _call(Client.pause_schedule)

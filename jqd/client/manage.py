@@ -234,6 +234,14 @@ class Manage(Schedules):
         """The jobtypes that have jobs waiting or running, as the daemon tells them."""
         return self._rows("types")
 
+    def pause_type(self, name: str) -> None:
+        """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on."""
+        self._http.call("POST", f"/v1/types/{quote(name, safe='')}/pause")
+
+    def resume_type(self, name: str) -> None:
+        """Have jobs of that type begun again."""
+        self._http.call("POST", f"/v1/types/{quote(name, safe='')}/resume")
+
     def daemons(self) -> list[dict[str, Any]]:
         """The daemons that share this one's store, as it last heard of them."""
         return self._rows("daemons")

@@ -18,6 +18,7 @@ from jqd.store import EdgeStore
 from jqd.words.clock import Clock
 from jqd.words.jobid import partition_of
 from jqd.words.lease import Peer
+from jqd.words.pauses import Pauses
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 
@@ -62,10 +63,12 @@ class Desk:
     options: Options = field(init=False)
     """What was registered of jobtypes."""
     schedules: Schedules = field(init=False)
+    pauses: Pauses = field(init=False)
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
         object.__setattr__(self, "options", Options(self.workers.rules))
+        object.__setattr__(self, "pauses", Pauses(self.workers.rules))
         object.__setattr__(self, "schedules", Schedules(self.workers.rules, self.clock))
 
     def where(self, *job_ids: str) -> frozenset[int]:

@@ -5,6 +5,7 @@ from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from jqd.desk.desk import Desk
+from jqd.desk.pauses import why_paused
 from jqd.desk.pinned import why_gone
 from jqd.runner import Seen, Worker
 from jqd.words.dates import iso
@@ -68,8 +69,8 @@ class Takers:
 
 def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> str | None:
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
-    if (gone := why_gone(desk, jobtype)) is not None:
-        return gone
+    if (why := why_paused(desk, jobtype) or why_gone(desk, jobtype)) is not None:
+        return why
     takers = takers or Takers(worker for worker in desk.workers.list() if worker.jobs is None or jobtype in worker.jobs)
     if not takers.count(jobtype):
         return "no worker takes these jobs"

@@ -30,6 +30,7 @@ from jqd.words.clock import Clock
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Outcome, Wanted
 from jqd.words.log import get_logger
+from jqd.words.pauses import Pauses
 
 NOTED_S = 5.0  # a report waits for the disk no longer than this; a sync takes milliseconds
 
@@ -66,6 +67,7 @@ class Runner:
         """
         self._config = config
         self._workers = workers
+        self._pauses = Pauses(workers.rules)
         self._gates = gates
         self._clock = clock
         self._pool = pool
@@ -109,7 +111,7 @@ class Runner:
         """What workers with a free slot take; nothing when nobody is free."""
         if self._is_backlogged():
             return []
-        now_s, wishes = self._clock.mono_s(), Wishes()
+        now_s, wishes = self._clock.mono_s(), Wishes(self._pauses.names)
         self._gates.pulls.wish(wishes)
         posting = self._gates.posting() if self._gates.connections.free else []
         for worker, gate in posting:
@@ -129,7 +131,7 @@ class Runner:
 
         `waiting`: so many jobs of that type wait; where they are too few for a worker it may linger (`linger_s`).
         """
-        if self._is_backlogged():
+        if self._is_backlogged() or jobtype in self._pauses.names:
             return None
         if (pull := self._gates.pulls.best(jobtype, priority)) is not None:
             return Offer(pull.worker, pull.jobs_max, self._config.batch_bytes_max, pull)

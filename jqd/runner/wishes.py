@@ -16,16 +16,21 @@ Span = tuple[int, int]
 class Wishes:
     """Gathers them from one worker after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, paused: frozenset[str] = frozenset()) -> None:
+        """`paused`: jobtypes that are not wished for, whoever takes them."""
+        self._paused = paused
         self._any: dict[Span, frozenset[str]] = {}
         self._named: dict[str, set[Span]] = {}
 
     def any_type(self, span: Span, besides: frozenset[str]) -> None:
         """A worker takes any jobtype but these, of priorities in `span`."""
+        besides |= self._paused
         self._any[span] = besides & self._any.get(span, besides)
 
     def named(self, jobtype: str, span: Span) -> None:
         """A worker takes this one."""
+        if jobtype in self._paused:
+            return
         self._named.setdefault(jobtype, set()).add(span)
 
     def wanted(self) -> list[Wanted]:

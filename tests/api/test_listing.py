@@ -106,6 +106,7 @@ async def test_types_that_have_work(edge):
         "handler": None,
         "options": None,
         "options_by": None,
+        "paused_at": None,
         "note": "no worker takes these jobs",
         "workers": 0,
     }

@@ -196,6 +196,17 @@ def test_workers_are_forgotten(script: Script, capsys: pytest.CaptureFixture[str
     assert run(["workers", "rm", "none"]) == 3
 
 
+def test_jobtypes_are_paused_and_resumed(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("mail", "a%2Fb"):
+        for call in ("pause", "resume"):
+            script.on("POST", f"/v1/types/{name}/{call}", 200, {"name": name, "paused_at": None})
+    assert run(["types", "pause", "mail"]) == run(["-o", "json", "types", "resume", "mail", "a/b"]) == 0
+    told = out(capsys)
+    assert told.startswith("name   mail\npause  paused\n")
+    assert '{ "name": "a/b", "resume": "resumed" }' in " ".join(told.split())
+    assert run(["types", "pause"]) == 2
+
+
 @pytest.mark.parametrize(("status", "code"), [(404, 3), (409, 1)])
 def test_a_single_bad_one_is_an_error(
     status: int, code: int, script: Script, capsys: pytest.CaptureFixture[str]

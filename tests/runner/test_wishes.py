@@ -10,11 +10,11 @@ spans = st.tuples(st.integers(0, 9), st.integers(0, 4)).map(lambda span: (span[0
 takers = st.tuples(st.sampled_from(["a", "b", None]), spans, st.frozensets(st.sampled_from("ab")))
 
 
-@given(st.lists(takers, max_size=6))
+@given(st.lists(takers, max_size=6), st.frozensets(st.sampled_from("abc"), max_size=2))
 def test_what_is_asked_for_is_what_somebody_takes(
-    workers: list[tuple[str | None, tuple[int, int], frozenset[str]]],
+    workers: list[tuple[str | None, tuple[int, int], frozenset[str]]], paused: frozenset[str]
 ) -> None:
-    wishes = Wishes()
+    wishes = Wishes(paused)
     for jobtype, span, besides in workers:
         if jobtype is None:
             wishes.any_type(span, besides)
@@ -23,7 +23,7 @@ def test_what_is_asked_for_is_what_somebody_takes(
     wanted = wishes.wanted()
     for jobtype in "abc":
         for priority in range(15):
-            taken = any(
+            taken = jobtype not in paused and any(
                 low <= priority <= high and (name == jobtype or (name is None and jobtype not in besides))
                 for name, (low, high), besides in workers
             )

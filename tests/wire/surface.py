@@ -178,6 +178,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _changes(surface)
     await _workers(surface, worker_url)
     await _schedules(surface)
+    await _pauses(surface)
     await _pulls(surface)
     await _many(surface)
     await _health(surface)
@@ -346,6 +347,12 @@ async def _schedules(surface: Surface) -> None:
         await ask(f"POST {one}/{call}", 404, into="none")
     await ask(f"DELETE {one}", 204, into="s")
     await ask(f"DELETE {one}", 404, into="s")
+
+
+async def _pauses(surface: Surface) -> None:
+    for call, status in (("pause", 200), ("resume", 200)):
+        await surface.ask(f"POST /v1/types/<name>/{call}", status, into="nobody%20pushes%20it", numbers=False)
+    await surface.ask("POST /v1/types/<name>/pause", 422, into="x" * 129)
 
 
 async def _health(surface: Surface) -> None:

@@ -172,6 +172,8 @@ class Jobtype(Struct, frozen=True):
     """What was registered for its jobs, where their pushers leave it out."""
     options_by: str | None = None
     """Who said so last."""
+    paused_at: Instant | None = None
+    """Since when its jobs are not begun."""
 
 
 class Jobtypes(Struct, frozen=True):

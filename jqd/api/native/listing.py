@@ -87,9 +87,9 @@ async def list_errors(parts: Parts, request: Request) -> Response:
 
 
 async def list_types(parts: Parts, request: Request) -> Response:
-    """`GET /v1/types` → 200 {types}: those that have jobs waiting or running."""
+    """`GET /v1/types` → 200 {types}: those that have jobs waiting or running, and those that are paused."""
     now_ms = parts.desk.clock.wall_ms()
-    takers = Takers(parts.desk.workers.list())
+    takers, paused = Takers(parts.desk.workers.list()), parts.desk.pauses.since_ms
     rows = [
         Jobtype(
             name=row.jobtype,
@@ -103,9 +103,13 @@ async def list_types(parts: Parts, request: Request) -> Response:
             workers=takers.count(row.jobtype),
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
             options_by=known.by if known else None,
+            paused_at=iso(paused.get(row.jobtype, 0)),
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
     ]
+    named = {row.name for row in rows}
+    idle = ((name, since_ms) for name, since_ms in sorted(paused.items()) if name not in named)
+    rows += [Jobtype(name, 0, 0, None, None, 0.0, paused_at=iso(since_ms)) for name, since_ms in idle]
     return answer(200, Jobtypes(rows), request.answer_language())
 
 

@@ -1,0 +1,44 @@
+"""Pausing jobtypes, at this daemon for all: what runs goes on, what waits is not begun."""
+
+from collections.abc import Mapping
+
+from jqd.desk.desk import Desk
+from jqd.desk.rules import say, told
+from jqd.words.dates import iso
+from jqd.words.errors import Conflict, Fault, Invalid
+from jqd.words.job import is_name
+from jqd.words.pauses import PAUSE, body_of
+from jqd.words.rules import NIL
+
+PAUSED_MAX = 1_000  # jobtypes: each look of a worker that takes any type names them to the store
+
+
+async def pause(desk: Desk, jobtype: str) -> int:
+    """Begin no jobs of that type; the instant in ms since which that holds. Raises Invalid, Conflict, NotYet."""
+    if not is_name(jobtype):
+        why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
+        raise Invalid(why, [Fault("/name", why)])
+    await told(desk)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        if jobtype in desk.pauses.names:
+            return {}
+        if len(desk.pauses.names) >= PAUSED_MAX:
+            why = f"{PAUSED_MAX} jobtypes are paused, and no more can be; resume some"
+            raise Conflict(why, [Fault("", why)])
+        return {(PAUSE, jobtype): body_of(desk.clock.wall_ms())}
+
+    await say(desk, make)
+    return desk.pauses.since_ms[jobtype]
+
+
+async def resume(desk: Desk, jobtype: str) -> None:
+    """Begin jobs of that type again, also where it was not paused. Raises NotYet."""
+    await told(desk)
+    await say(desk, lambda: {(PAUSE, jobtype): NIL} if jobtype in desk.pauses.names else {})
+
+
+def why_paused(desk: Desk, jobtype: str) -> str | None:
+    """What is to be said of jobs that wait for somebody to resume their type."""
+    since_ms = desk.pauses.since_ms.get(jobtype)
+    return None if since_ms is None else f"{jobtype!r} is paused since {iso(since_ms)}: `jqd types resume {jobtype}`"

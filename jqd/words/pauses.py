@@ -1,0 +1,40 @@
+"""Jobtypes whose jobs are not begun until somebody says so: rules of a kind of their own, under the jobtype's name."""
+
+import msgspec
+
+from jqd.words.log import get_logger
+from jqd.words.rules import Rule, Rules
+
+PAUSE = "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(int)
+
+
+class Pauses:
+    """Those that are known here."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.since_ms: dict[str, int] = {}
+        """Jobtype → since when."""
+        self.names: frozenset[str] = frozenset()
+        self._log = get_logger("types")
+        rules.watch(PAUSE, self._ruled)
+        for rule in rules.all(PAUSE):
+            self._ruled(rule)
+
+    def _ruled(self, rule: Rule) -> None:
+        self.since_ms.pop(rule.name, None)
+        if not rule.is_deleted:
+            try:
+                self.since_ms[rule.name] = _decoder.decode(rule.body)
+            except msgspec.MsgspecError as error:
+                # A newer jqd says more of it. That it is paused is what matters here.
+                self._log.error("types.pause_unreadable", name=rule.name, error=str(error))
+                self.since_ms[rule.name] = rule.at_ms
+        self.names = frozenset(self.since_ms)
+
+
+def body_of(since_ms: int) -> bytes:
+    """Of such a rule."""
+    return _encoder.encode(since_ms)

@@ -1,0 +1,57 @@
+"""Jobtypes that are paused: said, shown at type and job, resumed, bounded."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from jqd.desk import pauses
+from jqd.words.pauses import PAUSE, body_of
+from jqd.words.rules import Rule
+from tests.api.fakes import JSON
+from tests.api.whole import Whole
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def ask(edge: Whole, method: str, path: str, status: int = 200) -> Any:
+    told = await edge.call(method, path, accept=JSON)
+    assert told.status == status, told.body
+    return told.body
+
+
+async def test_it_is_said_and_shown_until_it_is_resumed(edge: Whole) -> None:
+    job_id = await edge.push(name="mail")
+    since = (await ask(edge, "POST", "/v1/types/mail/pause"))["paused_at"]
+    edge.clock.advance(5)
+    assert await ask(edge, "POST", "/v1/types/mail/pause") == {"name": "mail", "paused_at": since}, "it is so already"
+    await ask(edge, "POST", "/v1/types/bill/pause")
+    bill, mail = sorted((await ask(edge, "GET", "/v1/types"))["types"], key=lambda row: row["name"])
+    note = f"'mail' is paused since {since}: `jqd types resume mail`"
+    assert (mail["waiting"], mail["note"], mail["paused_at"]) == (1, note, since)
+    assert (bill["waiting"], bill["note"]) == (0, None), "one without jobs is shown, too"
+    assert (await ask(edge, "GET", f"/v1/jobs/{job_id}"))["note"] == note
+    for _ in range(2):
+        assert await ask(edge, "POST", "/v1/types/mail/resume") == {"name": "mail", "paused_at": None}
+    await ask(edge, "POST", "/v1/types/bill/resume")
+    (mail,) = (await ask(edge, "GET", "/v1/types"))["types"]
+    assert (mail["note"], mail["paused_at"]) == ("no worker takes these jobs", None)
+
+
+async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pauses, "PAUSED_MAX", 2)
+    for name, status in (("a", 200), ("b", 200), ("c", 409), ("a", 200)):
+        await ask(edge, "POST", f"/v1/types/{name}/pause", status)
+    await ask(edge, "POST", f"/v1/types/{'x' * 129}/pause", 422)
+
+
+async def test_one_of_a_newer_jqd_holds_all_the_same(edge: Whole) -> None:
+    edge.workers.rules.take([Rule(PAUSE, "a", 5, 1_000, Raw(b"\x80")), Rule(PAUSE, "b", 6, 0, Raw(body_of(2_000)))])
+    rows = (await ask(edge, "GET", "/v1/types"))["types"]
+    assert [(row["name"], row["paused_at"]) for row in rows] == [
+        ("a", "1970-01-01T00:00:01.000Z"),
+        ("b", "1970-01-01T00:00:02.000Z"),
+    ]
