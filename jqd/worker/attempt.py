@@ -55,7 +55,8 @@ class Attempts:
         try:
             args, kwargs = self.values(item)
             result = job.function(*args, **kwargs)
-            self.follow(item)
+            if item.voice is not None:
+                self.follow(item)
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
@@ -71,7 +72,8 @@ class Attempts:
                 item.stop = scope.cancel
                 args, kwargs = self.values(item)
                 result = await job.function(*args, **kwargs)
-                await self.follow_async(item)
+                if item.voice is not None:
+                    await self.follow_async(item)
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as errors:
@@ -130,12 +132,12 @@ class Attempts:
         """What the function may know of its attempt, which begins now."""
         self.lines.began(item)
         job, ends_at_ms = item.job, self._clock.wall_ms() + round(item.timeout_s * 1000)
+        item.speaks = self._voice
+        return Context(item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, item)
+
+    def _voice(self, item: Item) -> Voice:
         spoke = None if self._spoke is None else partial(self._spoke, item)
-        item.voice = voice = Voice(spoke, lambda line: self._said.info(line, **who(item)))
-        parent = f"{item.job_id} {job.created_at}"
-        return Context(
-            item.job_id, job.name, job.attempt, job.max_retry, ends_at_ms, lambda: item.cancelled, voice, parent
-        )
+        return Voice(spoke, lambda line: self._said.info(line, **who(item)))
 
     def follow(self, item: Item) -> None:
         """Push the jobs that are to follow. Raises what a push raises."""

@@ -25,6 +25,7 @@ class Item:
         "is_told",
         "job",
         "job_id",
+        "speaks",
         "stop",
         "timeout_s",
         "voice",
@@ -41,12 +42,25 @@ class Item:
         """The job was told to stop; read by the thread that runs it."""
         self.begun_s: float | None = None
         """When it began, monotonic, where whoever runs it says so."""
+        self.speaks: Callable[[Item], Voice] | None = None
+        """Makes its voice when it is needed: few jobs say anything."""
         self.voice: Voice | None = None
         """What its attempt says beside its outcome, as soon as there is any."""
         self.is_told = False
         """The log has a line that it began."""
         self.stop: Callable[[], None] | None = None
         """Stops its function, while it runs, where a function can be stopped: a plain one in a thread cannot."""
+
+    def speak(self) -> Voice:
+        """Its voice."""
+        if self.voice is None:
+            self.voice = Voice() if self.speaks is None else self.speaks(self)
+        return self.voice
+
+    @property
+    def parent(self) -> str:
+        """See `context.Attempted`: a job that is replaced under its name is another one, with another date."""
+        return f"{self.job_id} {self.job.created_at}"
 
     def begin(self) -> bool:
         """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.

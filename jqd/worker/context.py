@@ -21,6 +21,33 @@ class Follower(Protocol[P]):
         """What pushes it, once however often the parent runs."""
 
 
+class Attempted(Protocol):
+    """What a worker knows of the attempt."""
+
+    cancelled: bool
+
+    def speak(self) -> Voice:
+        """What hears it."""
+
+    @property
+    def parent(self) -> str:
+        """Names the job to those that follow it."""
+
+
+class Alone:
+    """An attempt without a worker."""
+
+    cancelled = False
+    parent = ""
+
+    def __init__(self) -> None:
+        self._voice = Voice()
+
+    def speak(self) -> Voice:
+        """See `Attempted`."""
+        return self._voice
+
+
 @dataclass(slots=True)
 class Context:
     """One attempt of one job, as `current()` tells it."""
@@ -33,12 +60,8 @@ class Context:
     """Attempts allowed after the first failed."""
     ends_at_ms: int
     """See `deadline`."""
-    asked: Callable[[], bool] = field(default=lambda: False, repr=False, compare=False)
-    """Asks for `cancelled`; the worker's own."""
-    voice: Voice = field(default_factory=Voice, repr=False, compare=False)
+    of: Attempted = field(default_factory=Alone, repr=False, compare=False)
     """The worker's own."""
-    parent: str = ""
-    """Of the jobs that follow it; the worker's own."""
 
     @property
     def deadline(self) -> datetime:
@@ -54,7 +77,12 @@ class Context:
     def cancelled(self) -> bool:
         """Whether somebody cancelled the job meanwhile. A plain function looks now and then and raises `Cancelled`;
         an async one need not look: its loop stops it."""
-        return self.asked()
+        return self.of.cancelled
+
+    @property
+    def voice(self) -> Voice:
+        """The worker's own."""
+        return self.of.speak()
 
     def progress(self, done: float | None = None, message: str = "") -> None:
         """Say how far the job is, from 0 to 1, or in a few words: `jqd get` shows it while the job runs.
@@ -77,7 +105,8 @@ class Context:
         If this job runs twice, the same follower is pushed once. If it cannot be pushed, this attempt fails and is
         repeated. A job that has nothing to do with this one's success is pushed with its own `push`.
         """
-        self.voice.follows.append(job.following(self.parent, len(self.voice.follows), *args, **kwargs))
+        follows = self.voice.follows
+        follows.append(job.following(self.of.parent, len(follows), *args, **kwargs))
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)

@@ -31,7 +31,6 @@ from jqd.worker.frames import (
     Where,
     frame,
 )
-from jqd.worker.voice import Voice
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
@@ -237,7 +236,7 @@ class Process:
             self._started.set()
 
     def _hear(self, item: Item, message: Spoke) -> None:
-        item.voice = voice = item.voice or Voice()
+        voice = item.speak()
         if message.lines:
             voice.say(message.lines)
         if message.is_farther:
