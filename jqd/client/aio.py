@@ -106,6 +106,7 @@ class AsyncClient:
     resume_schedule = _call(Client.resume_schedule)
     run_schedule = _call(Client.run_schedule)
     set_handler = _call(Client.set_handler)
+    delete_handler = _call(Client.delete_handler)
 
     get = _call(Client.get, looks=True)
     result = _call(Client.result, looks=True)

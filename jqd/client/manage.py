@@ -222,6 +222,10 @@ class Manage(Schedules):
         answer = self._http.call("PUT", f"/v1/handlers/{quote(name, safe='')}", body=encode(told), repeatable=False)
         return _map("a handler", answer)
 
+    def delete_handler(self, name: str) -> None:
+        """Forget all versions of what runs a jobtype; what they have in hand is still waited for. Raises NotFound."""
+        self._http.call("DELETE", f"/v1/handlers/{quote(name, safe='')}", repeatable=False)
+
     def stats(self) -> dict[str, Any]:
         """The daemon's counters, as it tells them."""
         return _map("a question for stats", self._http.call("GET", "/v1/stats"))

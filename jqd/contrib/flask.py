@@ -2,14 +2,17 @@
 
     web.register_blueprint(blueprint(jobs, secret=SECRET), url_prefix="/jqd")
 
-and once after each deploy, from anywhere:
+and once after each deploy, from anywhere (`jqd unregister` takes it back):
 
     flask --app web jqd register http://10.0.0.5:8000/jqd
 """
 
+from contextlib import suppress
+
 import click
 from flask import Blueprint, Response, request
 
+from jqd.client import NotFound
 from jqd.contrib.mount import MAX_JOBS_DEFAULT, Mount, Secret, register
 from jqd.worker.app import App
 
@@ -31,5 +34,13 @@ def blueprint(app: App, *, secret: Secret, name: str = "jqd") -> Blueprint:
         """Have the daemons run the jobs at URL, where this blueprint is reached."""
         changed = register(app, url, secret=secret, max_jobs=max_jobs)
         click.echo(f"{', '.join(app.jobs)} at {url}{'' if changed else ', as before'}")
+
+    @found.cli.command("unregister")
+    def forget() -> None:
+        """Have the daemons run the jobs here no longer; they wait for whoever takes them next."""
+        for job in app.jobs:
+            with suppress(NotFound):
+                app.client.delete_handler(job)
+                click.echo(job)
 
     return found

@@ -99,6 +99,8 @@ def test_flask(tmp_path: Path, shared_daemon: Daemon) -> None:
             told = run(*PYTHON, *flask, "jqd", "register", f"{url}/jqd", env=env)
             assert told == f"thank, deliver at {url}/jqd{again}\n"
         orders(url, shared_daemon, port)
+        for forgotten in ("thank\ndeliver\n", ""):
+            assert run(*PYTHON, *flask, "jqd", "unregister", env=env) == forgotten
 
 
 def test_fastapi(tmp_path: Path, shared_daemon: Daemon) -> None:
