@@ -67,6 +67,11 @@ async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = 
         raise Incomplete(why, batch.told(batch.refused))
     if not batch.jobs:
         raise _all_refused(batch)
+    if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
+        frame = write(desk, batch.array, batch.jobs, NO_CHANGES)
+        await desk.journal.wsync(frame.position, shielded=True)
+        desk.control.entered(frame.job_ids, batch.jobs)
+        return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         return await _push_named(desk, batch, wanted, atomic=atomic)
     taken = await take(desk, batch.array, batch.jobs, wanted)
@@ -143,11 +148,6 @@ async def take(
     When the store is not there in time, `store` comes down to `fsync`. Raises JournalRefused: nothing may be
     acknowledged.
     """
-    if not changes and wanted is FSYNC:  # nearly all are: in as few steps as can be
-        frame = write(desk, array, jobs, NO_CHANGES)
-        await desk.journal.wsync(frame.position, shielded=True)
-        desk.control.entered(frame.job_ids, jobs)
-        return Accepted(frame.job_ids, wanted)
     both = _write_both(desk, array, jobs, changes) if changes and len(changes) < len(jobs) else None
     written: list[Written] = []
     for frame in both or (write(desk, array, jobs, changes or {}),):

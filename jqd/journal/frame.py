@@ -35,6 +35,7 @@ _FRAME = struct.Struct("<4sIIIIIQQBBH")
 _PLAIN = struct.Struct(
     "<4sIIIIIQQI"
 )  # the same, with the last three fields as one number, which is the kind when the others are 0
+_SUMMED = struct.Struct("<IIIIQQI")  # what the header's own sum is of
 HEADER_COPY_BYTES = 4_096  # the unit in which disks and file systems lose data
 HEAD_BYTES = 2 * HEADER_COPY_BYTES
 FRAME_HEADER_BYTES = _FRAME.size
@@ -123,8 +124,8 @@ def pack_frame_header(
 ) -> bytes:
     """The FRAME_HEADER_BYTES before `body`, for a frame that begins at `position`."""
     seed = _seed(segment_id, position)
-    blank = _FRAME.pack(FRAME_MAGIC, 0, len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind, 0, 0)
-    return blank[:4] + zlib.crc32(blank[_SUMMED_FROM:], seed).to_bytes(4, "little") + blank[_SUMMED_FROM:]
+    summed = _SUMMED.pack(len(body), zlib.crc32(body, seed), records, back, seq, at_ms, kind)
+    return FRAME_MAGIC + zlib.crc32(summed, seed).to_bytes(4, "little") + summed
 
 
 def unpack_frame_header(segment_id: bytes, position: int, data: bytes, offset: int) -> FrameHeader | None:

@@ -21,7 +21,7 @@ from msgspec import Raw, structs
 
 from jqd.words.errors import JournalDamaged
 from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
-from jqd.words.jobid import IdRange, parse_id
+from jqd.words.jobid import IdRange, is_id, parse_id
 from jqd.words.options import JobOptions
 from jqd.words.rules import Rule
 
@@ -126,6 +126,8 @@ def decode_jobs(body: bytes) -> list[Job]:
     """
     read = _decode(_jobs_decoder, body, "a jobs")
     head, records = read.head, read.jobs
+    if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
+        return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
     ids = _ids(head, len(records))
     eligible, copied = head.eligible, head.copied
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
@@ -203,6 +205,22 @@ def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
         return decoder.decode(body)
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise JournalDamaged(f"{what} frame with a good checksum cannot be decoded: {error}") from error
+
+
+def _pushed(head: Head, job: JobRecord) -> Job:
+    return Job(
+        head.first,
+        job.name,
+        bytes(job.argument),
+        job.priority,
+        job.max_retry,
+        job.timeout,
+        job.keep_result,
+        head.at,
+        name=job.job_id or "",
+        tags=job.tags,
+        backoff=job.backoff,
+    )
 
 
 def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:
