@@ -27,6 +27,7 @@ from typing import Any
 
 EPS_S = 0.05  # the job log's stamps are whole milliseconds of another clock
 AFTER_S = 0.5  # what a fault leaves behind (a half-open connection, a script under way) is over soon after it
+LOGGED_S = 0.5  # a job log's lines are written after what they tell of: those of so long are lost with a killed daemon
 LAPSE = "runner.stop_work"  # a daemon's log: its lease could not be renewed in time, so it stopped all work in its hand
 
 Event = dict[str, Any]
@@ -190,7 +191,7 @@ def build(events: Iterable[Event]) -> History:
     for job_id, listed_runs in h.runs.items():
         listed_runs.sort(key=lambda run: run.start_t)
         for run in listed_runs:
-            run.claim = _claim_of(h.claims.get(job_id, []), run)
+            run.claim = _claim_of(h.claims.get(job_id, []), run) or _lost_claim(h, run)
             if run.fence and run.claim:
                 run.daemon = run.claim.daemon
     return h
@@ -274,3 +275,14 @@ def _claim_of(claims: list[Claim], run: Run) -> Claim | None:
         if claim.daemon == run.daemon and claim.attempt == run.attempt and claim.t <= run.start_t + EPS_S
     ]
     return max(fitting, key=lambda claim: claim.fence, default=None)
+
+
+def _lost_claim(h: History, run: Run) -> Claim | None:
+    """Of a start whose daemon was killed before its log could say that it had claimed the job."""
+    sysids = [run.daemon] if run.daemon else [*h.names]
+    for sysid in sysids:
+        for fault in h.touching[h.names.get(sysid, sysid)]:
+            if fault.kind == "kill" and 0 <= fault.t0 - run.start_t <= LOGGED_S:
+                fence = run.fence or round((run.start_t + h.offset_s) * 1e6)
+                return Claim(run.job, sysid, run.attempt, fence, run.start_t)
+    return None

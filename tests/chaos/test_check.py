@@ -164,6 +164,21 @@ def test_what_a_worker_holds_itself_no_daemons_death_explains() -> None:
     assert "C2" in found(lambda s: s.run(s.well(2, 10.0), 11.0, daemon="", fence=7)), "nobody claimed it so"
 
 
+def unlogged_twice(s: Story, killed_t: float) -> None:
+    """Job 2 is started by a daemon that is killed before its log says that it had claimed the job; then by another."""
+    job = s.push(2, 10.0)
+    s.run(job, 10.2)
+    s.fault(killed_t, killed_t + 0.1, "kill", "daemon-0")
+    s.settle(job, 13.3, s.claim(job, 13.0, "d1"), daemon="d1")
+    s.run(job, 13.1, daemon="d1", worker="worker-1")
+    s.add("final", 90.0, job=job, state="succeeded")
+
+
+def test_what_a_daemon_did_just_before_its_death_need_not_stand_in_its_log() -> None:
+    assert found(lambda s: unlogged_twice(s, 10.203)) == set()
+    assert "C2" in found(lambda s: unlogged_twice(s, 11.0)), "by then it was written"
+
+
 def lost(s: Story) -> None:
     s.add("final", 90.0, job=s.push(2, 2.0), state="waiting")
 
