@@ -7,8 +7,10 @@ import trio
 
 from jqd.runner.carry import Connections
 from jqd.runner.config import RunnerConfig
+from jqd.runner.endpoint import host_of
 from jqd.runner.limits import Gate
 from jqd.runner.pulls import Pulls
+from jqd.runner.reach import Reach
 from jqd.runner.styles import style_of
 from jqd.runner.suspects import Solitude, Suspects
 from jqd.runner.turns import Turns
@@ -32,6 +34,7 @@ class Gates:
     ) -> None:
         """`connections_max`: to all workers together; 0: as configured."""
         self._config = config
+        self._reach = Reach(config.worker_networks)
         self._workers = workers
         self._source = source
         self._clock = clock
@@ -49,7 +52,7 @@ class Gates:
         workers.watch(self.note_free)
 
     def posting(self) -> list[tuple[Worker, Gate]]:
-        """Workers that batches are posted to."""
+        """Workers that batches are posted to from here."""
         workers = self._workers.list()
         if len(self._gates) > 2 * len(workers) + FORGET_ABOVE:
             known = {worker.id for worker in workers}
@@ -57,7 +60,8 @@ class Gates:
             here = {gate.endpoint for gate in self._gates.values()}
             self._solitudes = {at: each for at, each in self._solitudes.items() if at in here or each.at_work}
         share = self._workers.share
-        return [(worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs)]
+        gates = ((worker, self.gate(worker)) for worker in workers if worker.url is not None and share(worker.max_jobs))
+        return [(worker, gate) for worker, gate in gates if not gate.barred]
 
     def gate(self, worker: Worker) -> Gate:
         """The gate of one worker, as wide as our share of what it registered."""
@@ -81,7 +85,14 @@ class Gates:
         if gate.endpoint != worker.endpoint:
             gate.endpoint = worker.endpoint
             gate.house = self._solitudes.setdefault(worker.endpoint, Solitude())
+        if gate.judged is not worker:
+            gate.judged, gate.barred = worker, self._bar(worker)
         return gate
+
+    def _bar(self, worker: Worker) -> str:
+        """Why its address may not be connected to, as far as that is known without looking a name up."""
+        host = host_of(worker.url) if worker.url is not None else None
+        return (host is not None and self._reach.judge_host(host, worker.standing_here)) or ""
 
     def _begin(self, gate: Gate, worker: Worker) -> None:
         """A worker that left and came back, or moved, begins anew.
@@ -95,8 +106,10 @@ class Gates:
             gate.begin(now_s)
 
     def ailing(self) -> dict[str, Gate]:
-        """By worker's id, those of which something failed last, or has to be mended."""
-        return {worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint}
+        """By worker's id, those of which something failed last, or has to be mended, and those not for this daemon."""
+        return {
+            worker_id: gate for worker_id, gate in self._gates.items() if gate.failures or gate.complaint or gate.barred
+        }
 
     def in_hand(self, worker_id: str) -> int:
         """Jobs that were posted to a worker, and have not stopped."""

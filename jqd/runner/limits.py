@@ -87,6 +87,10 @@ class Gate:
         """Whether the last failure was that it could not be reached."""
         self.why = ""
         """How the request ended that it was backed off for, for people."""
+        self.barred = ""
+        """Why this daemon may not connect to the worker at all: it gives it nothing."""
+        self.judged: object = None
+        """Of which registration `barred` says that."""
         self.registered_at_ms = 0
         """Which registration of the worker this counts for."""
         self._complained_at_s = float("-inf")

@@ -111,13 +111,16 @@ class Views:
         rows: dict[str, Seen] = {}
         for worker_id in sorted(ailing.keys() & known)[:ROWS_MAX]:
             gate = ailing[worker_id]
-            state: Health = "ok" if not gate.failures else "unreachable" if gate.unreached else "backed_off"
+            ill: Health = "unreachable" if gate.unreached or gate.barred else "backed_off"
+            state: Health = ill if gate.failures or gate.barred else "ok"
             then = before.get(worker_id, WELL)
             since_ms = then.since_ms if then.since_ms and then.state == state else now_ms
             until_ms = round(now_ms + (gate.open_until_s - self._clock.mono_s()) * 1000) if gate.failures else 0
             if abs(until_ms - then.until_ms) < SAME_MS:
                 until_ms = then.until_ms  # said once, also where two clocks do not run alike
-            rows[worker_id] = Seen(state, since_ms, gate.complaint[:WHY_MAX], gate.why[:WHY_MAX], until_ms)
+            rows[worker_id] = Seen(
+                state, since_ms, gate.complaint[:WHY_MAX], (gate.barred or gate.why)[:WHY_MAX], until_ms
+            )
         return rows
 
     def _ruled(self, rule: Rule) -> None:

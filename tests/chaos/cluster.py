@@ -117,13 +117,15 @@ class Cluster:
         daemon = await in_thread(partial(Daemon, self.base / f"daemon-{i}", *where, bind=self._binds[i], env=env))
         self.daemons[i], self._binds[i], self.urls[i] = daemon, daemon.bind, daemon.url
 
-    def start_worker(self, i: int, urls: Sequence[str] = (), jobs: Sequence[str] = ()) -> None:
-        """Does not wait: it registers by itself, at all daemons and for the usual jobtypes unless told."""
+    def start_worker(self, i: int, urls: Sequence[str] = (), jobs: Sequence[str] = (), bind: str = "") -> None:
+        """Does not wait: it registers by itself, at all daemons and for the usual jobtypes unless told; then it is one
+        of the SDK's, on any port unless `bind` says which."""
         self._lives += 1
-        kind = KEEPERS.get(i, "tests.chaos.worker").split()
+        kind = ["tests.chaos.worker"] if jobs else KEEPERS.get(i, "tests.chaos.worker").split()
         args = ["--name", f"worker-{i}", "--book", str(self.history.directory / f"worker-{i}-{self._lives}.jsonl")]
         args += [part for url in urls or self.urls for part in ("--daemon", url)]
         args += [part for job in jobs for part in ("--job", job)]
+        args += ["--bind", bind] if bind else []
         with (self.base / f"worker-{i}.log").open("ab") as log:
             self.workers[i] = subprocess.Popen(
                 [sys.executable, "-m", *kind, *args],

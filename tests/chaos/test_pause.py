@@ -1,17 +1,20 @@
 """A daemon that stands still, is cut off, dies or leaves with jobs in its hand and the answer to a claim on its way.
 
-Each patient has a worker of its own and one jobtype. It gets jobs to run; then a claim goes to the store, and before
-the answer arrives the daemon is struck. Meanwhile another daemon is given that worker, too. When the patient wakes up,
-or reaches the store again, it must notice before it sends anything: the job of that claim is not started by it, and
-what others did stays as it is.
+Each patient has a worker of its own and one jobtype: a registration holds at all daemons, but `runner.worker_networks`
+of each allows one address, on which its worker is. It gets jobs to run; then a claim goes to the store, and before
+the answer arrives the daemon is struck. Meanwhile a worker that only another daemon may reach is registered for that
+jobtype. When the patient wakes up, or reaches the store again, it must notice before it sends anything: the job of
+that claim is not started by it, and what others did stays as it is.
 """
 
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,12 +31,6 @@ from tests.chaos.edge import Edge
 from tests.chaos.history import load
 from tests.live.harness import Daemon, short_directory
 
-pytestmark = pytest.mark.skip(
-    reason="a registration holds at every daemon now, so no patient has a worker of its own: others run its jobs. To be"
-    " built anew with worker_networks that only one daemon has; the simulation (pause, suspend) and live/test_crash"
-    " hold the promise"
-)
-
 LEASE_S = 1.2
 TAKEN_OVER_S = LEASE_S + 2.0  # the promise: eligible again by then
 # Small against the lease: a pause of half a lease must not look like a whole one.
@@ -43,6 +40,8 @@ POLL_S = 0.02
 WAIT_S = 20.0
 IN_HAND = 4
 LONG_MS = 800  # they end while their daemon stands still, and the answer waits for it
+NOWHERE = "http://127.0.0.1:9"  # no daemon: the worker that takes over is registered by hand, and not before
+WELL = "127.0.0.1"
 
 
 @dataclass
@@ -53,7 +52,6 @@ class Patient:
     edge: Edge
     jobtype: str
     sysid: str
-    worker_url: str
     running: list[str] = field(default_factory=list)
     claimed: str = ""
 
@@ -62,9 +60,17 @@ class Ward:
     """A store, patients `0 … n-1`, and one daemon (the last) that is well."""
 
     def __init__(
-        self, cluster: Cluster, http: httpx2.AsyncClient, store: RedisStore, patients: list[Patient], well_id: str
+        self,
+        cluster: Cluster,
+        http: httpx2.AsyncClient,
+        store: RedisStore,
+        patients: list[Patient],
+        well_id: str,
+        relief: str,
     ) -> None:
-        self.cluster, self.http, self.store, self.patients, self.well_id = cluster, http, store, patients, well_id
+        """`relief`: the URL of the worker that takes over."""
+        self.cluster, self.http, self.store, self.patients = cluster, http, store, patients
+        self.well_id, self.relief = well_id, relief
 
     @property
     def well(self) -> Daemon:
@@ -100,9 +106,9 @@ class Ward:
             await trio.sleep(POLL_S)
 
     async def offer(self, patient: Patient) -> str:
-        """The daemon that is well gets the worker for this jobtype, too. Returns where that can be deleted."""
+        """The daemon that is well gets a worker for this jobtype. Returns where that can be deleted."""
         url = self.well.url + "/v1/workers"
-        card = {"name": patient.jobtype, "url": patient.worker_url, "jobs": [patient.jobtype], "max_jobs": 32}
+        card = {"name": patient.jobtype, "url": self.relief, "jobs": [patient.jobtype], "max_jobs": 32}
         answer = await self.http.post(url, content=_packed(card), headers=MSGPACK)
         return f"{url}/{answer.raise_for_status().json()['worker_id']}"
 
@@ -136,20 +142,25 @@ class Ward:
 async def ward(directory: Path, patients: int, settings: dict[str, str]) -> AsyncIterator[Ward]:
     """Patients with a worker each, and a daemon that is well and has none yet."""
     history = History(directory)
-    with short_directory() as base, _ended(Cluster(base, history, Random(0), patients + 1, patients)) as cluster:
+    jobs = [f"hand-{i}" for i in range(patients)]
+    with short_directory() as base, _ended(Cluster(base, history, Random(0), patients + 1, patients + 1)) as cluster:
         async with trio.open_nursery() as nursery, httpx2.AsyncClient(trust_env=False, timeout=WAIT_S) as http:
             for edge in cluster.edges:
                 await nursery.start(edge.run)
             await in_thread(cluster.server.start)
             async with trio.open_nursery() as starting:
                 for i in range(patients + 1):
-                    starting.start_soon(cluster.start_daemon, i, settings)
+                    reach = {"JQD_RUNNER__WORKER_NETWORKS": _own(i) if i < patients else WELL}
+                    starting.start_soon(cluster.start_daemon, i, settings | reach)
             for i in range(patients):
-                cluster.start_worker(i, [cluster.urls[i]], [f"hand-{i}"])
+                cluster.start_worker(i, [cluster.urls[i]], [jobs[i]], f"{_own(i)}:0")
+            relief = f"{WELL}:{_free_port()}"
+            cluster.start_worker(patients, [NOWHERE], jobs, relief)
             async with open_store(cluster.store) as store:
                 await store.look(fresh=False)
                 well_id = await _sysid(http, cluster.urls[-1])
-                yield Ward(cluster, http, store, [await _patient(cluster, http, i) for i in range(patients)], well_id)
+                made = [await _patient(cluster, http, i) for i in range(patients)]
+                yield Ward(cluster, http, store, made, well_id, f"http://{relief}/")
             nursery.cancel_scope.cancel()
     history.close()
 
@@ -157,10 +168,19 @@ async def ward(directory: Path, patients: int, settings: dict[str, str]) -> Asyn
 async def _patient(cluster: Cluster, http: httpx2.AsyncClient, i: int) -> Patient:
     daemon = cluster.daemons[i]
     assert daemon is not None
-    with trio.fail_after(WAIT_S):
-        while not (listed := (await http.get(f"{daemon.url}/v1/workers", headers=MSGPACK)).json()["workers"]):
-            await trio.sleep(POLL_S)
-    return Patient(daemon, cluster.edges[i], f"hand-{i}", await _sysid(http, daemon.url), listed[0]["url"])
+    await in_thread(partial(daemon.wait_worker, f"hand-{i}"))
+    return Patient(daemon, cluster.edges[i], f"hand-{i}", await _sysid(http, daemon.url))
+
+
+def _own(i: int) -> str:
+    """The address of a patient's worker."""
+    return f"127.0.0.{i + 10}"
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind((WELL, 0))
+        return int(listener.getsockname()[1])
 
 
 async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
@@ -168,10 +188,11 @@ async def _sysid(http: httpx2.AsyncClient, url: str) -> str:
 
 
 @pytest.mark.timeout(150)
+@pytest.mark.parametrize("longest", [8.0, pytest.param(20.0, marks=pytest.mark.long)])
 async def test_a_daemon_that_stood_still_or_was_cut_off_notices_before_it_sends_and_changes_nothing(
-    tmp_path: Path,
+    tmp_path: Path, longest: float
 ) -> None:
-    leases = (0.5, 1.1, 3.0, 20.0)
+    leases = (0.5, 1.1, 3.0, longest)
     async with ward(tmp_path, len(leases), LEASE) as all_:
         async with trio.open_nursery() as nursery:
             for patient, times in zip(all_.patients, leases, strict=True):
@@ -183,7 +204,7 @@ async def _suffer(all_: Ward, patient: Patient, leases: float) -> None:
     """Stand still for so long; those who are back soon are cut off from the store as long, meanwhile."""
     await _strike(all_, patient, leases, cut_off=False)
     assert (patient.sysid in all_.reaped()) == (leases > 1) or leases == 1.1  # then it may just come back in time
-    if leases < 20:
+    if leases <= 3:
         await _strike(all_, patient, leases, cut_off=True)
 
 
@@ -230,6 +251,32 @@ def _check_sent_after(all_: Ward, patient: Patient, job_id: str, back_t: float) 
     claims = [e for e in load(all_.cluster.history.directory) if e.get("event") == "started" and e["job_id"] == job_id]
     fresh = [e for e in claims if e["daemon"] == patient.sysid and e["fence"] > back_us]
     assert len(late) <= len(fresh), f"{job_id} was sent after coming back at {back_t:.3f}: {late}, claimed: {claims}"
+
+
+MISTAKE = """
+from jqd.words.lease import Trust
+def renewed(self, sent_at_s):
+    self._until_s = sent_at_s + 1000.0
+Trust.renewed, Trust.lost = renewed, lambda self: None
+"""
+
+
+@pytest.mark.long
+@pytest.mark.timeout(90)
+async def test_a_daemon_that_trusts_its_lease_for_ever_is_found(tmp_path: Path) -> None:
+    planted = tmp_path / "planted"
+    planted.mkdir()
+    (planted / "sitecustomize.py").write_text(MISTAKE)
+    patience = {"JQD_STORE__TIMEOUT_S": "10"}  # or the answer to its claim may be too late for other reasons
+    async with ward(tmp_path, 1, LEASE | patience | {"PYTHONPATH": str(planted)}) as all_:
+        with pytest.raises(AssertionError, match=r"3\.0 leases: |was sent after coming back"):
+            await _strike_again_and_again(all_)
+
+
+async def _strike_again_and_again(all_: Ward) -> None:
+    """Now and then a daemon learns that its seat is gone before it has sent anything."""
+    for _ in range(4):
+        await _strike(all_, all_.patients[0], 3.0, cut_off=False)
 
 
 @pytest.mark.timeout(90)

@@ -25,6 +25,7 @@ from jqd.worker.service import Service
 
 NAMES = ("plain", "other", "slow")  # three jobtypes, so that daemons have something to choose from
 RETRY_S = 0.2
+TTL_S = 6.0
 
 app = App()
 _daemon: ContextVar[str] = ContextVar("daemon")
@@ -107,6 +108,7 @@ def main() -> None:
     parser.add_argument("--book", type=Path, required=True)
     parser.add_argument("--daemon", action="append", required=True)
     parser.add_argument("--job", action="append", help="a jobtype it takes; without it the usual three")
+    parser.add_argument("--bind", default="127.0.0.1:0")
     parser.add_argument("--concurrency", type=int, default=32)
     told = parser.parse_args()
     _books.append(Book(told.book, told.name))
@@ -114,7 +116,16 @@ def main() -> None:
         app.job(name=name)(work)
     serving.__globals__["Service"] = Noting
     trio.run(
-        partial(serving, app, name=told.name, daemons=told.daemon, concurrency=told.concurrency, ttl_s=6.0, batch=64)
+        partial(
+            serving,
+            app,
+            bind=told.bind,
+            name=told.name,
+            daemons=told.daemon,
+            concurrency=told.concurrency,
+            ttl_s=TTL_S,
+            batch=64,
+        )
     )
 
 

@@ -15,10 +15,10 @@ CARD = Card(name="w", id="w", url="http://here:80/", max_jobs=4)
 class Hall:
     """The gates of one daemon, its workers and its view."""
 
-    def __init__(self) -> None:
+    def __init__(self, *networks: str) -> None:
         self.clock = ManualClock(wall_ms=1_000_000)
         self.workers = Workers(None, clock=self.clock)
-        self.gates = Gates(RunnerConfig(), self.workers, random.Random(1), self.clock)
+        self.gates = Gates(RunnerConfig(worker_networks=networks), self.workers, random.Random(1), self.clock)
         self.views = Views("d1", self.workers, self.gates, self.clock)
 
     def register(self, card: Card = CARD) -> Gate:
@@ -92,3 +92,19 @@ def test_a_view_is_said_anew_when_it_changes_and_each_hour(hall: Hall) -> None:
     assert hall.views.look().beats(last)
     hall.clock.advance(86_401)
     assert [rule.name for rule in hall.views.stale()] == ["d1"]
+
+
+def test_nothing_is_claimed_for_a_worker_that_this_daemon_may_not_connect_to() -> None:
+    hall = Hall("10.1.0.0/16")
+    near = Card(name="near", id="near", url="http://10.1.0.9:80/", max_jobs=4)
+    far = Card(name="far", id="far", url="http://10.2.0.9:80/", max_jobs=4)
+    for card in (near, far):
+        hall.workers.register(card)
+    assert [worker.id for worker, _ in hall.gates.posting()] == ["near"]
+    hall.views.look()
+    (seen,) = hall.views.of("far", ["d1"]).values()
+    assert (seen.state, seen.why) == ("unreachable", "10.2.0.9 is in none of runner.worker_networks")
+    hall.workers.register(Card(name="far", id="far", url="http://10.1.0.7:80/", max_jobs=4))
+    assert [worker.id for worker, _ in hall.gates.posting()] == ["far", "near"], "it moved"
+    hall.views.look()
+    assert hall.views.of("far", ["d1"]) == {"d1": WELL}
