@@ -49,7 +49,7 @@ def endings(see: See) -> Iterator[Any]:
         odd.push(),
         nap.push(0.01),
         rest.push(0.01),
-        rest.push(60),
+        rest.options(timeout="100ms").push(60),
         quiet.push(),
         parent.push(5),
         early.push(),

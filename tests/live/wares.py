@@ -47,7 +47,7 @@ async def nap(seconds: float) -> float:
     return seconds
 
 
-@app.job(keep_result=True, loop="asyncio", timeout="100ms", max_retry=0)
+@app.job(keep_result=True, loop="asyncio", max_retry=0)
 async def rest(seconds: float) -> float:
     await asyncio.sleep(seconds)
     return seconds
