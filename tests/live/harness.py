@@ -56,12 +56,16 @@ class Process:
         self._lines.put(None)
 
     def wait_line(self, part: str, timeout_s: float = START_S) -> str:
-        """The next line of stdout that holds `part`."""
-        while (line := self._lines.get(timeout=timeout_s)) is not None:
-            if part in line:
-                return line
+        """The next line of stdout that holds `part`. Without one the process is ended, and its log told."""
+        how = "ended before it printed"
+        try:
+            while (line := self._lines.get(timeout=timeout_s)) is not None:
+                if part in line:
+                    return line
+        except queue.Empty:
+            how = f"did not print within {timeout_s:g} s"
         self.__exit__()
-        raise AssertionError(f"ended before it printed {part!r}:\n{self.log.read_text()[-4000:]}")
+        raise AssertionError(f"{how} {part!r}:\n{self.log.read_text()[-4000:]}")
 
     def kill(self) -> None:
         """kill -9, and reap it."""
