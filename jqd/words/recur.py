@@ -110,14 +110,17 @@ def cron_fault(text: str) -> str | None:
 
 def faults(recurrence: Recurrence, now_ms: int) -> Iterator[Fault]:
     """What is wrong with the dates that somebody wants, from now on."""
+    why = cron_fault(recurrence.cron) if recurrence.cron else None
+    if why is not None:
+        yield Fault("/cron", why)
     try:
         zone(recurrence.tz)
     except ValueError as error:
         yield Fault("/tz", str(error))
         return
-    if recurrence.cron and (why := cron_fault(recurrence.cron)):
-        yield Fault("/cron", why)
-    elif recurrence.cron and _never_comes(recurrence, now_ms):
+    if why is not None:
+        return
+    if recurrence.cron and _never_comes(recurrence, now_ms):
         yield Fault("/cron", f"no such date comes in the next 50 years: {recurrence.cron!r}; look at day and month")
     elif recurrence.after(now_ms) is None:
         yield Fault("/until", "no date comes before until")

@@ -118,15 +118,24 @@ class Schedules:
     def __init__(self, rules: Rules, clock: Clock) -> None:
         self.changed = trio.Event()
         """Set, and then another one, when a schedule is said, or was fired by somebody."""
-        self.known: dict[str, Known] = {}
         self.counts = {"fired": 0, "skipped": 0}
         """Dates that this daemon saw to since it began."""
         self._rules = rules
         self._clock = clock
+        self._known: dict[str, Known] = {}
+        self._new: set[str] = (
+            set()
+        )  # those of which the next date was not looked for yet: at a start a day of notes is read
         self._heap: list[tuple[int, str]] = []
         self._log = get_logger("schedules")
         for kind in (SCHEDULE, FIRED):
             rules.watch(kind, self._ruled)
+
+    @property
+    def known(self) -> dict[str, Known]:
+        """By name."""
+        self._look_at_new()
+        return self._known
 
     def now_ms(self) -> int:
         """By the clock of the store, or of the one that is furthest behind: it says when a job starts, too.
@@ -137,18 +146,20 @@ class Schedules:
 
     def due(self) -> list[Known]:
         """Those of which a date has come, the one that waits longest first."""
-        found, now_ms = list[Known](), self.now_ms()
+        self._look_at_new()
+        found, now_ms = dict[str, Known](), self.now_ms()
         while self._heap and self._heap[0][0] <= now_ms:
             one = self._first()
             if one is not None:
-                found.append(one)
+                found[one.name] = one  # the same date may stand there twice
                 heapq.heappop(self._heap)
-        for one in found:
+        for one in found.values():
             self._note(one)
-        return found
+        return [*found.values()]
 
     def next_ms(self) -> int | None:
         """When the next date comes."""
+        self._look_at_new()
         while self._heap:
             if self._first() is not None:
                 return self._heap[0][0]
@@ -183,7 +194,7 @@ class Schedules:
     def _first(self) -> Known | None:
         """The schedule at the head of the heap; None, and it is dropped, if that is not its date any more."""
         next_ms, name = self._heap[0]
-        one = self.known.get(name)
+        one = self._known.get(name)
         if one is not None and one.next_ms == next_ms:
             return one
         heapq.heappop(self._heap)
@@ -191,18 +202,23 @@ class Schedules:
 
     def _ruled(self, rule: Rule) -> None:
         said, fired = self._rules.get(SCHEDULE, rule.name), self._rules.get(FIRED, rule.name)
-        before = self.known.pop(rule.name, None)
+        before = self._known.pop(rule.name, None)
         try:
             if said is not None and not said.is_deleted:
                 schedule = before.schedule if before and rule.kind == FIRED else _schedule_decoder.decode(said.body)
                 done = NEVER if fired is None or fired.is_deleted else _fired_decoder.decode(fired.body)
-                one = self.known[rule.name] = Known(rule.name, schedule, done)
-                self._look(one)
+                self._known[rule.name] = Known(rule.name, schedule, done)
+                self._new.add(rule.name)
         except msgspec.MsgspecError as error:
             # A newer jqd may say more of them: it fires them, and this one does not.
             self._log.error("schedules.unreadable", name=rule.name, error=str(error))
         self.changed.set()
         self.changed = trio.Event()
+
+    def _look_at_new(self) -> None:
+        new, self._new = self._new, set()
+        for name in new & self._known.keys():
+            self._look(self._known[name])
 
     def _look(self, one: Known) -> None:
         if one.schedule.paused_at_ms:

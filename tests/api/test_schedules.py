@@ -86,6 +86,7 @@ async def test_its_job_is_pushed_at_once_with_what_was_registered_for_it(edge):
         ({"every": 5}, "/cron", "exclude each other"),
         ({"cron": None, "every": 60}, "/tz", "tz goes with cron"),
         ({"cron": None, "tz": None, "every": 0.5}, "/every", "a number of seconds, 1 to"),
+        ({"cron": "x * * * *", "tz": "Berlin"}, "/cron", "is no minute"),
         ({"tz": "Berlin"}, "/tz", "did you mean 'Europe/Berlin'?"),
         ({"tz": "../etc/passwd"}, "/tz", "is no time zone"),
         ({"tz": "localtime"}, "/tz", "is no time zone"),
