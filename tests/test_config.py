@@ -300,3 +300,19 @@ def test_every_setting_stands_on_its_page_with_its_default_and_no_other_does() -
             assert default in (None, "", ()), key
         else:
             assert read_setting(hint, told[key].strip("`"), key.rpartition(".")[2]) == default, key
+
+
+@pytest.mark.parametrize(
+    ("bind", "advertise", "url"),
+    [
+        ("127.0.0.1:0", "", "http://127.0.0.1:4711"),
+        ("0.0.0.0:7420", "", ""),
+        ("[::]:7420", "", ""),
+        ("0.0.0.0:7420", "https://jqd.example.org/", "https://jqd.example.org"),
+    ],
+)
+def test_what_others_are_told_of_where_it_is_reached(bind: str, advertise: str, url: str) -> None:
+    http = load(environ={"JQD_HTTP__BIND": bind, "JQD_HTTP__ADVERTISE": advertise, "JQD_INSECURE": "1"}).http
+    assert http.advertised("http://127.0.0.1:4711") == url
+    with pytest.raises(ConfigError, match="is no URL; write one like"):
+        load(environ={"JQD_HTTP__ADVERTISE": "jqd.example.org:7420"})

@@ -5,6 +5,7 @@ import random
 import pytest
 
 from jqd.runner import Card, Gates, RunnerConfig, Views, Workers
+from jqd.runner import views as views_module
 from jqd.runner.limits import Gate
 from jqd.runner.views import WELL
 from jqd.words.clock import ManualClock
@@ -108,3 +109,24 @@ def test_nothing_is_claimed_for_a_worker_that_this_daemon_may_not_connect_to() -
     assert [worker.id for worker, _ in hall.gates.posting()] == ["far", "near"], "it moved"
     hall.views.look()
     assert hall.views.of("far", ["d1"]) == {"d1": WELL}
+
+
+def test_a_daemon_says_where_it_is_reached_and_a_loopback_address_only_on_its_machine(
+    hall: Hall, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def said(name: str, url: str) -> None:
+        other = Views(name, hall.workers, hall.gates, hall.clock)
+        other.url = url
+        other.look()
+
+    hall.views.url = "http://127.0.0.1:7420"
+    hall.views.look()
+    said("d2", "https://jqd.example.org")
+    said("d3", "")
+    monkeypatch.setattr(views_module, "machine", lambda: "another")
+    said("d4", "http://[::1]:7420")
+    monkeypatch.undo()
+    daemons = ["d2", "d1", "d3", "d4", "unheard of"]
+    assert hall.views.urls(daemons, None) == ["https://jqd.example.org", "http://127.0.0.1:7420"]
+    assert hall.views.urls(daemons, "127.0.0.1") == hall.views.urls(daemons, None)
+    assert hall.views.urls(daemons, "10.0.0.1") == ["https://jqd.example.org"]
