@@ -63,7 +63,7 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "late-endings-dropped": mistake(
         "backlog,wipe",
-        27,
+        101,
         "again",
         "an ending of a later content is not remembered when an earlier one has ended the job",
         in_scripts("    end_late(one)\n    table.insert", "    table.insert"),
