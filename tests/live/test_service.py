@@ -19,12 +19,15 @@ def test_a_service_manager_hears_that_it_is_ready_goes_on_and_stops() -> None:
         manager.settimeout(START_S)
         env = {"NOTIFY_SOCKET": str(base / "notify"), "WATCHDOG_USEC": "300000"}
         with Daemon(base / "d", env=env) as daemon:
-            heard = [manager.recv(4096).decode() for _ in range(8)]
-            assert sum(each.startswith("READY=1\nSTATUS=takes jobs; ") for each in heard) == 1
-            assert sum(each.endswith("\nWATCHDOG=1") for each in heard) == 7
+            while not (heard := manager.recv(4096).decode()).startswith("READY=1"):
+                assert heard.startswith("STATUS=")  # it goes on, and takes no jobs yet
+            assert heard.startswith("READY=1\nSTATUS=takes jobs; ")
+            for _ in range(2):
+                while not manager.recv(4096).endswith(b"\nWATCHDOG=1"):
+                    pass  # a busy machine may miss a beat
             assert daemon.stop() == 0
             while not (last := manager.recv(4096).decode()).startswith("STOPPING=1"):
-                assert last.endswith("\nWATCHDOG=1")
+                assert last.startswith("STATUS=")
             assert "EXTEND_TIMEOUT_USEC=35000000" in last
 
 
