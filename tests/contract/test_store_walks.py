@@ -17,6 +17,7 @@ from msgspec import structs
 
 from jqd.store import (
     Look,
+    NameGiven,
     NameJournaled,
     NameWanted,
     Owner,
@@ -74,6 +75,8 @@ class Walk:
                 answer = type(error)
             if isinstance(answer, Look):  # each store has names of its own for its lives
                 answer = names.setdefault(answer.identity, len(names)), answer.settled
+            if isinstance(answer, list) and answer and isinstance(answer[0], NameGiven):
+                answer = [given._replace(life="") for given in answer]
             answers.append(answer)
         assert answers[0] == answers[1]
         self.shut = answers[0] is StoreChanged
