@@ -20,6 +20,7 @@ from jqd.worker.batch import Item
 SILENT_S = 1.0  # for a loop to come round: many times what a turn of a healthy one takes on a loaded machine
 BEAT_SHARE = 0.25  # of that time between two beats, and between two looks
 AGAIN_TIMES = 5  # of that time until it is said again of a loop that is still blocked
+RUNNERS = ("run_async", "_attempt")  # functions that await a job's function: `Attempts`, `AsyncioLoop`
 FRAMES_SHOWN = 4  # the innermost: where it is held up
 NEXT = "an async function must not block: use the async call, or a plain function, or --processes"
 
@@ -71,17 +72,19 @@ class Pulse:
                 said_s = 0.0
             again_s = said_s + self._silent_s * (AGAIN_TIMES if said_s else 1)
             if silent_s >= again_s and (frame := sys._current_frames().get(loop)) is not None:
-                said_s = silent_s
-                where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:])
                 item = item_in(frame)
                 jobs = self._at_work() if item is None else f"{item.job_id} ({item.job.name})"
+                if not jobs and silent_s < self._silent_s * AGAIN_TIMES:
+                    continue  # no async job is at work: it is the machine that is slow
+                said_s = silent_s
+                where = "".join(traceback.format_stack(frame)[-FRAMES_SHOWN:])
                 self._log.error("worker.loop_blocked", for_s=round(silent_s, 1), jobs=jobs, exception=where, next=NEXT)
 
 
 def item_in(frame: FrameType | None) -> Item | None:
     """The job whose function is being run there, if it is its own task that runs and none that it has started."""
     while frame is not None:
-        item = frame.f_locals.get("item")
+        item = frame.f_locals.get("item") if frame.f_code.co_name in RUNNERS else None
         if isinstance(item, Item):
             return item
         frame = frame.f_back
