@@ -126,6 +126,8 @@ def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
         "result": show_packed(what.result),
         "keep_result": what.keep_result,
         "fence": what.fence,
+        **({"snoozes": what.snoozes} if what.snoozes else {}),
+        **({"log": what.log} if what.log else {}),
     }
 
 

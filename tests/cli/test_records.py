@@ -91,8 +91,10 @@ def test_a_record_says_all_there_is() -> None:
         "eligible_at": "2027-01-15T08:01:00.000Z",
         "chosen_id": "mine",
         "tags": ["a", "b"],
+        "backoff": None,
     }
     ended = outcome("ID", Fate.DEAD, attempt=3, fence=9, error=pack("e"), message="m", finished_at_ms=AT_MS)
+    ended = msgspec.structs.replace(ended, snoozes=2, log="said")
     assert json.loads(Record(200, Lane.OUTCOMES, AT_MS, ended).as_json()) == {
         "position": 200,
         "lane": "outcomes",
@@ -113,6 +115,8 @@ def test_a_record_says_all_there_is() -> None:
         "result": None,
         "keep_result": False,
         "fence": 9,
+        "snoozes": 2,
+        "log": "said",
     }
     assert json.loads(Record(300, Lane.CANCELS, AT_MS, "ID").as_json())["job_id"] == "ID"
 
