@@ -59,7 +59,7 @@ check: lint test ## everything a change must pass
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
 	$(BIN)/python -m pytest tests/sim tests/chaos -m long -q -n $(JOBS)
 	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 120 & more=$$!; \
-	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 2000 && wait $$more
+	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 2000; here=$$?; wait $$more && exit $$here
 	$(BIN)/python -m tests.chaos --seconds 60 --servers 2
 	$(BIN)/python -m tests.wire --seconds 60
 
