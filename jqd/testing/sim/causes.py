@@ -37,6 +37,11 @@ class Attempt:
         return claimed < (self.told or (math.inf if self.found_silent else 0))
 
 
+def may_be_over(attempts: Iterable[Attempt], max_retry: int) -> bool:
+    """Whether the last was an error too many: its worker was told that it is taken, and not how the job stands."""
+    return sum(attempt.fate is Fate.RETRY for attempt in attempts) > max_retry
+
+
 @dataclass(slots=True)
 class Away:
     """A time in which a node was not there for others: `node` "*" is all of them."""

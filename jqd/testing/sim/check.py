@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from jqd.testing.sim.causes import Attempt
+from jqd.testing.sim.causes import Attempt, may_be_over
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
 from jqd.testing.sim.word import DATE_S, Tale
@@ -221,7 +221,7 @@ class History(Notes):
                 self.wrong(f"lost: job {number} had succeeded, and counts as {state.value}")
             elif state is State.SUCCEEDED and Fate.SUCCEEDED not in fates:
                 self.wrong(f"lost: job {number} counts as succeeded, but no attempt of it did")
-            elif state is State.FAILED and not fates & {Fate.FAILED, Fate.DEAD} and not self._is_poison(story):
+            elif state is State.FAILED and not self._may_have_failed(story, fates):
                 self.wrong(f"lost: job {number} counts as failed, but no attempt of it did")
         if not self.plan.kinds:
             self._check_calm()
@@ -234,6 +234,10 @@ class History(Notes):
         """Whether something else stands in the place of a success that is in a journal: it beats all."""
         taken_s = story.taken_s if state is not State.SUCCEEDED else []
         return bool(taken_s) and not self.is_untold(self._home(story), self.plan.kinds, taken_s)
+
+    def _may_have_failed(self, story: Story, fates: set[Fate | None]) -> bool:
+        over = may_be_over(story.attempts, self.plan.works[story.number].max_retry)
+        return over or bool(fates & {Fate.FAILED, Fate.DEAD}) or self._is_poison(story)
 
     def _is_poison(self, story: Story) -> bool:
         """Whether it is not tried any more for having been in hand at deaths, of which there were enough."""

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 import trio
 
-from jqd.testing.sim.causes import Attempt
+from jqd.testing.sim.causes import Attempt, may_be_over
 from jqd.testing.sim.matter import AGAIN, BEGINS, DELETE, EDIT, GIVES_CONTENT, LOOK, REPLACE, RETRY, Matter, Order
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import PURGE
@@ -298,18 +298,24 @@ class Tale:
             self._wrong("stuck", f"it is still {state.value}")
         elif state is State.CANCELLED:
             self._check_cancelled(last, content)
-        elif not crashed and not any(run.fate in STATE_OF[state] for run in self.runs):
+        elif (
+            not crashed and not any(run.fate in STATE_OF[state] for run in self.runs) and not self._may_be_over(content)
+        ):
             self._wrong("lost", f"it counts as {state.value}, but no attempt did so")
         if last is None or crashed:
             return
         if not any(
             run.fate in ENDS and (run.began > last.sent if last.what == RETRY else run.content == last.content)
             for run in self.runs
-        ):
+        ) and not self._may_be_over(last.content):
             self._wrong("unrun", f"nothing came of the last word, a {last}; it is {state}")
         of_last = [run for run in self.runs if run.content == last.content]
         if state is not None and last.gives and content != last.content and not self._is_untold(of_last):
             self._wrong("older", f"content {content} is left after a {last}")
+
+    def _may_be_over(self, content: int) -> bool:
+        runs = [run for run in self.runs if run.content == content]
+        return bool(runs) and may_be_over(runs, self.history.plan.works[content].max_retry)
 
     def _check_cancelled(self, last: Word | None, content: int) -> None:
         deletions = [word for word in self._acting() if word.what == DELETE]
