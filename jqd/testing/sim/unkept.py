@@ -108,11 +108,12 @@ UNKEPT: dict[str, Mistake] = {
     ),
     "names-unsettled": mistake(
         "wipe",
-        34,
-        "twins",
+        3,
+        "twins,conflict",
         "a store gives names while it is told what it forgot, in whatever life they were asked for",
         in_scripts("expect_life(identity)\nexpect_settled(identity)\n", ""),
         changes=True,
+        dense=6,
     ),
     "dates-dropped": mistake(
         "kill,pause,away",
