@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import plain, show
+from jqd.cli.render import CONTROLS, plain, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 
@@ -227,7 +227,7 @@ def _reason(row: dict[str, Any], state: str) -> None:
     else:
         lines += [f"cancel   jqd cancel --all --state retrying {words}"]
     for line in lines:
-        show(f"  {line}", "table")
+        print(f"  {line}".translate(CONTROLS))
 
 
 def quoted(text: str) -> str:
