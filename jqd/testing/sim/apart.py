@@ -118,7 +118,7 @@ APART: dict[str, Mistake] = {
     ),
     "laid-to-all": mistake(
         "poison",
-        31,
+        36,
         "innocent",
         "a death is laid to a job that was alone in the hand of its partition",
         in_scripts("return noted == id or not is_suspect(id)", "return true"),
@@ -135,7 +135,7 @@ APART: dict[str, Mistake] = {
     ),
     "applied-elsewhere": mistake(
         "lag,pause",
-        327,
+        435,
         "cancel",
         "a cancel counts as applied when the first partition has it",
         (Control, "wait_caught_up", _applied_where_the_first_is),

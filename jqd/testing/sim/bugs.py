@@ -145,7 +145,7 @@ def _never_doubt(real: Real) -> Real:
 MISTAKES: dict[str, Mistake] = {
     "advance-first": mistake(
         "lost",
-        4,
+        5,
         "lost",
         "the read point moves before the records are applied",
         (Ingest, "_apply", _advance_first),
@@ -177,14 +177,14 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "cancel-early": mistake(
         "away",
-        1,
+        3,
         "cancel",
         "204 is said when the cancel is in the journal",
         (jobs_api, "cancel", _promise_at_once),
     ),
     "no-notes": mistake(
         "wipe",
-        0,
+        1,
         "again",
         "what comes before its job is not remembered",
         in_scripts("local function note(one)\n", "local function note(one)\n  do return false end\n"),
@@ -195,7 +195,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     "overwrite-notes": mistake(
         "wipe,slow,lag",
-        61,
+        69,
         "lost",
         "a cancel overwrites what else was noted of its job",
         in_scripts(
@@ -223,7 +223,7 @@ MISTAKES: dict[str, Mistake] = {
         (Settle, "_write", _let_go_when_written),
     ),
     "drop-on-doubt": mistake(
-        "lag,lost", 173, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
+        "lag,lost", 186, "again", "whoever doubts its lease forgets what it holds", (Runner, "stop_work", _drop_all)
     ),
     "no-reconcile": mistake(
         "lost",
