@@ -61,10 +61,6 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
-        self._given: set[tuple[str, int]] = set()
-        """Claims (id, fence) that their worker may know of."""
-        self._untried: set[tuple[str, int]] = set()
-        """Those that the store took back as if they had not been."""
         self._known: set[tuple[str, str, int]] = set()
         """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
@@ -125,13 +121,13 @@ class History(Notes):
 
     def given(self, job_id: str, fence: int) -> None:
         """The store has a hand-over of the process that is to answer the poll: its worker may have the job now."""
-        self._given.add((job_id, fence))
+        self.claims_given.add((job_id, fence))
 
     def untried(self, claims: Iterable[tuple[str, int]]) -> None:
         """The store took these back from a worker that did not know of them, or did not want them."""
         for job_id, fence in claims:
             self.note("untried", job_id, fence)
-            self._untried.add((job_id, fence))
+            self.claims_untried.add((job_id, fence))
             for story in self.stories.values():
                 for attempt in story.attempts if story.job_id == job_id else ():
                     if attempt.fence == fence and attempt.fate is not Fate.SUCCEEDED:
@@ -139,13 +135,13 @@ class History(Notes):
 
     def silent(self, job_id: str, fence: int, fate: Fate, node: str) -> None:
         """That node found a worker silent, and says how its attempt ended."""
-        if (job_id, fence) not in self._untried:
+        if (job_id, fence) not in self.claims_untried:
             self.reported(job_id, fence, fate, node)
 
     def reported(self, job_id: str, fence: int, fate: Fate, node: str, *, heard: bool = False) -> None:
         """That node says how an attempt ended of a job that a worker held by itself. `heard`: the worker said so."""
         self.note("reported", node, job_id, fence, fate.name)
-        for story in self.stories.values() if (job_id, fence) in self._given else ():
+        for story in self.stories.values() if (job_id, fence) in self.claims_given else ():
             if story.job_id == job_id and not any(e.fence == fence for e in story.attempts):
                 # Its daemon died before it answered, or the answer was lost: nobody can tell that from a worker that
                 # began and died.

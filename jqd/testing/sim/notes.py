@@ -21,6 +21,10 @@ class Notes(Causes):
         self.claims: dict[tuple[int, int], int] = {}
         """Partition and fence of each claim → its moment."""
         self.runs: Callable[[str, str], Iterator[str]] = lambda job_id, life: iter(())
+        self.claims_given: set[tuple[str, int]] = set()
+        """Claims (id, fence) that their worker may know of."""
+        self.claims_untried: set[tuple[str, int]] = set()
+        """Those that the store took back as if they had not been."""
         self._moments = 0
 
     def watch(self, runs: Callable[[str, str], Iterator[str]]) -> None:

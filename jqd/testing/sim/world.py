@@ -234,6 +234,7 @@ class World(Stage):
             job_id = store.places.named(tale.matter.name) if tale.matter.name else tale.job_id
             view = await store.another_client().get_job(job_id) if job_id else None
             if isinstance(view, JobView):
+                tale.job_id = job_id or ""
                 crashed = view.outcome is not None and view.outcome.reason == "crash"
                 tale.check_end(view.state, view.priority, crashed=crashed)
             else:
