@@ -70,6 +70,8 @@ class Known(Struct):
     """The first date that nobody has seen to."""
     trouble: str = ""
     """Why this daemon does not fire it."""
+    again_at_s: float = 0.0
+    """When this daemon looks at it again, on the monotonic clock; 0: it was not put off since its last date."""
     taken_at_s: float = 0.0
     """Since when, on the clock since boot, another job has the id for that date; 0: it has not."""
 

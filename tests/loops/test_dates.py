@@ -284,6 +284,23 @@ async def test_a_daemon_whose_turn_comes_later_finds_the_date_fired(autojump_clo
         nursery.cancel_scope.cancel()
 
 
+async def test_many_that_wait_for_their_last_job_hold_up_no_others(
+    autojump_clock: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("jqd.loops.dates.AT_ONCE", 1)
+    async with alone("2026-01-01T00:00Z") as place:
+        for n in range(6):  # more than are looked at before the first of them is looked at again
+            await schedules.put(place.desk, f"slow{n}", Plan(job=Template(name="slow"), every=5.0))
+        await trio.sleep(20)
+        await schedules.put(place.desk, "s", Plan(job=Template(name="n"), every=10.0, overlap="skip"))
+        await trio.sleep(45)
+        one = place.desk.schedules.known["s"].fired
+        assert one.fired + one.skipped == 4
+        await cancel(place.desk, place.desk.schedules.known["slow5"].fired.job_id)
+        await trio.sleep(4)
+        assert place.desk.schedules.known["slow5"].fired.fired == 2, "and each of them is looked at in its turn"
+
+
 async def test_without_a_schedule_nothing_is_done(autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
     looks: list[int] = []
     monkeypatch.setattr(Dates, "_look", lambda self: looks.append(1))
