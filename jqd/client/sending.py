@@ -10,7 +10,7 @@ from jqd.client.errors import Invalid, JqdClientError, PartlyPushed, TimedOut, U
 from jqd.client.http import BACKOFF
 from jqd.client.info import Taken
 from jqd.client.pending import Pending
-from jqd.words.clock import SystemClock
+from jqd.words.clock import Clock, SystemClock
 
 AGAIN = (Unreachable, TimedOut, Unavailable)  # what passes
 PAUSE_S_MAX = 5.0  # between two tries, whatever a daemon asks for
@@ -28,32 +28,40 @@ class Sender:
         """Monotonic: nothing is tried again after that."""
         self._push_all = push_all
         self._away_s: float | None = None  # since when the daemon is away
-        self._clock, self._source = SystemClock(), random.Random()
+        self._clock: Clock = SystemClock()
+        self._source = random.Random()
 
     def send(self, some: list[Pending]) -> JqdClientError | None:
         """Until each is over. Answers the error of all of them, if there is one."""
         for tried in itertools.count(1):
+            left = [one for one in some if not one.taken]  # by an earlier try
+            if not left:
+                return None
             try:
-                for one, taken in zip(some, self._push_all([one.told for one in some]), strict=True):
+                for one, taken in zip(left, self._push_all([one.told for one in left]), strict=True):
                     one.taken, one.duplicate = True, taken.duplicate and one.is_own
                 self._away_s = None
                 return None
             except PartlyPushed as error:
                 if error.__cause__ is None or not isinstance(error.__cause__, AGAIN):
-                    _sort_out(some, error)
+                    self._away_s = None
+                    _sort_out(left, error)
                     return error
+                _note_taken(left, error)
                 trouble: JqdClientError = error
             except AGAIN as error:
                 trouble = error
             except Invalid as error:
-                _sort_out(some, error)
+                self._away_s = None
+                _sort_out(left, error)
                 return error
             except JqdClientError as error:
-                _fail(some, error)
+                self._away_s = None  # a refusal, too, is an answer: the next outage has its own time
+                _fail(left, error)
                 return error
             except Exception as error:  # noqa: BLE001 - a mistake must not end the thread that all pushes wait for
                 odd = JqdClientError(f"a push ended by {type(error).__name__}: {error}")
-                _fail(some, odd)
+                _fail(left, odd)
                 return odd
             asked_s = getattr(trouble, "retry_after", None)
             pause_s = min(BACKOFF.delay_s(tried, self._source) if asked_s is None else asked_s, PAUSE_S_MAX)
@@ -77,15 +85,21 @@ class Sender:
 
 def _fail(some: Sequence[Pending], error: JqdClientError) -> None:
     for one in some:
-        one.error = error
+        if not one.taken:
+            one.error = error
+
+
+def _note_taken(some: Sequence[Pending], error: PartlyPushed) -> None:
+    """What a daemon took stays taken, whatever becomes of the others."""
+    for one, job_id in zip(some, error.job_ids, strict=True):
+        one.taken = job_id is not None
 
 
 def _sort_out(some: Sequence[Pending], error: PartlyPushed | Invalid) -> None:
     """Which of them were taken, and what is wrong with each of the others."""
-    job_ids = error.job_ids if isinstance(error, PartlyPushed) else [None] * len(some)
+    if isinstance(error, PartlyPushed):
+        _note_taken(some, error)
     why = {item.index: f"{item.pointer} {item.detail}".strip() for item in error.errors}
-    for index, (one, job_id) in enumerate(zip(some, job_ids, strict=True)):
-        if job_id is not None:
-            one.taken = True
-        else:
+    for index, one in enumerate(some):
+        if not one.taken:
             one.error = Invalid(f"job {one.job_id} was refused: {why.get(index, str(error))}", status=error.status)

@@ -14,6 +14,7 @@ from jqd.client import (
     Buffer,
     BufferFull,
     Client,
+    Conflict,
     Invalid,
     ItemError,
     NotPushed,
@@ -24,6 +25,9 @@ from jqd.client import (
     Unreachable,
 )
 from jqd.client.info import Taken
+from jqd.client.pending import Pending
+from jqd.client.sending import Sender
+from jqd.words.clock import ManualClock
 from jqd.worker.context import at_work
 
 WAIT_S = 20.0  # for the buffer's thread on a busy machine
@@ -53,6 +57,11 @@ class Daemon:
         if self.answers:
             raise self.answers.pop(0)
         return [Taken(str(job["job_id"]), True) for job in jobs]
+
+
+def pending(job_id: str) -> Pending:
+    told = {"name": "echo", "job_id": job_id}
+    return Pending(told, job_id, 10, is_own=True, done=threading.Condition(), hurry=lambda: None)
 
 
 @pytest.fixture(autouse=True)
@@ -170,6 +179,32 @@ def test_what_was_away_is_asked_again_with_the_same_ids_while_patience_lasts(dae
     buffer.push("echo", job_id="a")
     buffer.flush(WAIT_S)
     assert daemon.requests[3:] == [["a"], ["a"]]
+
+
+def test_patience_begins_anew_when_a_daemon_has_answered(daemon):
+    refused = Invalid("too deep", status=422, errors=[ItemError("too deep", 0)])
+    for answer in (refused, PartlyPushed("none", job_ids=[None]), Conflict("other content", status=409)):
+        sender, clock = Sender(daemon, 60.0), ManualClock()
+        sender._clock = clock
+        daemon.answers = [Unreachable("it starts", sent=False), answer]
+        assert sender.send([pending("a")]) is answer
+        clock.advance(3600)
+        daemon.answers = [Unreachable("it starts again", sent=False)]
+        later = pending("b")
+        assert sender.send([later]) is None
+        assert later.taken
+
+
+def test_what_a_daemon_took_before_it_went_away_is_told_as_taken(daemon):
+    broken = PartlyPushed("one of two", job_ids=["a", None])
+    broken.__cause__ = Unreachable("it broke", sent=True)
+    for patience_s, error in ((0, broken), (60, None)):
+        daemon.answers, daemon.requests = [broken], []
+        one, two = pending("a"), pending("b")
+        assert Sender(daemon, patience_s).send([one, two]) is error
+        assert (one.taken, one.duplicate, one.error) == (True, False, None)
+        assert (two.taken, two.error) == (error is None, error)
+        assert daemon.requests == [["a", "b"], *([["b"]] if error is None else [])]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
