@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
 
+import msgspec
 import trio
 
 from jqd.desk.config import DeskConfig
@@ -21,6 +22,8 @@ from jqd.words.lease import Peer
 from jqd.words.pauses import Pauses
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
+
+_job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
 class Control(Protocol):
@@ -69,7 +72,7 @@ class Desk:
         """Learn of what is registered."""
         object.__setattr__(self, "options", Options(self.workers.rules))
         object.__setattr__(self, "pauses", Pauses(self.workers.rules))
-        object.__setattr__(self, "schedules", Schedules(self.workers.rules, self.clock))
+        object.__setattr__(self, "schedules", Schedules(self.workers.rules, self.clock, _job_decoder.decode))
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

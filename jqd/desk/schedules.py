@@ -17,7 +17,7 @@ from jqd.desk.nesting import NESTING_MAX, nests_deeper
 from jqd.desk.rules import learned, say, told
 from jqd.desk.take import expect_open, push
 from jqd.words.dates import instant_ms
-from jqd.words.errors import Conflict, Fault, Invalid, NotFound
+from jqd.words.errors import Conflict, Fault, Invalid, NotFound, NotYet
 from jqd.words.job import Name, is_name
 from jqd.words.options import JobOptions
 from jqd.words.recur import CRON_LENGTH_MAX, EVERY_S_MAX, EVERY_S_MIN, UTC, Recurrence, faults
@@ -55,6 +55,10 @@ class Template(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
     tags: Tags = ()
 
 
+class _Said(Template, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The same, perhaps by a newer jqd: what that one added is left out."""
+
+
 class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A schedule, as it is wished: `cron` or `every`."""
 
@@ -69,7 +73,7 @@ class Plan(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_template_decoder = msgspec.msgpack.Decoder(Template)
+_template_decoder = msgspec.msgpack.Decoder(_Said)
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
@@ -127,10 +131,14 @@ async def resume(desk: Desk, name: str) -> None:
 
 
 async def run_now(desk: Desk, name: str) -> str:
-    """Push its job once, whatever the dates; the job's id. Raises NotFound, Closed, JournalRefused."""
+    """Push its job once, whatever the dates; the job's id. Raises NotFound, NotYet, Closed, JournalRefused."""
     expect_open(desk)
-    item = _encoder.encode(fields_of(await known(desk, name)))
-    batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
+    one = await known(desk, name)
+    try:
+        item = _encoder.encode(fields_of(one))
+        batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
+    except msgspec.MsgspecError as error:
+        raise NotYet(f"the job of schedule {name!r} cannot be read here: {error}; ask a newer daemon") from error
     return str((await push(desk, batch)).job_ids[0])
 
 
@@ -149,7 +157,7 @@ def find(desk: Desk, name: str) -> Known:
 
 
 def template_of(one: Known) -> Template:
-    """Its job as it was said."""
+    """Its job as it was said, as far as it is known here."""
     return _template_decoder.decode(one.schedule.job)
 
 

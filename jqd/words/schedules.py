@@ -6,7 +6,7 @@ Of each there are two. What somebody said, of the kind `schedule`; and up to whi
 
 import hashlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal
 
 import msgspec
@@ -117,13 +117,15 @@ def body_of(schedule: Schedule) -> bytes:
 class Schedules:
     """All that are known here, and which of them is due next. Costs nothing while there is none."""
 
-    def __init__(self, rules: Rules, clock: Clock) -> None:
+    def __init__(self, rules: Rules, clock: Clock, read_job: Callable[[Raw], object]) -> None:
+        """`read_job`: raises MsgspecError for a job that cannot be pushed here."""
         self.changed = trio.Event()
         """Set, and then another one, when a schedule is said, or was fired by somebody."""
         self.counts = {"fired": 0, "skipped": 0}
         """Dates that this daemon saw to since it began."""
         self._rules = rules
         self._clock = clock
+        self._read_job = read_job
         self._known: dict[str, Known] = {}
         self._new: set[str] = (
             set()
@@ -226,7 +228,11 @@ class Schedules:
         if one.schedule.paused_at_ms:
             return
         try:
+            self._read_job(one.schedule.job)
             one.next_ms = one.schedule.when.after(one.through_ms)
+        except msgspec.MsgspecError as error:
+            one.trouble = f"its job cannot be read here: {error}; update this jqd, newer daemons fire it meanwhile"
+            self._log.error("schedules.unreadable", name=one.name, error=str(error))
         except ValueError as error:
             one.trouble = f"{error}: install what this machine lacks, other daemons fire it meanwhile"
             self._log.error("schedules.unknown_zone", name=one.name, error=str(error))

@@ -164,3 +164,15 @@ async def test_one_of_a_newer_jqd_or_of_a_zone_that_is_not_known_here_is_left_to
     (complaint,) = desk(edge).schedules.complaints()
     assert "'Mars/Mons' is no time zone" in complaint
     assert (await edge.call("GET", "/v1/schedules/m")).body["next"] == []
+
+
+async def test_a_job_of_a_newer_jqd_is_left_to_others_and_stops_nothing(edge: Whole) -> None:
+    job = Raw(b"\x82\xa4name\xa1n\xa3new\x01")
+    edge.workers.rules.take([Rule(SCHEDULE, "n", 9, 0, Raw(body_of(Schedule(job, Recurrence(every_ms=1000)))))])
+    edge.clock.advance(61)
+    assert [one.name for one in desk(edge).schedules.due()] == ["s"]
+    (complaint,) = [each for each in desk(edge).schedules.complaints() if "'n'" in each]
+    assert "unknown field `new`" in complaint
+    assert (await edge.call("GET", "/v1/schedules/n")).body["next"] == []
+    with pytest.raises(NotYet, match="ask a newer daemon"):
+        await schedules.run_now(desk(edge), "n")
