@@ -114,13 +114,13 @@ class Mount:
         try:
             with anyio.move_on_after(item.timeout_s) as scope:
                 args, kwargs = self._attempts.values(item)
-                result = await job.function(*args, **kwargs)
+                body = self._attempts.encoded(item, await job.function(*args, **kwargs))
                 await self._attempts.follow_async(item)
         except Exception as error:  # noqa: BLE001 - whatever a job raises is its outcome
             return self._attempts.raised(item, error)
         finally:
             at_work.set(None)
-        return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, result)
+        return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, body)
 
 
 def register(

@@ -149,7 +149,7 @@ class AsyncioLoop:
         try:
             async with limit:
                 args, kwargs = self._attempts.values(item)
-                result = await job.function(*args, **kwargs)
+                body = self._attempts.encoded(item, await job.function(*args, **kwargs))
                 await self._attempts.follow_async(item)
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
             if isinstance(error, asyncio.CancelledError) and item.cancelled:
@@ -157,7 +157,7 @@ class AsyncioLoop:
             if isinstance(error, TimeoutError) and limit.expired():
                 return self._attempts.timed_out(item)
             return self._attempts.raised(item, error)
-        return self._attempts.returned(item, result)
+        return self._attempts.returned(item, body)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         item = self._running.pop(task)

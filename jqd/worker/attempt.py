@@ -38,6 +38,14 @@ OF_OTHER_LOOP: Mapping[Loop, str] = {"trio": "no running event loop", "asyncio":
 """What a function is told by asyncio where trio runs it, and the other way round."""
 
 
+class Unsendable(Exception):
+    """A function returned what cannot be its result."""
+
+    def __init__(self, why: str, error: str, status: int | None) -> None:
+        super().__init__(why)
+        self.why, self.error, self.status = why, error, status
+
+
 class Attempts:
     """Runs items; every method answers with the encoded outcome."""
 
@@ -54,14 +62,14 @@ class Attempts:
         at_work.set(self.context(item))
         try:
             args, kwargs = self.values(item)
-            result = job.function(*args, **kwargs)
+            body = self.encoded(item, job.function(*args, **kwargs))
             if item.voice is not None:
                 self.follow(item)
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
             at_work.set(None)
-        return self.returned(item, result)
+        return self.returned(item, body)
 
     async def run_async(self, item: Item) -> bytes:
         """Run an async function in this task, cancelled when its time is over."""
@@ -71,7 +79,7 @@ class Attempts:
             with trio.move_on_after(item.timeout_s) as scope:
                 item.stop = scope.cancel
                 args, kwargs = self.values(item)
-                result = await job.function(*args, **kwargs)
+                body = self.encoded(item, await job.function(*args, **kwargs))
                 if item.voice is not None:
                     await self.follow_async(item)
         except trio.Cancelled:
@@ -88,7 +96,7 @@ class Attempts:
             at_work.set(None)
         if scope.cancelled_caught:
             return self.cancelled(item) if item.cancelled else self.timed_out(item)
-        return self.returned(item, result)
+        return self.returned(item, body)
 
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""
@@ -139,6 +147,23 @@ class Attempts:
         spoke = None if self._spoke is None else partial(self._spoke, item)
         return Voice(spoke, lambda line: self._said.info(line, **who(item)))
 
+    def encoded(self, item: Item, result: Any) -> bytes:
+        """The outcome of a function that returned. Raises Unsendable: then nothing is to follow."""
+        codec = item.batch.codec
+        if not item.job.keep_result:
+            result = None  # nobody looks at it: it may have any size and kind
+        try:
+            body = codec.encode(Success(item.job_id, self._now(), result))
+        except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
+            where = culprit(codec, result)
+            why = f"its result cannot be encoded: {where}; return plain values"
+            raise Unsendable(why, _name(error), None) from error
+        if len(body) > RESULT_BYTES_MAX:
+            why = f"its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
+            why += "put it where it can stay and return its address"
+            raise Unsendable(why, "result too large", RESULT_TOO_LARGE_STATUS)
+        return body
+
     def follow(self, item: Item) -> None:
         """Push the jobs that are to follow. Raises what a push raises."""
         for push in item.voice.follows if item.voice is not None else ():
@@ -149,30 +174,12 @@ class Attempts:
         if item.voice is not None and item.voice.follows:
             await anyio.to_thread.run_sync(self.follow, item)
 
-    def returned(self, item: Item, result: Any) -> bytes:
-        """The outcome of a job whose function returned."""
-        codec = item.batch.codec
-        if not item.job.keep_result:
-            result = None  # nobody looks at it: it may have any size and kind
-        try:
-            body = codec.encode(Success(item.job_id, self._now(), result))
-        except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
-            where = culprit(codec, result)
-            why = f"its result cannot be encoded: {where}; return plain values"
-            return self._unsendable(item, why, error=_name(error))
-        if len(body) > RESULT_BYTES_MAX:
-            why = f"its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
-            why += "put it where it can stay and return its address"
-            return self._unsendable(item, why, error="result too large", status=RESULT_TOO_LARGE_STATUS)
+    def returned(self, item: Item, body: bytes) -> bytes:
+        """A job has succeeded, with this outcome, and what follows it is pushed."""
         if item.voice is not None:
             item.voice.over()
         self.lines.succeeded(item)
         return body
-
-    def _unsendable(self, item: Item, why: str, **more: Any) -> bytes:
-        """It would return the same again: it fails for good."""
-        self._log.warning("worker.job_failed", **_which(item), why=why)
-        return self._failure(item, f"the job ran, but {why}", should_retry=False, **more)
 
     def raised(self, item: Item, error: BaseException) -> bytes:
         """The outcome of a job whose function raised."""
@@ -183,6 +190,10 @@ class Attempts:
             return self._failure(item, message, error=_name(error))
 
     def _meant(self, item: Item, error: BaseException) -> bytes:
+        if isinstance(error, Unsendable):  # it would return the same again: it fails for good
+            self._log.warning("worker.job_failed", **_which(item), why=error.why)
+            message = f"the job ran, but {error.why}"
+            return self._failure(item, message, error=error.error, should_retry=False, status=error.status)
         if isinstance(error, Cancelled):
             return self.cancelled(item, _said(error))
         if item.cancelled:

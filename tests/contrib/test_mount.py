@@ -1,5 +1,6 @@
 """Jobs in a request to somebody's own program: who may send them, and what is answered."""
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -15,8 +16,23 @@ OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
 JSON = {"content-type": "application/json"}
 
 
+pushed: list[str] = []
+
+
+class Follower:
+    def following(self, parent: str, place: int, /, *args: Any, **kwargs: Any) -> Callable[[], object]:
+        return lambda: pushed.append(parent)
+
+
+async def odd() -> object:
+    jqd.current().push(Follower())
+    return object()
+
+
 def app() -> jqd.App:
     found = jqd.App(loop="trio")
+    found.job(keep_result=True)(odd)
+    pushed.clear()
 
     @found.job
     def double(number: int) -> int:
@@ -74,9 +90,13 @@ def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str | list[st
 
 def test_in_a_thread_functions_of_all_kinds_run() -> None:
     mount = Mount(app(), secret=None)
-    body = batch(("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None))
-    unknown, *ended = outcomes(mount.answer(JSON, body))
+    body = batch(
+        ("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None), ("odd", None)
+    )
+    unknown, *ended, unsendable = outcomes(mount.answer(JSON, body))
     assert (unknown, ended) == ("unknown job name", [8, 12, "timeout"])
+    assert "object" in unsendable
+    assert pushed == [], "nothing follows a job that failed"
     for headers, wrong, status in [({}, body, 415), (JSON, b"[]", 400)]:
         told = mount.answer(headers, wrong)
         assert (told.status, told.content_type) == (status, "application/problem+json")

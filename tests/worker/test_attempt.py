@@ -3,6 +3,7 @@
 import io
 import sys
 from collections import Counter
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
@@ -58,11 +59,25 @@ class Point(msgspec.Struct):
     x: int
 
 
+class Follower:
+    def __init__(self) -> None:
+        self.pushed: list[str] = []
+
+    def following(self, parent: str, place: int, /, *args: Any, **kwargs: Any) -> Callable[[], object]:
+        return lambda: self.pushed.append(parent)
+
+
+follower = Follower()
+
+
 def ending(argument: Any, /) -> Any:
     """Ends as the argument says."""
     match argument:
         case {"return": value}:
             return value
+        case ["and then", rest]:
+            current().push(follower)
+            return ending(rest)
         case "struct":
             return Point(3)
         case "object":
@@ -124,6 +139,11 @@ async def ending_async(argument: Any, /) -> Any:
     return ending(argument)
 
 
+@app.job("asyncio", loop="asyncio")
+async def ending_asyncio(argument: Any, /) -> Any:
+    return ending(argument)
+
+
 both = pytest.mark.parametrize("name", ["plain", "async"])
 
 
@@ -163,6 +183,14 @@ async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argu
     assert (outcome["type"], outcome["reason"], outcome["should_retry"]) == ("failure", "other", False)
     assert says in outcome["message"]
     assert outcome.get("status") == (413 if argument == "huge" else None)
+
+
+@pytest.mark.parametrize("name", ["plain", "async", "asyncio"])
+async def test_what_is_to_follow_is_pushed_only_when_the_result_can_be_sent(name: str) -> None:
+    follower.pushed.clear()
+    for argument, kind, pushed in (("object", "failure", 0), ("huge", "failure", 0), ({"return": 1}, "success", 1)):
+        assert (await end(name, ["and then", argument]))["type"] == kind
+        assert len(follower.pushed) == pushed
 
 
 @both
