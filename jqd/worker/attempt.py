@@ -154,7 +154,7 @@ class Attempts:
             result = None  # nobody looks at it: it may have any size and kind
         try:
             body = codec.encode(Success(item.job_id, self._now(), result))
-        except Exception as error:  # noqa: BLE001 - whatever a foreign object does when it is encoded
+        except Exception as error:  # whatever a foreign object does when it is encoded
             where = culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
             raise Unsendable(why, _name(error), None) from error
