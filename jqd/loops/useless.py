@@ -1,5 +1,6 @@
 """Which rules are of no use to anybody any more. Pure."""
 
+from collections import Counter
 from collections.abc import Sequence
 
 from jqd.runner import Workers
@@ -11,18 +12,21 @@ SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, fo
 DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
-SILENT_MAX = DELETED_MAX = 10_000  # of each no more than so many: programs that make up names leave some with each
+SILENT_MAX = DELETED_MAX = 10_000  # of each no more than so many: programs that make up names leave some with each.
+# What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
 
 
 def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     """Those to be dropped everywhere, the oldest of each sort first."""
     silent = sorted(workers.silent(), key=lambda one: one[0], reverse=True)
     deleted = sorted((rule for rule in rules.every() if _is_deleted(rule)), key=lambda rule: rule.at_ms)
-    silent_over, deleted_over = len(silent) - SILENT_MAX, len(deleted) - DELETED_MAX
-    return [
-        *(rule for n, (since_s, rule) in enumerate(silent) if since_s > SILENT_S or n < silent_over),
-        *(rule for n, rule in enumerate(deleted) if is_stale(rule, now_ms) or n < deleted_over),
-    ]
+    silent_over, left = len(silent) - SILENT_MAX, Counter(rule.kind for rule in deleted)
+    gone = [rule for n, (since_s, rule) in enumerate(silent) if since_s > SILENT_S or n < silent_over]
+    for rule in deleted:
+        if is_stale(rule, now_ms) or left[rule.kind] > DELETED_MAX:
+            left[rule.kind] -= 1
+            gone.append(rule)
+    return gone
 
 
 def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:

@@ -338,6 +338,7 @@ def test_of_what_is_over_only_so_many_are_kept_the_latest(monkeypatch: pytest.Mo
     clock = ManualClock()
     rules = Rules()
     workers = Workers(rules, clock=clock)
+    rules.take(rules.make({("schedule", "first"): NIL}, now_ms=clock.wall_ms(), origin=1))  # of another kind
     for number in range(4):
         rules.take(rules.make({("worker", f"left{number}"): NIL}, now_ms=clock.wall_ms(), origin=1))
         workers.register(Card(name="w", id=f"silent{number}", max_jobs=1, ttl_s=1.0))
