@@ -82,6 +82,23 @@ def test_only_what_a_daemon_signed_lately_is_taken(
     assert mount.answer(headers, body + changed).status == status
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"webhook-timestamp": "9" * 400},
+        {"webhook-timestamp": "-" + "9" * 4300},
+        {"webhook-timestamp": "now"},
+        {"webhook-signature": "v1,\udcff"},
+        {"webhook-id": "\udcff"},
+    ],
+)
+def test_what_a_visitor_sends_without_a_key_is_refused_whatever_it_is(wrong: dict[str, str]) -> None:
+    clock = ManualClock()
+    mount, body = Mount(app(), secret=NEW, clock=clock), batch(("double", {"number": 4}))
+    headers = JSON | dict(signature([NEW], "batch-1", clock.wall_ms() // 1000, body)) | wrong
+    assert mount.answer(headers, body).status == 403
+
+
 @pytest.mark.parametrize("secret", ["", "abc", "whsec_", "whsec_?", ["whsec_YQ==", "no"]])
 def test_a_secret_that_is_none_is_refused_and_not_repeated(secret: str | list[str]) -> None:
     with pytest.raises(ValueError, match=r"a secret is whsec_ and base64; make one with: echo"):
