@@ -23,6 +23,7 @@ from jqd.contrib.signed import is_ours, keys
 from jqd.words import log
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
+from jqd.worker.aio import is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -116,11 +117,22 @@ class Mount:
                 args, kwargs = self._attempts.values(item)
                 body = self._attempts.encoded(item, await job.function(*args, **kwargs))
                 await self._attempts.follow_async(item)
-        except Exception as error:  # noqa: BLE001 - whatever a job raises is its outcome
+        except BaseException as error:  # noqa: BLE001 - sys.exit() in a job must not end the program it is mounted in
+            _let_through(error)
             return self._attempts.raised(item, error)
         finally:
             at_work.set(None)
         return self._attempts.timed_out(item) if scope.cancelled_caught else self._attempts.returned(item, body)
+
+
+def _let_through(error: BaseException) -> None:
+    """Raise again what says that the request itself is cancelled: then nobody is left to hear of other errors."""
+    cancelled = anyio.get_cancelled_exc_class()
+    ended = error.split(cancelled)[0] if isinstance(error, BaseExceptionGroup) else error
+    if ended is None or not isinstance(ended, cancelled | BaseExceptionGroup):
+        return
+    if sniffio.current_async_library() == "trio" or is_cancelled():  # under asyncio a job may raise it by itself
+        raise ended from None
 
 
 def register(

@@ -172,3 +172,9 @@ class AsyncioLoop:
     def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
             self._outbox.tell(item, told, is_outcome)
+
+
+def is_cancelled() -> bool:
+    """Whether somebody wants the task that runs here to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,8 +1,10 @@
 """Jobs in a request to somebody's own program: who may send them, and what is answered."""
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import msgspec
 import pytest
 
@@ -128,6 +130,56 @@ async def test_in_a_loop_what_was_written_for_another_is_refused_with_a_word() -
     assert (
         told["detail"] == "job 'slow' is declared for asyncio, and this server runs trio: declare it with loop='trio'"
     )
+
+
+LEAVING = jqd.App(loop="asyncio")
+
+
+@LEAVING.job
+async def leave() -> None:
+    raise SystemExit(3)
+
+
+@LEAVING.job
+async def cancelled_below() -> None:
+    below = asyncio.ensure_future(asyncio.sleep(60))
+    below.cancel()
+    await below
+
+
+@LEAVING.job
+async def stay() -> None:
+    await anyio.sleep(60)
+
+
+LEAVING.job(name="stay under trio", loop="trio")(stay.function)
+
+
+def test_no_job_ends_the_program_that_it_is_mounted_in() -> None:
+    mount, body = Mount(LEAVING, secret=None), batch(("leave", None), ("cancelled_below", None))
+    expected = ["SystemExit: 3", "CancelledError"]
+    assert outcomes(mount.answer(JSON, body)) == expected
+    assert outcomes(anyio.run(mount.aanswer, JSON, body)) == expected
+
+
+@pytest.mark.parametrize(("name", "backend"), [("stay", "asyncio"), ("stay under trio", "trio")])
+def test_a_request_that_is_cancelled_ends_its_job(name: str, backend: str) -> None:
+    mount, body = Mount(LEAVING, secret=None), msgspec.json.encode({"jobs": [{"job_id": "a", "name": name}]})
+
+    async def cancel() -> bool:
+        with anyio.move_on_after(0.01) as scope:
+            await mount.aanswer(JSON, body)
+        return scope.cancelled_caught
+
+    async def cancel_task() -> bool:
+        task = asyncio.ensure_future(mount.aanswer(JSON, body))
+        await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    assert anyio.run(cancel, backend=backend)
+    assert backend == "trio" or anyio.run(cancel_task)
 
 
 def test_an_app_without_jobs_is_not_registered() -> None:
