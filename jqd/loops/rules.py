@@ -125,7 +125,7 @@ class Follow:
         said = [view] if view.revision != self._viewed else []
         signs = sorted(self._signs)[:SIGNS_PER_CALL] if self._told() else []
         answer = await self._store.follow_rules(self._rules_at, self._signs_at, signs, said)
-        self._rules.ahead_ms[self] = answer.now_ms - self._clock.wall_ms()
+        self._rules.ahead_ms[self] = answer.now_ms - round(self._clock.boot_s() * 1000)
         self._viewed = view.revision
         self._signs.difference_update(signs)
         self._rules_at, self._signs_at = answer.rules_at, answer.signs_at

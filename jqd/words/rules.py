@@ -94,7 +94,7 @@ class Rules:
         self.saying = trio.Lock()
         """Held from reading what holds until what was made of it is on disk and holds."""
         self.ahead_ms: dict[object, int] = {}
-        """How far the clock of a store is ahead of ours, as each of those who ask one heard last."""
+        """How far the clock of a store is ahead of ours since boot, as each of those who ask one heard last."""
         self.size_bytes = 0
         """Of all of them."""
         self._rules: dict[tuple[str, str], Rule] = {}

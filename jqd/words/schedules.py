@@ -144,9 +144,11 @@ class Schedules:
     def now_ms(self) -> int:
         """By the clock of the store, or of the one that is furthest behind: it says when a job starts, too.
 
-        So it does not matter at which daemon's clock one looks. Before a store was heard of: by ours.
+        So it does not matter at which daemon's clock one looks, nor that it is set. Before a store was heard of: by
+        ours.
         """
-        return self._clock.wall_ms() + min(self._rules.ahead_ms.values(), default=0)
+        ahead_ms = min(self._rules.ahead_ms.values(), default=None)
+        return self._clock.wall_ms() if ahead_ms is None else round(self._clock.boot_s() * 1000) + ahead_ms
 
     def due(self) -> list[Known]:
         """Those of which a date has come, the one that waits longest first."""

@@ -329,4 +329,7 @@ async def test_the_store_says_what_time_it_is(autojump_clock: None) -> None:
         page = await places[0].desk.store.list_jobs(State.WAITING, None, None, 10, "")
         assert [job.name for job in page.jobs] == [f"s@{one}"]
         assert places[0].daemon.control.warnings() == []
+        now_ms = places[0].desk.schedules.now_ms()
+        places[0].clock.set_wall_ms(places[0].clock.wall_ms() + 3_600_000)
+        assert places[0].desk.schedules.now_ms() == now_ms, "no date of the next hour has come"
         nursery.cancel_scope.cancel()
