@@ -255,7 +255,7 @@ class Partition:
             Lane.CHANGES: whole._replace(apply=self.watch.guard(store.apply_changes)),
             Lane.OUTCOMES: LaneRules(
                 self._apply_outcomes,
-                lambda outcome: len(outcome.result) + len(outcome.error) + len(outcome.message) + RECORD_BYTES,
+                lambda outcome: outcome.content_bytes + RECORD_BYTES,
                 self._ended,
                 (lambda outcome: mine(outcome.job_id)) if some else None,
             ),

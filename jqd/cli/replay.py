@@ -309,5 +309,5 @@ def _size(record: Job | Outcome | Rule | str) -> int:
         case Job():
             return len(record.argument) + RECORD_BYTES
         case Outcome():
-            return len(record.result) + len(record.error) + len(record.message) + RECORD_BYTES
+            return record.content_bytes + RECORD_BYTES
     return RECORD_BYTES

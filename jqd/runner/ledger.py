@@ -140,7 +140,7 @@ class Ledger:
         assert outcome.job_id == entry.held.job.id
         self._stop(entry)
         entry.outcome = outcome if outcome.result == NIL else msgspec.structs.replace(outcome, result=NIL)
-        weight = _weight(outcome)
+        weight = outcome.content_bytes
         self._outcomes.append((entry, outcome, weight))
         self._untaken_bytes += weight
         self._some_stopped.set()
@@ -240,10 +240,3 @@ def posts_of(entries: Sequence[Entry], jobs_max: int, bytes_max: int) -> list[li
         posts[-1].append(entry)
         size += length
     return posts
-
-
-def _weight(outcome: Outcome) -> int:
-    """Bytes in a frame, but for what is small in each."""
-    message = outcome.message
-    message_bytes = len(message) if message.isascii() else len(message.encode("utf-8", "replace"))
-    return len(outcome.result) + len(outcome.error) + message_bytes + len(outcome.log)

@@ -15,7 +15,7 @@ from email.utils import parsedate_to_datetime
 import msgspec
 
 from jqd.words.backoff import Backoff
-from jqd.words.job import BACKOFF_S_MAX, NIL, SNOOZE, Exit, Fate, Held, Outcome
+from jqd.words.job import BACKOFF_S_MAX, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 SNOOZE_STATUS = 102
@@ -23,7 +23,7 @@ SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs a
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
-LOG_LENGTH_MAX = 65_536  # characters kept of what an attempt printed, its last ones
+LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
 ERROR_BYTES_MAX = 65_536  # of an error value; it lives in the store's memory with each failed attempt
 RETRY_AFTER_S_MAX = BACKOFF_S_MAX
 
@@ -178,8 +178,9 @@ def _within_limits(report: Report, keep_result: bool, result_bytes_max: int) -> 
         changes["status"] = 500
     if len(report.message) > MESSAGE_LENGTH_MAX:
         changes["message"] = "… " + report.message[-MESSAGE_LENGTH_MAX:]
-    if len(report.log) > LOG_LENGTH_MAX:
-        changes["log"] = report.log[-LOG_LENGTH_MAX:]
+    if bytes_of(report.log) > LOG_BYTES_MAX:
+        # A letter that is cut in two is left out.
+        changes["log"] = report.log.encode("utf-8", "replace")[-LOG_BYTES_MAX:].decode("utf-8", "ignore")
     if report.is_snooze and not report.message:
         changes["message"] = "the job put itself off"
     if len(report.error) > ERROR_BYTES_MAX:

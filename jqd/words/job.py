@@ -185,6 +185,12 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Of a failed attempt, the end of what it printed."""
 
     @property
+    def content_bytes(self) -> int:
+        """Of what it carries; the rest of it is small."""
+        texts = bytes_of(self.message) + bytes_of(self.log)
+        return len(self.result) + len(self.error) + texts
+
+    @property
     def is_snooze(self) -> bool:
         """Whether the attempt put its job off: a RETRY that spent no attempt."""
         return self.reason == SNOOZE
@@ -207,6 +213,11 @@ class Held(msgspec.Struct, frozen=True, gc=False):
     acknowledged and before that is in the store, so its fence does not tell what ran."""
     snoozes: int = 0
     """How often this content was put off."""
+
+
+def bytes_of(text: str) -> int:
+    """Of a text in UTF-8; most are ASCII, and those are not encoded for it."""
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
 
 
 def entrust(held: Held, *, worker: str, silence_s: int, started_at_ms: int) -> Outcome:

@@ -19,7 +19,7 @@ from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JqdError, StoreAway, StoreRefused
-from jqd.words.job import Job, State
+from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.record import Head, Lane, encode_jobs
 
 
@@ -384,6 +384,16 @@ def test_chunks_span_small_frames_and_split_large_ones() -> None:
 
 def test_chunks_are_bounded_in_bytes_but_never_empty() -> None:
     assert cut(pieces((0, 3)), lambda _: CHUNK_BYTES + 1) == [(1, 1), (2, 1), (1_000, 1)]
+
+
+def test_all_that_an_outcome_carries_counts_for_the_size_of_a_script_call() -> None:
+    """A broken deploy whose jobs print much was one call of 32 MB, which no slow link takes before its timeout."""
+    values: dict[str, Any] = {"message": "m" * 100, "log": "é" * 32_768, "error": b"e" * 100, "result": b"r" * 100}
+    one = Outcome("A", 7, Fate.RETRY, "send", 0, 1, 500, **values)
+    assert one.content_bytes == 300 + 65_536
+    frame = Slice(Lane.OUTCOMES, 0, b"", 0, 500, 1_000)
+    some = next(chunks([frame], lambda _: [one] * 500, lambda each: each.content_bytes))
+    assert len(some.records) == CHUNK_BYTES // one.content_bytes
 
 
 def test_a_slice_of_a_frame_begins_where_it_was_left() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from jqd.runner.verdict import (
     ERROR_BYTES_MAX,
-    LOG_LENGTH_MAX,
+    LOG_BYTES_MAX,
     MESSAGE_LENGTH_MAX,
     RETRY_AFTER_S_MAX,
     SNOOZE_STATUS,
@@ -127,8 +127,10 @@ def test_limits_of_what_is_kept() -> None:
     assert end(Report(status=500, result=b"\x01" * 101)).status == 500
     long = end(Report(status=500, message="a" + "b" * MESSAGE_LENGTH_MAX))
     assert long.message == "… " + "b" * MESSAGE_LENGTH_MAX
-    printed = end(Report(status=500, log="a" + "b" * LOG_LENGTH_MAX))
-    assert printed.log == "b" * LOG_LENGTH_MAX
+    printed = end(Report(status=500, log="a" + "b" * LOG_BYTES_MAX))
+    assert printed.log == "b" * LOG_BYTES_MAX
+    printed = end(Report(status=500, log="é" * (LOG_BYTES_MAX // 2) + "b"))
+    assert printed.log == "é" * (LOG_BYTES_MAX // 2 - 1) + "b", "bytes, and no half letter"
     assert end(Report(log="a")).log == ""
     heavy = end(Report(status=500, error=b"\x01" * (ERROR_BYTES_MAX + 1), message="m"))
     assert (heavy.error, heavy.message) == (NIL, "m\n(its error value of 65537 bytes was dropped)")
