@@ -101,12 +101,12 @@ class Attempts:
     def timed_out(self, item: Item) -> bytes:
         """The outcome of an attempt that took too long."""
         self._log.warning("worker.job_timed_out", **_which(item), after_s=item.timeout_s)
-        message = f"job {item.job_id} ({item.job.name}) did not end within its timeout of {item.timeout_s:g} s"
+        message = f"the job did not end within its timeout of {item.timeout_s:g} s"
         return self._failure(item, message, error="timeout", reason="timeout")
 
     def died(self, item: Item, how: str) -> bytes:
         """The outcome of a job whose process ended while it was the only one at work there."""
-        message = f"job {item.job_id} ({item.job.name}) took its process down: {how}"
+        message = f"the job took its process down: {how}"
         return self._failure(item, message, error="process died")
 
     def cancelled(self, item: Item, told: str = "") -> bytes:

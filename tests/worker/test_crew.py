@@ -151,7 +151,7 @@ async def test_a_death_is_its_own_jobs_and_a_blocked_loop_is_killed() -> None:
             dying = [job("leave", 7), job("stop_itself"), job("plain", 1)]
             told = outcomes(await Exchange(service, packed(*dying)).run())
         assert (told["leave"]["error"], told["leave"]["should_retry"]) == ("process died", True)
-        assert told["leave"]["message"] == "job leave (leave) took its process down: it exited with 7"
+        assert told["leave"]["message"] == "the job took its process down: it exited with 7"
         # The second death in a row is waited for; what waits behind it comes to nobody's harm.
         assert (
             told["stop_itself"].get("message", "").endswith("killed by SIGKILL")
