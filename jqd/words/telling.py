@@ -3,7 +3,7 @@
 import html
 import re
 
-_FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more|\s*\^+")  # of a stack below the line that tells
+_FRAME = re.compile(r"\s+at \S.*|\s*\.\.\. \d+ more")  # of a stack below the line that tells
 _PAGE = re.compile(r"<!doctype html|<html[\s>]", re.IGNORECASE)
 _TITLE = re.compile(r"<(title|h1)[^>]*>([^<]+)<", re.IGNORECASE)
 _SILENT = re.compile(r"<(script|style)\b.*?</\1\s*>|<!--.*?-->", re.IGNORECASE | re.DOTALL)

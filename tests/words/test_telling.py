@@ -23,12 +23,22 @@ Caused by: java.io.IOException: disk full
 PAGE = """HTTP 502: <!DOCTYPE html><html><head><style>h1 { color: red }</style><title>502 Bad Gateway</title></head>
 <body><center><h1>502 Bad Gateway</h1></center><hr>nginx &amp; co</body></html>"""
 PYTHON = 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nValueError: no\n'
+MARKED = """Traceback (most recent call last):
+  File "a.py", line 7, in outer
+    return inner(x)
+           ^^^^^^^^
+  File "a.py", line 3, in inner
+    return 1 / x
+           ~~^~~
+ZeroDivisionError: division by zero
+"""
 
 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
         (PYTHON, "ValueError: no"),
+        (MARKED, "ZeroDivisionError: division by zero"),
         (NODE, "Error: no such order: 17"),
         (JAVA, "Caused by: java.io.IOException: disk full"),
         (PAGE, "502 Bad Gateway"),
