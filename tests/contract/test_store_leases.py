@@ -6,7 +6,7 @@ import pytest
 
 from jqd.store import Hold, Owner
 from jqd.words.errors import StoreChanged, StoreUnsettled
-from jqd.words.job import ChangeKind, Fate, Held, Outcome, State, entrust
+from jqd.words.job import SNOOZE, ChangeKind, Fate, Held, Outcome, State, entrust
 from jqd.words.record import Lane
 from tests.contract.bench import JOURNAL, StoreBench, changed, holds, ids, outcome
 
@@ -312,6 +312,27 @@ async def test_an_outcome_of_a_later_claim_counts_against_an_older_lease(
     expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.RETRY: State.RETRYING}.get(fate, State.FAILED)
     assert (view.state, view.worker, view.attempts) == (expected, "", 2)
     assert (await store_bench.store.find_silent({BEAT_S: await mark(store_bench)}, 9)).given_back == 0
+
+
+@pytest.mark.parametrize("reason", ["other", SNOOZE])
+async def test_an_earlier_attempt_told_later_takes_nothing_from_a_later_one(
+    store_bench: StoreBench, reason: str
+) -> None:
+    """An earlier snooze took the place of a later one, and a worker that had ended that attempt was given the job."""
+    _, (held,) = await lend(store_bench)
+    later = Held(held.job, held.fence + 1, 1 if reason == SNOOZE else 2)
+    ends = [
+        outcome(one, Fate.RETRY, reason=reason, snoozes=at if reason == SNOOZE else 0, delay_ms=1000)
+        for at, one in enumerate((held, later), 1)
+    ]
+    await forget(store_bench)
+    await store_bench.add(held.job)
+    await store_bench.settle(ends[1])
+    await store_bench.settle(ends[0])
+    assert await store_bench.settle(handed(later)) == [held.job.id]
+    view = await store_bench.view(held.job)
+    assert (view.worker, view.snoozes) == ("", ends[1].snoozes)
+    assert view.history == (ends[1:] if reason == SNOOZE else ends), "in the order of the attempts"
 
 
 async def test_of_two_hand_overs_the_later_stays(store_bench: StoreBench) -> None:

@@ -238,14 +238,6 @@ local function meet_late_end(one, now_ms, history_max)
   return true
 end
 
--- The fence in a packed outcome of `tries`, and how many attempts were spent then; include/tries.lua draws such a row.
-local function tried(packed)
-  local at = packed:byte(1) == 0xdc and 3 or 1
-  local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
-  local spent = good and tonumber(attempt) or 0
-  return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
-end
-
 -- The latest claim of which the store knows that its attempt failed, of those that are kept; 0 for none.
 local function last_try(id)
   local row, latest, at = redis.call('HGET', K.tries, id) or '', 0, 5

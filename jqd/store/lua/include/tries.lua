@@ -6,7 +6,7 @@
 --
 -- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
 -- times keeps its failures.
--- Gives is_snooze(outcome); add_try(id, attempt, outcome, history_max). Cost: the bytes of the row.
+-- Gives is_snooze(outcome); tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max). Cost: the bytes of the row.
 local function is_snooze(outcome)
   local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
   local at = outcome:byte(1) == 0xdc and 3 or 1
@@ -14,17 +14,41 @@ local function is_snooze(outcome)
   return fields[1] and fields[REASON + 2] == 'snooze'
 end
 
+-- The fence in a packed outcome, and how many attempts were spent then.
+local function tried(packed)
+  local at = packed:byte(1) == 0xdc and 3 or 1
+  local good, _, _, fence, _, _, _, attempt = pcall(cmsgpack.unpack_limit, packed, 6, at)
+  local spent = good and tonumber(attempt) or 0
+  return good and tonumber(fence) or 0, is_snooze(packed) and spent - 1 or spent
+end
+
+-- Where an outcome of this claim stands in a row: behind those of later claims, though it may be told of after them (by another
+-- journal), so that the newest is the latest. Returns that place, how many stand before it, and whether a snooze is right before it.
+local function behind_later(row, fence)
+  local at, later, after_snooze = 5, 0, false
+  while at + 3 <= #row do
+    local length = struct.unpack('>I4', row, at)
+    local packed = row:sub(at + 4, at + 3 + length)
+    if tried(packed) <= fence then
+      break
+    end
+    at, later, after_snooze = at + 4 + length, later + 1, is_snooze(packed)
+  end
+  return at, later, after_snooze
+end
+
 local function add_try(id, attempt, outcome, history_max)
   local row = redis.call('HGET', K.tries, id) or ''
-  local count, kept, from = 0, 1, 5
-  if #row >= 4 then
-    count = struct.unpack('>I4', row)
-  end
+  local count = #row >= 4 and struct.unpack('>I4', row) or 0
   local snoozed = is_snooze(outcome)
-  if snoozed and #row > 4 then
-    local length = struct.unpack('>I4', row, from)
-    if is_snooze(row:sub(from + 4, from + 3 + length)) then
-      from = from + 4 + length
+  local place, later, after_snooze = behind_later(row, (tried(outcome)))
+  local own, kept, from = struct.pack('>I4', #outcome) .. outcome, later + 1, place
+  if later >= history_max or snoozed and after_snooze then
+    own, kept = '', later
+  elseif snoozed and place + 3 <= #row then
+    local length = struct.unpack('>I4', row, place)
+    if is_snooze(row:sub(place + 4, place + 3 + length)) then
+      from = place + 4 + length
     end
   end
   local at = from
@@ -33,5 +57,5 @@ local function add_try(id, attempt, outcome, history_max)
     kept = kept + 1
   end
   count = snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
-  redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. struct.pack('>I4', #outcome) .. outcome .. row:sub(from, at - 1))
+  redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
 end
