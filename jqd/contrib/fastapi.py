@@ -5,21 +5,24 @@
 and when the application starts, in its lifespan: `await to_thread.run_sync(partial(register, jobs, URL, secret=…))`.
 """
 
+from contextlib import aclosing
+
 from fastapi import APIRouter, Request, Response
 
-from jqd.contrib.mount import Mount, Secret
+from jqd.contrib.mount import BODY_BYTES_MAX, Mount, Secret
 from jqd.contrib.mount import register as register
 from jqd.worker.app import App
 
 
-def router(app: App, *, secret: Secret) -> APIRouter:
-    """The jobs of `app` as a router; `secret` is as of `Mount`."""
-    mount = Mount(app, secret=secret)
+def router(app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX) -> APIRouter:
+    """The jobs of `app` as a router; `secret` and `body_bytes_max` are as of `Mount`."""
+    mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = APIRouter(include_in_schema=False)
 
     @found.post("")
     async def take(request: Request) -> Response:
-        answer = await mount.aanswer(request.headers, await request.body())
+        async with aclosing(request.stream()) as chunks:
+            answer = await mount.aanswer(request.headers, chunks)
         return Response(answer.body, answer.status, media_type=answer.content_type)
 
     return found

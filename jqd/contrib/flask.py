@@ -8,23 +8,27 @@ and once after each deploy, from anywhere (`jqd unregister` takes it back):
 """
 
 from contextlib import suppress
+from functools import partial
 
 import click
 from flask import Blueprint, Response, request
 
 from jqd.client import NotFound
-from jqd.contrib.mount import MAX_JOBS_DEFAULT, Mount, Secret, register
+from jqd.contrib.mount import BODY_BYTES_MAX, MAX_JOBS_DEFAULT, Mount, Secret, register
 from jqd.worker.app import App
 
+CHUNK_BYTES = 65_536  # of a body that comes in: as servers hand it on
 
-def blueprint(app: App, *, secret: Secret, name: str = "jqd") -> Blueprint:
-    """The jobs of `app` as a blueprint; `secret` is as of `Mount`."""
-    mount = Mount(app, secret=secret)
+
+def blueprint(app: App, *, secret: Secret, name: str = "jqd", body_bytes_max: int = BODY_BYTES_MAX) -> Blueprint:
+    """The jobs of `app` as a blueprint; `secret` and `body_bytes_max` are as of `Mount`."""
+    mount = Mount(app, secret=secret, body_bytes_max=body_bytes_max)
     found = Blueprint(name, __name__)
 
     @found.post("")
     def take() -> Response:
-        answer = mount.answer({name.lower(): value for name, value in request.headers}, request.get_data())
+        chunks = iter(partial(request.stream.read, CHUNK_BYTES), b"")
+        answer = mount.answer({name.lower(): value for name, value in request.headers}, chunks)
         return Response(answer.body, answer.status, content_type=answer.content_type)
 
     @found.cli.command("register")

@@ -9,7 +9,7 @@ daemons know the URL by a handler for each job, which stays until it is deleted,
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import anyio
@@ -33,6 +33,9 @@ from jqd.worker.refusal import Refusal
 from jqd.worker.wire import Codec, codec_of
 
 MAX_JOBS_DEFAULT = 4  # at once: few enough for a server of some threads to go on answering its visitors
+# Of a request. A daemon's is about 4 MiB at the most, or one job, which has 1 MiB unless `api.job_bytes_max` says more.
+BODY_BYTES_MAX = 8 << 20
+DIGITS_MAX = 19  # of a length: what has more is larger than any body, and int() refuses some thousands of them
 Secret = str | Sequence[str] | None
 
 
@@ -44,23 +47,58 @@ class Answer(NamedTuple):
     body: bytes
 
 
+class _Body:
+    """The body of a request while it comes in. Anybody may send one, so its size is bounded before its signature is
+    looked at. What it raises is a Refusal."""
+
+    def __init__(self, headers: Mapping[str, str], bytes_max: int) -> None:
+        self._max, self._size, self._chunks = bytes_max, 0, list[bytes]()
+        told = headers.get("content-length", "")
+        if told.isdecimal() and (len(told) > DIGITS_MAX or int(told) > bytes_max):
+            raise self._too_large()
+
+    def add(self, chunk: bytes) -> None:
+        """The next piece."""
+        self._size += len(chunk)
+        if self._size > self._max:
+            raise self._too_large()
+        self._chunks.append(chunk)
+
+    def whole(self) -> bytes:
+        """All of it."""
+        return b"".join(self._chunks)
+
+    def _too_large(self) -> Refusal:
+        detail = (
+            f"this program takes requests of up to {self._max} bytes; send fewer jobs, or raise body_bytes_max here"
+        )
+        return Refusal(413, "Batch too large", detail)
+
+
 class Mount:
     """Takes requests with jobs, from any thread or task."""
 
-    def __init__(self, app: App, *, secret: Secret, clock: Clock | None = None) -> None:
+    def __init__(
+        self, app: App, *, secret: Secret, body_bytes_max: int = BODY_BYTES_MAX, clock: Clock | None = None
+    ) -> None:
         """`secret`: one or several, that the daemons sign with, as `register` told them; None: any sender is believed,
-        for a port that nobody else reaches. Raises ValueError for what is none."""
+        for a port that nobody else reaches. Raises ValueError for what is none. `body_bytes_max`: of a request; what is
+        larger is answered with 413, unread."""
         self._app = app
+        self._body_bytes_max = body_bytes_max
         self._keys = None if secret is None else keys(secrets_of(secret))
         self._clock = clock or SystemClock()
         self._attempts = Attempts(self._clock)
         if not structlog.is_configured():
             log.configure()  # on stderr, as `jqd worker` does
 
-    def answer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    def answer(self, headers: Mapping[str, str], chunks: Iterable[bytes]) -> Answer:
         """Run the jobs of a request in this thread, an async function in a loop of its own. Headers in lower case."""
         try:
-            codec, items, ended = self._taken(headers, body)
+            body = _Body(headers, self._body_bytes_max)
+            for chunk in chunks:
+                body.add(chunk)
+            codec, items, ended = self._taken(headers, body.whole())
         except Refusal as refusal:
             return _refused(refusal)
         for item in items:
@@ -71,10 +109,13 @@ class Mount:
                 ended.append(anyio.run(self._run_async, item, backend=loop))
         return _answered(codec, ended)
 
-    async def aanswer(self, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def aanswer(self, headers: Mapping[str, str], chunks: AsyncIterable[bytes]) -> Answer:
         """Run the jobs of a request: an async function as a task of this loop, a plain one in a thread."""
         try:
-            codec, items, ended = self._taken(headers, body)
+            body = _Body(headers, self._body_bytes_max)
+            async for chunk in chunks:
+                body.add(chunk)
+            codec, items, ended = self._taken(headers, body.whole())
             here = sniffio.current_async_library()
             for item in items:
                 if item.function.loop not in (None, here):

@@ -1,15 +1,19 @@
 """Jobs in a request to somebody's own program: who may send them, and what is answered."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, cast
 
 import anyio
 import msgspec
 import pytest
+from fastapi import FastAPI
+from flask import Flask
 
 import jqd
-from jqd.contrib.mount import Answer, Mount, register
+from jqd.contrib.fastapi import router
+from jqd.contrib.flask import blueprint
+from jqd.contrib.mount import BODY_BYTES_MAX, Answer, Mount, register
 from jqd.runner.sign import signature
 from jqd.words.clock import ManualClock
 from jqd.words.errors import ConfigError
@@ -58,6 +62,10 @@ def batch(*jobs: tuple[str, Any]) -> bytes:
     return msgspec.json.encode({"jobs": [job | {"timeout": 0.05} for job in each]})
 
 
+async def whole(body: bytes) -> AsyncIterator[bytes]:
+    yield body
+
+
 def outcomes(answer: Answer) -> list[Any]:
     assert (answer.status, answer.content_type) == (200, "application/json")
     return [each.get("result", each.get("error")) for each in msgspec.json.decode(answer.body)]
@@ -81,7 +89,7 @@ def test_only_what_a_daemon_signed_lately_is_taken(
     clock = ManualClock()
     mount, body = Mount(app(), secret=[OLD, NEW], clock=clock), batch(("double", {"number": 4}))
     headers = JSON | dict(signature(signed_with, "batch-1", clock.wall_ms() // 1000 - age_s, body))
-    assert mount.answer(headers, body + changed).status == status
+    assert mount.answer(headers, [body + changed]).status == status
 
 
 @pytest.mark.parametrize(
@@ -98,7 +106,7 @@ def test_what_a_visitor_sends_without_a_key_is_refused_whatever_it_is(wrong: dic
     clock = ManualClock()
     mount, body = Mount(app(), secret=NEW, clock=clock), batch(("double", {"number": 4}))
     headers = JSON | dict(signature([NEW], "batch-1", clock.wall_ms() // 1000, body)) | wrong
-    assert mount.answer(headers, body).status == 403
+    assert mount.answer(headers, [body]).status == 403
 
 
 @pytest.mark.parametrize("secret", ["", "abc", "whsec_", "whsec_?", ["whsec_YQ==", "no"]])
@@ -112,20 +120,20 @@ def test_in_a_thread_functions_of_all_kinds_run() -> None:
     body = batch(
         ("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None), ("odd", None)
     )
-    unknown, *ended, unsendable = outcomes(mount.answer(JSON, body))
+    unknown, *ended, unsendable = outcomes(mount.answer(JSON, [body]))
     assert (unknown, ended) == ("unknown job name", [8, 12, "timeout"])
     assert "object" in unsendable
     assert pushed == [], "nothing follows a job that failed"
     for headers, wrong, status in [({}, body, 415), (JSON, b"[]", 400)]:
-        told = mount.answer(headers, wrong)
+        told = mount.answer(headers, [wrong])
         assert (told.status, told.content_type) == (status, "application/problem+json")
 
 
 async def test_in_a_loop_what_was_written_for_another_is_refused_with_a_word() -> None:
     mount = Mount(app(), secret=None)
     body = batch(("double", {"number": 4}), ("triple", {"number": 4}))
-    assert outcomes(await mount.aanswer(JSON, body)) == [8, 12]
-    told = msgspec.json.decode((await mount.aanswer(JSON, batch(("slow", None)))).body)
+    assert outcomes(await mount.aanswer(JSON, whole(body))) == [8, 12]
+    told = msgspec.json.decode((await mount.aanswer(JSON, whole(batch(("slow", None))))).body)
     assert told["status"] == 500
     assert (
         told["detail"] == "job 'slow' is declared for asyncio, and this server runs trio: declare it with loop='trio'"
@@ -158,8 +166,8 @@ LEAVING.job(name="stay under trio", loop="trio")(stay.function)
 def test_no_job_ends_the_program_that_it_is_mounted_in() -> None:
     mount, body = Mount(LEAVING, secret=None), batch(("leave", None), ("cancelled_below", None))
     expected = ["SystemExit: 3", "CancelledError"]
-    assert outcomes(mount.answer(JSON, body)) == expected
-    assert outcomes(anyio.run(mount.aanswer, JSON, body)) == expected
+    assert outcomes(mount.answer(JSON, [body])) == expected
+    assert outcomes(anyio.run(mount.aanswer, JSON, whole(body))) == expected
 
 
 @pytest.mark.parametrize(("name", "backend"), [("stay", "asyncio"), ("stay under trio", "trio")])
@@ -168,11 +176,11 @@ def test_a_request_that_is_cancelled_ends_its_job(name: str, backend: str) -> No
 
     async def cancel() -> bool:
         with anyio.move_on_after(0.01) as scope:
-            await mount.aanswer(JSON, body)
+            await mount.aanswer(JSON, whole(body))
         return scope.cancelled_caught
 
     async def cancel_task() -> bool:
-        task = asyncio.ensure_future(mount.aanswer(JSON, body))
+        task = asyncio.ensure_future(mount.aanswer(JSON, whole(body)))
         await asyncio.sleep(0.01)
         task.cancel()
         await asyncio.wait([task])
@@ -185,3 +193,49 @@ def test_a_request_that_is_cancelled_ends_its_job(name: str, backend: str) -> No
 def test_an_app_without_jobs_is_not_registered() -> None:
     with pytest.raises(ConfigError, match="the app has no jobs; was their module imported"):
         register(jqd.App(), "http://127.0.0.1:1/jqd", secret=None)
+
+
+class Endless:
+    """A body that never ends, and how much of it was taken."""
+
+    taken = 0
+
+    def read(self, size: int = -1) -> bytes:
+        assert 0 <= size <= BODY_BYTES_MAX, "somebody reads it whole"
+        assert self.taken <= 2 * BODY_BYTES_MAX, "nobody stops"
+        self.taken += size
+        return b" " * size
+
+    async def receive(self) -> dict[str, Any]:
+        return {"type": "http.request", "body": self.read(1 << 20), "more_body": True}
+
+
+async def asked(length: str | None, body: Endless) -> dict[str, Any]:
+    """What the problem is that an application of FastAPI answers with."""
+    web, told = FastAPI(), []
+    web.include_router(router(app(), secret=NEW), prefix="/jqd")
+
+    async def send(message: Any) -> None:
+        told.append(message)
+
+    scope = {
+        "type": "http", "http_version": "1.1", "method": "POST", "path": "/jqd", "raw_path": b"/jqd", "root_path": "",
+        "scheme": "http", "query_string": b"", "headers": [(b"content-length", length.encode())] if length else [],
+    }  # fmt: skip
+    await web(scope, body.receive, send)
+    return cast("dict[str, Any]", msgspec.json.decode(told[1]["body"]))
+
+
+@pytest.mark.parametrize("length", [None, str(BODY_BYTES_MAX + 1), "9" * 5000])
+async def test_more_than_a_job_can_be_is_read_by_no_framework(length: str | None) -> None:
+    web = Flask(__name__)
+    web.register_blueprint(blueprint(app(), secret=NEW), url_prefix="/jqd")
+    thread, task = Endless(), Endless()
+    told_of = {"wsgi.input": thread, "wsgi.input_terminated": True}  # as servers have it where the body comes in chunks
+    told_of |= {"CONTENT_LENGTH": length} if length else {}
+    by_flask = web.test_client().post("/jqd", environ_overrides=told_of)
+    for told in (msgspec.json.decode(by_flask.data), await asked(length, task)):
+        assert (told["status"], told["title"]) == (413, "Batch too large")
+        assert f"{BODY_BYTES_MAX} bytes" in told["detail"]
+    for body in (thread, task):
+        assert body.taken <= (0 if length else BODY_BYTES_MAX + (1 << 20))
