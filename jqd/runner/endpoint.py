@@ -55,6 +55,12 @@ def host_of(url: str) -> str:
     return urlsplit(url).hostname or ""
 
 
+def server_of(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of a URL that is right."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+
+
 def fill(url: str, name: str, job_id: str) -> str:
     """The URL of one job."""
     if "{" not in url:

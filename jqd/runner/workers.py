@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
-from jqd.runner.endpoint import host_of
+from jqd.runner.endpoint import host_of, server_of
 from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, Standing, machine, standing_of
 from jqd.runner.roll import Roll
@@ -90,7 +90,7 @@ class Workers:
             "standing": standing,
             "machine": machine(),
             "options": dict(options or {}),
-            "secrets": self._secrets(said["id"]) if card.secrets is None else card.secrets,
+            "secrets": self._secrets(said["id"], card.url) if card.secrets is None else card.secrets,
         }
         return Worker(**said)
 
@@ -107,14 +107,16 @@ class Workers:
             return True
         return self._is_former(worker, known)
 
-    def _secrets(self, worker_id: str) -> Sequence[str]:
+    def _secrets(self, worker_id: str, url: str | None) -> Sequence[str]:
         """What a worker gave before that says nothing of secrets now, also if it was silent for longer than its ttl.
 
         Unsigned requests would be refused by a worker that verifies them, and its jobs would fail for good.
+        Another server than they were given for gets none: it could pass on what is signed as if the daemon had sent it.
         """
         rule = self.rules.get(KIND, worker_id)
         known = self._read(rule) if rule is not None and not rule.is_deleted else None
-        return known.secrets if known else ()
+        is_same = known and known.url and url and server_of(known.url) == server_of(url)
+        return known.secrets if known and is_same else ()
 
     def _is_former(self, worker: Worker, known: Worker) -> bool:
         """Whether it is what the one that holds took the place of, with other options, and that one is still said.

@@ -267,7 +267,7 @@ async def test_all_that_is_registered_together_is_bounded_and_what_takes_no_more
 
 async def test_secrets_stay_until_they_are_taken_back(edge):
     """A worker that verifies would refuse what is not signed, and its jobs would fail for good."""
-    said = {**CARD, "worker_id": "w", "ttl": 9, "secrets": ["whsec_" + "A" * 32]}
+    said = {**CARD, "worker_id": "w", "url": "http://localhost/jobs", "ttl": 9, "secrets": ["whsec_" + "A" * 32]}
     assert (await edge.call("POST", "/v1/workers", said)).status == 201
     (worker,) = edge.workers.list()
     del said["secrets"]
@@ -285,12 +285,24 @@ async def test_secrets_stay_until_they_are_taken_back(edge):
     edge.clock.advance(20)
     assert edge.workers.list() == []
     assert await signed(), "it was silent for longer than its ttl"
+    said["url"] = "http://LOCALHOST:80/other/path"
+    assert await signed(), "it is the same server"
     said["secrets"] = []
     assert not await signed()
     del said["secrets"]
     assert not await signed()
     await edge.call("DELETE", "/v1/workers/w")
     assert not await signed()
+
+
+@pytest.mark.parametrize("url", ["https://localhost/jobs", "http://127.0.0.1/jobs", "http://localhost:81/jobs", None])
+async def test_secrets_are_not_for_another_server_under_the_same_id(edge, url):
+    """It would get jobs signed as for the other one, and could pass them on to it."""
+    said = {**CARD, "worker_id": "w", "url": "http://localhost/jobs"}
+    assert (await edge.call("POST", "/v1/workers", {**said, "secrets": ["whsec_" + "A" * 32]})).status == 201
+    assert (await edge.call("POST", "/v1/workers", {**said, "url": url})).status == 201
+    (worker,) = edge.workers.list()
+    assert (worker.url, worker.secrets) == (url, ())
 
 
 AT_MS = 1_800_000_000_000  # 2027-01-15T08:00:00Z
