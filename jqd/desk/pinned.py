@@ -21,8 +21,10 @@ async def refuse_unset(desk: Desk, batch: Batch) -> Batch:
     A version that is gone takes jobs: they wait, and that is said of them. So does what is like one and none.
     """
     pinned = {job.name for job in batch.jobs if "@" in job.name and is_version(job.name)}
-    why = {name: said for name in pinned if (said := await _why_unset(desk, name))} if pinned else {}
-    return _without(batch, why) if why else batch
+    # The store is asked once for all of them: a look takes up to a second.
+    if not pinned or await learned(desk, lambda: not _unset(desk, pinned) or None):
+        return batch
+    return _without(batch, {name: _why_unset(desk, name) for name in _unset(desk, pinned)})
 
 
 def why_gone(desk: Desk, jobtype: str) -> str | None:
@@ -33,16 +35,18 @@ def why_gone(desk: Desk, jobtype: str) -> str | None:
     return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
 
 
-async def _why_unset(desk: Desk, jobtype: str) -> str | None:
-    if any(worker.jobs and jobtype in worker.jobs for worker in desk.workers.list()):
-        return None
+def _unset(desk: Desk, pinned: set[str]) -> set[str]:
+    """Those of versions that were never set, as far as is known here, and that no worker takes by name."""
+    taken = (worker.jobs for worker in desk.workers.list() if worker.jobs)
+    return {name for name in pinned.difference(*taken) if not _was_set(desk, name)}
 
-    def there() -> bool:
-        _, handler, number = _parts(desk, jobtype)
-        return handler is None or 1 <= number <= handler.last
 
-    if await learned(desk, lambda: there() or None):
-        return None
+def _was_set(desk: Desk, jobtype: str) -> bool:
+    _, handler, number = _parts(desk, jobtype)
+    return handler is None or 1 <= number <= handler.last
+
+
+def _why_unset(desk: Desk, jobtype: str) -> str:
     name, handler, number = _parts(desk, jobtype)
     kept = ", ".join(str(version.number) for version in handler.versions) if handler else ""
     there_are = f"it has {kept}" if kept else "it has none any more"

@@ -8,6 +8,7 @@ import trio
 import trio.testing
 
 from jqd.desk import handlers
+from jqd.desk.rules import LOOK_S
 from tests.api.fakes import JSON
 from tests.api.whole import Whole
 
@@ -121,6 +122,17 @@ async def test_jobs_for_a_version_that_was_never_set_are_refused_and_others_are_
     card = {"name": "w", "max_jobs": 1, "jobs": ["mail@3"]}
     assert (await edge.call("POST", "/v1/workers", card)).status == 201
     assert (await edge.call("POST", "/v1/jobs", {"name": "mail@3"})).status == 201, "somebody takes it"
+
+
+async def test_however_many_versions_a_push_names_the_store_is_asked_once(edge, autojump_clock):
+    """Each name was looked for by itself: 5,000 of them held a push up for more than an hour."""
+    await put(edge)
+    edge.workers.rules.askers = 1  # of a store that does not answer
+    began_s = trio.current_time()
+    jobs = [{"name": f"mail@{number}"} for number in range(1, 100)]
+    told = await edge.call("POST", "/v1/jobs", jobs, accept=JSON)
+    assert [job_id is not None for job_id in told.body["job_ids"]] == [True] + [False] * 98
+    assert trio.current_time() - began_s == pytest.approx(LOOK_S)
 
 
 async def test_jobs_for_a_version_that_is_gone_wait_and_say_so(edge):
