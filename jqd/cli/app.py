@@ -61,7 +61,8 @@ schedules.default(dates.ls)
 schedules.command(dates.ls)
 schedules.command(dates.set_, name="set")
 schedules.command(dates.next_, name="next")
-for dated in (dates.pause, dates.resume, dates.run, dates.rm):
+schedules.command(dates.run, name=("run", "run-now"))  # as the act is called of a job, and by HTTP
+for dated in (dates.pause, dates.resume, dates.rm):
     schedules.command(dated)
 app.command(schedules)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")

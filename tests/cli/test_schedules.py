@@ -51,7 +51,7 @@ def test_a_schedule_is_listed_paused_run_and_deleted(script: Script, capsys: pyt
     assert run(["schedules", "resume", "nightly"]) == run(["schedules", "next", "nightly"]) == 0
     assert "nightly waits: its last job has not ended" in capsys.readouterr().err
     script.on("POST", f"{PATH}/run-now", 201, {"job_id": "a"})
-    assert run(["schedules", "run", "nightly"]) == run(["-o", "json", "schedules", "run", "nightly"]) == 0
+    assert run(["schedules", "run", "nightly"]) == run(["-o", "json", "schedules", "run-now", "nightly"]) == 0
     first, _, rest = capsys.readouterr().out.partition("\n")
     assert (first, json.loads(rest)) == ("a", {"job_id": "a"})
     script.on("DELETE", PATH, 204)
