@@ -12,7 +12,7 @@ import threading
 from typing import Any
 
 from django.utils import timezone
-from django.utils.module_loading import import_string
+from django.utils.module_loading import autodiscover_modules
 
 from jqd.client import Client, JobInfo, NotFound
 
@@ -90,14 +90,19 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         return result
 
     def get_result(self, result_id: str) -> Any:
-        """How a task stands. Raises TaskResultDoesNotExist."""
+        """How a task stands. Raises TaskResultDoesNotExist, also of a job that is no task a worker would serve here."""
         try:
             info = self.client.get(result_id, whole=True)
-            queue, _, path = info.name.rpartition(":")
-            task = tasks.get(path) or import_string(path)
-        except (NotFound, ImportError) as error:
+        except NotFound as error:
             raise TaskResultDoesNotExist(result_id) from error
-        return self._result_of(task.using(queue_name=queue or DEFAULT_QUEUE), info)
+        before, _, path = info.name.rpartition(":")
+        queue = before or DEFAULT_QUEUE
+        if path not in tasks:  # it may be of an app whose tasks this process has not needed yet
+            autodiscover_modules("tasks")
+        # Anybody who pushes jobs names them and fills them: what a name says is looked up, and never imported.
+        if path not in tasks or (self.queues and queue not in self.queues) or not _is_of_task(info.argument):
+            raise TaskResultDoesNotExist(result_id)
+        return self._result_of(tasks[path].using(queue_name=queue, backend=self.alias), info)
 
     def running(self, task: Any, job_id: str, args: Any, kwargs: Any, worker_ids: list[str]) -> Any:
         """A task as its worker has it, which begins now. `worker_ids`: one for each attempt."""
@@ -111,13 +116,12 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
         object.__setattr__(result, "finished_at", timezone.now())
 
     def _result_of(self, task: Any, info: JobInfo) -> Any:
-        argument = info.argument or {}
         result = self._result(
             task,
             info.job_id,
             STATUS.get(info.state, TaskResultStatus.READY),
-            argument.get("args", []),
-            argument.get("kwargs", {}),
+            info.argument["args"],
+            info.argument["kwargs"],
             enqueued_at=info.created_at,
             started_at=info.started_at,
             finished_at=info.finished_at,
@@ -141,6 +145,12 @@ class JqdBackend(BaseTaskBackend):  # type: ignore[misc]
 def job_name(path: str, queue: str) -> str:
     """The job of a task in a queue."""
     return path if queue == DEFAULT_QUEUE else f"{queue}:{path}"
+
+
+def _is_of_task(argument: Any) -> bool:
+    """Whether a task can be called with this, as a worker calls it."""
+    given = argument if isinstance(argument, dict) else {}
+    return isinstance(given.get("args"), list) and isinstance(given.get("kwargs"), dict)
 
 
 def _error(message: str | None) -> Any:

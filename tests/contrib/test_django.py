@@ -1,0 +1,68 @@
+"""What Django is told of a job that is none of its tasks; and no name that somebody pushed makes it import a module."""
+
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, cast
+
+import django
+import pytest
+from django.conf import settings
+
+from examples.mysite import settings as mysite
+from jqd.client import Client, JobInfo
+from jqd.contrib.django.backend import JqdBackend
+
+try:
+    from django.tasks.exceptions import TaskResultDoesNotExist
+except ImportError:  # before Django 6
+    from django_tasks.exceptions import TaskResultDoesNotExist
+
+settings.configure(**{name: getattr(mysite, name) for name in dir(mysite) if name.isupper()})
+django.setup()
+THANK = "examples.mysite.shop.tasks.thank"
+
+
+class OneJob:
+    """A client of a daemon that knows one job."""
+
+    def __init__(self, name: str, argument: Any) -> None:
+        self.job = JobInfo(job_id="1", name=name, state="waiting", argument=argument, created_at=datetime.now(UTC))
+
+    def get(self, job_id: str, *, whole: bool) -> JobInfo:
+        assert (job_id, whole) == ("1", True)
+        return self.job
+
+
+def asked(name: str, argument: Any) -> Any:
+    """Of this job, as whoever has its id asks."""
+    backend = JqdBackend("default", mysite.TASKS["default"])
+    backend._client = cast("Client", OneJob(name, argument))
+    return backend.get_result("1")
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [
+        ("trapped.word", {"args": [], "kwargs": {}}),
+        ("os.path.join", {"args": [], "kwargs": {}}),
+        ("report", None),
+        (THANK, [1]),
+        (THANK, {"args": 1, "kwargs": {}}),
+        (THANK, {"args": [], "kwargs": [1]}),
+        (f"nowhere:{THANK}", {"args": [1], "kwargs": {}}),
+    ],
+)
+def test_a_job_that_is_no_task_is_no_result(
+    name: str, argument: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trapped.py").write_text("word = 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(TaskResultDoesNotExist):
+        asked(name, argument)
+    assert "trapped" not in sys.modules
+
+
+def test_a_task_is_found_whose_module_nobody_has_imported_yet() -> None:
+    result = asked(f"slow:{THANK}", {"args": [1], "kwargs": {}})
+    assert (result.task.module_path, result.task.queue_name, result.args) == (THANK, "slow", [1])
