@@ -1,7 +1,7 @@
 """Tells the service manager that the daemon takes jobs, how it does, and that it goes on (sd_notify(3)).
 
     READY=1     once jobs are taken
-    WATCHDOG=1  at every beat, as long as the dispatcher came round since the last one
+    WATCHDOG=1  at every beat; once jobs are taken, as long as the dispatcher came round since the last one
     STOPPING=1  at the first signal, with the time that the drain may take
 
 The dispatcher comes round twenty times a second, whatever store, workers and disk do. If it stands still that is a
@@ -40,12 +40,14 @@ class Notify:
         self._manager = manager
         self._rounds = rounds
         self._status = status
+        self._ready = False
         self._stopping = False
         self._failing = False
         self._log = get_logger("notify")
 
     def ready(self) -> None:
-        """Jobs are taken."""
+        """Jobs are taken. From here on the dispatcher is judged: before, it may not have begun."""
+        self._ready = True
         self._say("READY=1", f"STATUS={self._status()}")
 
     def stop(self, drain_s: float) -> None:
@@ -67,7 +69,7 @@ class Notify:
             if stands and not stood:
                 self._log.error("notify.dispatch_stands", rounds=rounds, watchdog_s=watchdog_s)
             self._say(f"STATUS={self._status()}", *([] if stands else ["WATCHDOG=1"]))
-            before = rounds
+            before = rounds if self._ready else -1
             await trio.sleep(beat_s)
 
     def _say(self, *lines: str) -> None:

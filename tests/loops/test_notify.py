@@ -41,7 +41,6 @@ async def test_the_watchdog_is_fed_only_while_the_dispatcher_comes_round(
     address = f"@{tmp_path}" if abstract else str(tmp_path / "notify")
     listener, rounds = Listener(address), [0]
     notify = Notify(Manager(address, WATCHDOG_S), lambda: rounds[0], lambda: "takes jobs")
-    notify.ready()
     async with trio.open_nursery() as nursery:
         await nursery.start(notify.run)
 
@@ -51,8 +50,13 @@ async def test_the_watchdog_is_fed_only_while_the_dispatcher_comes_round(
             await trio.testing.wait_all_tasks_blocked()
             return listener.heard()
 
+        fed = ["STATUS=takes jobs", "WATCHDOG=1"]
         await trio.testing.wait_all_tasks_blocked()
-        assert listener.heard() == [["READY=1", "STATUS=takes jobs"], ["STATUS=takes jobs", "WATCHDOG=1"]]
+        assert listener.heard() == [fed]
+        assert await beat() == await beat() == [fed], "it begins only when it was heard what is registered"
+        notify.ready()
+        assert listener.heard() == [["READY=1", "STATUS=takes jobs"]]
+        assert await beat() == [fed], "it has begun since the last beat, or only now"
         rounds[0] += 1
         assert await beat() == [["STATUS=takes jobs", "WATCHDOG=1"]]
         assert await beat() == await beat() == [["STATUS=takes jobs"]], "it stands still"
