@@ -7,11 +7,13 @@ from jqd.runner import Workers
 from jqd.runner.handler import is_deleted
 from jqd.runner.workers import HANDLER, KIND
 from jqd.words.rules import Rule, Rules
+from jqd.words.schedules import FIRED, SCHEDULE
 
 SILENT_S = 3_600.0  # a registration with a ttl that ran out is kept so long, for a worker that comes back
 DELETED_S = 7 * 86_400.0  # what a worker's leaving says is kept so long: a daemon that is away longer brings back a
 # registration that holds until its ttl is over, or its worker was unreachable for 5 minutes
 ENDED_S = 90 * 86_400.0  # and that of a handler, or of options, after which nothing else would take them out again
+FIRED_S = 7 * 86_400.0  # what is known of the dates of a schedule is kept so long after it was deleted
 SILENT_MAX = DELETED_MAX = 10_000  # of each no more than so many: programs that make up names leave some with each.
 # What says that one went is counted by its kind: many workers that leave must not bring back a schedule.
 
@@ -22,6 +24,9 @@ def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     deleted = sorted((rule for rule in rules.every() if _is_deleted(rule)), key=lambda rule: rule.at_ms)
     silent_over, left = len(silent) - SILENT_MAX, Counter(rule.kind for rule in deleted)
     gone = [rule for n, (since_s, rule) in enumerate(silent) if since_s > SILENT_S or n < silent_over]
+    # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
+    ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
+    gone += [rule for rule in rules.every() if rule.kind == FIRED and rule.name in ended and not rule.is_deleted]
     for rule in deleted:
         if is_stale(rule, now_ms) or left[rule.kind] > DELETED_MAX:
             left[rule.kind] -= 1

@@ -19,7 +19,7 @@ from jqd.journal import Journal, JournalConfig, open_journal
 from jqd.loops import retention
 from jqd.loops import useless as useless_module
 from jqd.loops.rules import Follow, Upkeep
-from jqd.loops.useless import DELETED_S, ENDED_S, SILENT_S, carried, useless
+from jqd.loops.useless import DELETED_S, ENDED_S, FIRED_S, SILENT_S, carried, useless
 from jqd.runner import Card, Workers
 from jqd.runner.handler import Definition, Handler, HandlerOptions
 from jqd.runner.workers import body_of
@@ -289,6 +289,15 @@ async def silent_for_long(clock: ManualClock, stores: list[FakeStore], houses: l
             await house.ask()
         clock.advance(2.0)
     assert [house.workers.get("w") for house in houses] == [None] * len(houses)
+
+
+def test_what_another_fired_while_a_schedule_was_deleted_goes_a_week_later() -> None:
+    rules, week_ms = Rules(), round(FIRED_S * 1000)
+    workers = Workers(Rules(), clock=ManualClock())
+    dates = {("fired", "s"): b"\x01", ("fired", "other"): b"\x01", ("schedule", "other"): b"\x01"}
+    rules.take(rules.make({("schedule", "s"): NIL, **dates}, now_ms=0, origin=1))
+    assert useless(rules, workers, week_ms) == []
+    assert [rule.key for rule in useless(rules, workers, week_ms + 1)] == [("fired", "s")]
 
 
 async def test_what_is_of_no_use_goes_from_all_partitions_and_from_here_when_it_went_there() -> None:
