@@ -1,7 +1,7 @@
 """Schedules: said, shown, paused and deleted at any daemon, for all of them. Which dates are fired: `firing.py`."""
 
 from collections.abc import Callable, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -165,7 +165,16 @@ def next_dates(one: Known, now_ms: int) -> list[int]:
     """The next few, the first one perhaps due by now; none while it is paused, or where its time zone is not known."""
     if one.schedule.paused_at_ms or one.next_ms is None:
         return []
-    return [one.next_ms, *islice(one.schedule.when.dates(max(one.next_ms, now_ms)), NEXT - 1)]
+    when = one.schedule.when
+    return [one.next_ms, *(_following(when, one.next_ms) if one.next_ms > now_ms else _dates(when, now_ms))]
+
+
+def _dates(when: Recurrence, after_ms: int) -> tuple[int, ...]:
+    return (*islice(when.dates(after_ms), NEXT - 1),)
+
+
+_following = lru_cache(maxsize=SCHEDULES_MAX)(_dates)
+"""Kept until the next date comes: the 29th of February takes 1 ms, and whoever lists all asks for thousands."""
 
 
 async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:

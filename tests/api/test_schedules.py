@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from cronsim import CronSim
 
 from tests.api.fakes import JSON
 from tests.api.whole import Whole
@@ -52,6 +53,24 @@ async def test_it_is_said_shown_paused_and_deleted(edge):
         assert (await edge.call("DELETE", "/v1/schedules/nightly")).status == status
     for method, path in (("GET", ""), ("POST", "/pause"), ("POST", "/resume"), ("POST", "/run-now")):
         assert (await edge.call(method, f"/v1/schedules/nightly{path}")).status == 404
+
+
+async def test_who_asks_for_all_again_has_their_dates_looked_for_once(edge, monkeypatch):
+    looks: list[str] = []
+
+    def look(cron: str, *more: Any) -> Any:
+        looks.append(cron)
+        return CronSim(cron, *more)
+
+    monkeypatch.setattr("jqd.words.recur.CronSim", look)
+    await put(edge, "rare", cron="0 0 29 2 *")
+    first = (await edge.call("GET", "/v1/schedules", accept=JSON)).body
+    looks.clear()
+    assert (await edge.call("GET", "/v1/schedules", accept=JSON)).body == first
+    assert looks == []
+    edge.clock.advance(3 * 366 * 86_400)
+    (row,) = (await edge.call("GET", "/v1/schedules", accept=JSON)).body["schedules"]
+    assert row["next"][:2] == first["schedules"][0]["next"][:2], "the first is due, and the second is to come"
 
 
 async def test_only_another_recurrence_begins_anew(edge):
