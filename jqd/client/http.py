@@ -135,7 +135,7 @@ class Http:
                     timeout=httpx2.Timeout(self._timeout_s + wait_s, connect=self._timeout_s),
                 )
             except httpx2.TransportError as error:
-                trouble = self._trouble(url, error)
+                trouble = self._trouble(method, url, error)
                 if isinstance(trouble, Unreachable):
                     again = (repeatable or not trouble.sent) and (others or _by_tls(url, error) is None)
                 else:
@@ -177,9 +177,10 @@ class Http:
             raise JqdClientError(message, status=response.status_code)
         return response.text[:DETAIL_CHARS_MAX]
 
-    def _trouble(self, url: str, error: httpx2.TransportError) -> JqdClientError:
+    def _trouble(self, method: str, url: str, error: httpx2.TransportError) -> JqdClientError:
         if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):
-            return TimedOut(f"{url} did not answer within {self._timeout_s:g} s; it may have taken the request")
+            taken = "" if method == "GET" else "; it may have taken the request"
+            return TimedOut(f"{url} did not answer within {self._timeout_s:g} s{taken}")
         if isinstance(error, httpx2.UnsupportedProtocol | httpx2.LocalProtocolError):
             return JqdClientError(f"cannot talk to {url}: {error}; a URL like http://127.0.0.1:7420 is needed")
         if (told := _by_tls(url, error)) is not None:
