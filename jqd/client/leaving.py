@@ -8,7 +8,7 @@ import atexit
 import os
 import sys
 from contextlib import ExitStack, suppress
-from threading import Condition
+from threading import Condition, local
 from typing import Protocol
 
 from jqd.client.pending import Pending
@@ -31,7 +31,7 @@ class Leaving:
     def __init__(self) -> None:
         self._buffers: list[Leaves] = []
         self._expected_in = 0  # the process whose end is awaited
-        self._forking = ExitStack()
+        self._forking = local()  # `held`, by this thread: several may fork at a time
 
     def add(self, buffer: Leaves) -> None:
         """It is open."""
@@ -76,16 +76,17 @@ class Leaving:
 
     def before_fork(self) -> None:
         """Let no buffer be half changed."""
-        for buffer in self._buffers:
-            self._forking.enter_context(buffer.held_for_fork())
+        self._forking.held = held = ExitStack()
+        for buffer in tuple(self._buffers):
+            held.enter_context(buffer.held_for_fork())
 
     def after_in_parent(self) -> None:
         """Go on."""
-        self._forking.close()
+        self._forking.held.close()
 
     def after_in_child(self) -> None:
         """Begin with empty buffers."""
-        self._forking.close()
+        self._forking.held.close()
         for buffer in self._buffers:
             buffer.forget()
 

@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Event, Thread
+from threading import Condition, Event, Thread
 
 import msgspec
 import pytest
 
 from jqd.client import URL_DEFAULT, Client, WrongUrl
+from jqd.client.leaving import Leaving
+from jqd.client.pending import Pending
 
 PATIENCE_S = 30.0
 
@@ -122,3 +124,43 @@ def test_the_environment_names_the_daemon_and_its_token(monkeypatch: pytest.Monk
     monkeypatch.setenv("JQD_URL", "nonsense")
     with pytest.raises(WrongUrl, match="JQD_URL: 'nonsense' is no daemon's URL"):
         Client()
+
+
+class Held(Condition):
+    """Of a buffer: the first to let it go dawdles until the other has taken it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.taken = Event()
+
+    def __exit__(self, *raised: object) -> None:
+        self.release()
+        assert self.taken.wait(PATIENCE_S)
+
+    def leave(self) -> list[Pending]:
+        return []
+
+    def forget(self) -> None: ...
+
+    def held_for_fork(self) -> Condition:
+        return self
+
+
+def test_threads_that_fork_at_once_let_go_what_each_of_them_holds() -> None:
+    leaving, buffer, forked = Leaving(), Held(), Event()
+    leaving.add(buffer)
+
+    def fork() -> None:
+        leaving.before_fork()
+        buffer.taken.set()
+        assert forked.wait(PATIENCE_S)
+        leaving.after_in_parent()
+
+    other = Thread(target=fork, daemon=True)
+    leaving.before_fork()
+    other.start()
+    leaving.after_in_parent()
+    forked.set()
+    other.join(PATIENCE_S)
+    assert not other.is_alive()
+    assert buffer.acquire(blocking=False), "a push would wait for it for ever"
