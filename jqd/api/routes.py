@@ -52,7 +52,7 @@ ROUTES = [
     Route("PUT", "/v1/handlers/<name>", handlers.put, {201: told.Handler}, Definition),
     Route("GET", "/v1/handlers/<name>", handlers.get, {200: told.Handler}, None, handlers.Asking),
     Route("DELETE", "/v1/handlers/<name>", handlers.delete, {204: None}),
-    Route("GET", "/v1/schedules", schedules.list_schedules, {200: schedules.Schedules}),
+    Route("GET", "/v1/schedules", schedules.list_schedules, {200: schedules.Schedules}, None, schedules.Listing),
     Route("PUT", "/v1/schedules/<name>", schedules.put, {200: schedules.Schedule, 201: schedules.Schedule}, Plan),
     Route("GET", "/v1/schedules/<name>", schedules.get, {200: schedules.Schedule}),
     Route("DELETE", "/v1/schedules/<name>", schedules.delete, {204: None}),

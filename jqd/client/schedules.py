@@ -5,9 +5,11 @@ from datetime import datetime
 from typing import Any, Literal
 from urllib.parse import quote
 
-from jqd.client.http import Answer, Http, encode, odd
+from jqd.client.http import Answer, Http, encode, odd, query
 from jqd.client.info import job_map
 from jqd.words.units import Duration, duration_s
+
+PAGE = 500  # schedules in one answer: within a second, also where their dates are years away
 
 Missed = Literal["skip", "once", "all"]
 Overlap = Literal["skip", "queue", "replace"]
@@ -53,12 +55,19 @@ class Schedules:
         return _told(self._http.call("PUT", _path(name), body=encode(said)))
 
     def schedules(self) -> list[dict[str, Any]]:
-        """All of them, by name."""
-        answer = self._http.call("GET", "/v1/schedules")
-        rows = _told(answer).get("schedules")
-        if not isinstance(rows, list):
-            raise odd("a question for schedules", answer)
-        return rows
+        """All of them, by name. Asks page by page."""
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            answer = self._http.call("GET", "/v1/schedules", params=query(limit=PAGE, cursor=cursor or None))
+            told = _told(answer)
+            rows = told.get("schedules")
+            if not isinstance(rows, list):
+                raise odd("a question for schedules", answer)
+            found += rows
+            cursor = told.get("cursor") or ""
+            if not cursor:
+                return found
 
     def schedule(self, name: str) -> dict[str, Any]:
         """One of them, with its next five dates. Raises NotFound."""

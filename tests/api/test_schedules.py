@@ -73,6 +73,22 @@ async def test_who_asks_for_all_again_has_their_dates_looked_for_once(edge, monk
     assert row["next"][:2] == first["schedules"][0]["next"][:2], "the first is due, and the second is to come"
 
 
+async def test_the_list_comes_in_pages_by_name(edge):
+    for name in ("d", "b", "a", "c", "e"):
+        await put(edge, name)
+    pages, cursor = [], ""
+    while True:
+        told = (await edge.call("GET", f"/v1/schedules?limit=2&cursor={cursor}", accept=JSON)).body
+        pages.append([row["name"] for row in told["schedules"]])
+        cursor = told["cursor"]
+        if not cursor:
+            break
+        await edge.call("DELETE", f"/v1/schedules/{cursor}")  # its place stays
+    assert pages == [["a", "b"], ["c", "d"], ["e"]]
+    for wrong in ("limit=0", "limit=1001", "limit=x", "name=a"):
+        assert (await edge.call("GET", f"/v1/schedules?{wrong}")).status == 422
+
+
 async def test_only_another_recurrence_begins_anew(edge):
     first = await put(edge, cron=None, tz=None, every=60)
     edge.clock.advance(50)
@@ -122,7 +138,7 @@ async def test_its_job_is_pushed_at_once_with_what_was_registered_for_it(edge):
 async def test_what_is_wrong_is_pointed_at(edge, said, pointer, why):
     told = await put(edge, status=422, **said)
     assert (told["errors"][0]["pointer"], why in told["errors"][0]["detail"]) == (pointer, True), told
-    assert (await edge.call("GET", "/v1/schedules", accept=JSON)).body == {"schedules": []}
+    assert (await edge.call("GET", "/v1/schedules", accept=JSON)).body == {"schedules": [], "cursor": ""}
 
 
 async def test_a_name_must_leave_room_for_a_date(edge):

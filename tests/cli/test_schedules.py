@@ -37,9 +37,12 @@ def test_set_sends_what_was_given_and_shows_the_next_dates(script: Script, capsy
 def test_a_schedule_is_listed_paused_run_and_deleted(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     paused = {**ROW, "name": "other", "every": 90.0, "cron": None, "next": [], "paused_at": "2026-01-01T00:00:00.000Z"}
     late = {**ROW, "waits": "its last job has not ended", "last": {"date": "2020-01-01T00:00:00.000Z"}}
-    script.on("GET", "/v1/schedules", 200, {"schedules": [late, paused]})
-    assert run(["schedules"]) == run(["schedules", "ls"]) == 0
+    for page in ({"schedules": [late], "cursor": "nightly"}, {"schedules": [paused], "cursor": ""}):
+        script.on("GET", "/v1/schedules", 200, page)
+    assert run(["schedules"]) == 0
+    assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "nightly"]
     told = capsys.readouterr().out
+    assert run(["schedules", "ls"]) == 0
     assert "30 2 * * *  Europe/Berlin  report" in told
     assert "its last job has not ended" in told
     assert "every 90 s" in told

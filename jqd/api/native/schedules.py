@@ -1,21 +1,24 @@
 """Jobs at dates that come again: /v1/schedules."""
 
 from collections.abc import Sequence
+from heapq import nsmallest
+from typing import Annotated
 
 import trio
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
 from jqd.api.native.show import iso
 from jqd.api.parts import Parts
-from jqd.api.read import read_body
+from jqd.api.read import read_body, read_query
 from jqd.desk import schedules
 from jqd.desk.job import Value
 from jqd.desk.schedules import Plan
 from jqd.words.options import JobOptions
 from jqd.words.schedules import Known, Missed, Overlap
 
+LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
 ROWS_AT_ONCE = 4  # some 5 ms where each date is years away
 
 
@@ -58,9 +61,21 @@ class Schedule(Struct, frozen=True):
 
 
 class Schedules(Struct, frozen=True):
-    """All of them."""
+    """One page of them."""
 
     schedules: Sequence[Schedule]
+    cursor: str
+    """For those that follow; empty: there are no more."""
+
+
+class Listing(Struct, frozen=True, forbid_unknown_fields=True):
+    """The query of a list: how many at once, and from where on."""
+
+    limit: Annotated[
+        int, Meta(ge=1, le=LIST_SCHEDULES_MAX, description=f"a whole number from 1 to {LIST_SCHEDULES_MAX}")
+    ] = LIST_SCHEDULES
+    cursor: str = ""
+    """That another page ended with; empty: from the first name on."""
 
 
 class Pushed(Struct, frozen=True):
@@ -85,13 +100,18 @@ async def get(parts: Parts, request: Request, name: str) -> Response:
 
 
 async def list_schedules(parts: Parts, request: Request) -> Response:
-    """200 {schedules}: all of them, by name."""
+    """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
+    query = read_query(request, Listing)
+    # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
+    later = (item for item in parts.desk.schedules.known.items() if item[0] > query.cursor)
+    found = nsmallest(query.limit + 1, later)
     rows = []
-    for _, one in sorted(parts.desk.schedules.known.items()):
+    for _, one in found[: query.limit]:
         rows.append(_row(parts, one))
         if len(rows) % ROWS_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
-    return answer(200, Schedules(rows), request.answer_language())
+    cursor = rows[-1].name if len(found) > query.limit else ""
+    return answer(200, Schedules(rows, cursor), request.answer_language())
 
 
 async def delete(parts: Parts, request: Request, name: str) -> Response:
