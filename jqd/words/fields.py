@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import cache, lru_cache
 from itertools import islice
-from types import MappingProxyType
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from types import MappingProxyType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -150,8 +150,17 @@ def allowed(hint: Any, depth: int = 0) -> str:
         return allowed(get_args(hint)[0], depth - 1)
     each = [part for part in get_args(hint) if part not in (type(None), msgspec.UnsetType)]
     if each and get_origin(hint) not in (list, tuple, dict):
-        return " or ".join(dict.fromkeys(allowed(part, depth) for part in each))
+        inside = [part for part in each if _is_array(part)] if depth else each
+        return " or ".join(dict.fromkeys(allowed(part, depth) for part in inside or each))
     return WORDS.get(get_origin(hint) or hint, "something else")
+
+
+def _is_array(hint: Any) -> bool:
+    """Whether a place in it may be what is wrong: of a number or an array it is one of the array's."""
+    while get_origin(hint) is Annotated:
+        hint = get_args(hint)[0]
+    kind = get_origin(hint) or hint
+    return kind in (list, tuple) or (kind in (Union, UnionType) and any(map(_is_array, get_args(hint))))
 
 
 def _is_secret(hint: Any) -> bool:

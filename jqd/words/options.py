@@ -15,10 +15,11 @@ Retries = Annotated[int, Meta(ge=0, le=MAX_RETRY_MAX, description=f"a whole numb
 Timeout = Annotated[
     float, Meta(gt=0, le=TIMEOUT_S_MAX, description=f"a number of seconds above 0 and at most {TIMEOUT_S_MAX:.0f}")
 ]
-_Wait = Annotated[float, Meta(gt=0, le=BACKOFF_S_MAX)]
+WAIT = f"a number of seconds above 0, at most {BACKOFF_S_MAX:.0f}"
+_Wait = Annotated[float, Meta(gt=0, le=BACKOFF_S_MAX, description=WAIT)]
 Waits = Annotated[
     _Wait | Annotated[tuple[_Wait, ...], Meta(max_length=WAITS_MAX)],
-    Meta(description=f"a number of seconds above 0, at most {BACKOFF_S_MAX:.0f}, or an array of up to {WAITS_MAX}"),
+    Meta(description=f"{WAIT}, or an array of up to {WAITS_MAX}"),
 ]
 """Between attempts. A number is the first wait, and grows as the daemon's own; an array has them one by one, and its
 last one stays. An empty one: as the daemon has it."""

@@ -54,6 +54,13 @@ class Odd(msgspec.Struct):
         (NewJob, {"name": "a", "timeout": None}, "/timeout", "not null"),
         (NewJob, {"name": "a", "timeout": b"1"}, "/timeout", "not bytes"),
         (NewJob, {"name": "a", "run_at": []}, "/run_at", "or a number of Unix seconds, not an array of 0"),
+        (NewJob, {"name": "a", "backoff": 0}, "/backoff", "above 0, at most 2592000, or an array of up to 32, not 0"),
+        (
+            NewJob,
+            {"name": "a", "backoff": [1, 0]},
+            "/backoff/1",
+            "backoff/1 must be a number of seconds above 0, at most 2592000, not 0",
+        ),
         (NewJob, {"name": "a", "keep_result": 1}, "/keep_result", "keep_result must be true or false, not 1"),
         (NewJob, [], "", "a map is wanted, not an array of 0"),
         (NewJob, 3, "", "a map is wanted, not 3"),
