@@ -235,6 +235,9 @@ def _faults(desk: Desk, plan: Plan) -> list[Fault]:
         return [*found, Fault("/cron", f"{what}; give one of them")]
     if plan.every is not None and plan.tz != UTC:
         found.append(Fault("/tz", "tz goes with cron: every so many seconds is the same in all time zones"))
+    if plan.every is not None and plan.jitter >= plan.every:
+        # With the default overlap each job would be waited for beyond the next date, and none would ever be on time.
+        found.append(Fault("/jitter", f"jitter must be below every, {plan.every:g} s, not {plan.jitter:g}"))
     try:
         now_ms = desk.schedules.now_ms()
         return [*found, *faults(_when(plan, now_ms), now_ms)]

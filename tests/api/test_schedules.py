@@ -133,6 +133,7 @@ async def test_its_job_is_pushed_at_once_with_what_was_registered_for_it(edge):
         ({"job": {"name": "a", "argument": "x" * 65_536}}, "/job/argument", "at most 65536 bytes"),
         ({"missed": "never"}, "/missed", "one of skip, once, all"),
         ({"jitter": -1}, "/jitter", "a number of seconds, 0 to 86400"),
+        ({"cron": None, "tz": None, "every": 60, "jitter": 60}, "/jitter", "jitter must be below every, 60 s, not 60"),
     ],
 )
 async def test_what_is_wrong_is_pointed_at(edge, said, pointer, why):
