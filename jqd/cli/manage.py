@@ -17,6 +17,8 @@ from jqd.client.info import FINAL_STATES
 
 IDS_MAX = 1_000  # named in one request
 
+Act = Callable[[Client, str], dict[str, Any]]
+
 
 def cancel(
     *job_ids: str,
@@ -210,12 +212,13 @@ def resume(*jobtypes: str, common: Common | None = None) -> int:
     return _types(jobtypes, "resume", common or Common(), lambda client, name: client.resume_type(name), "resumed")
 
 
-def _types(names: tuple[str, ...], what: str, common: Common, act: Callable[[Client, str], None], done: str) -> int:
+def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: str) -> int:
     if not names:
         raise Usage("which jobtypes? Give their names; `jqd types` shows those that have jobs")
 
     def acted(client: Client, name: str) -> tuple[str, Exit]:
-        act(client, name)
+        if note := act(client, name).get("note"):
+            print(f"jqd: {note}", file=sys.stderr)
         return done, Exit.DONE
 
     with common.client() as client:

@@ -238,13 +238,13 @@ class Manage(Schedules):
         """The jobtypes that have jobs waiting or running, as the daemon tells them."""
         return self._rows("types")
 
-    def pause_type(self, name: str) -> None:
-        """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on."""
-        self._http.call("POST", f"/v1/types/{quote(name, safe='')}/pause")
+    def pause_type(self, name: str) -> dict[str, Any]:
+        """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on. `note`: a slip?"""
+        return _map("a pause", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/pause"))
 
-    def resume_type(self, name: str) -> None:
-        """Have jobs of that type begun again."""
-        self._http.call("POST", f"/v1/types/{quote(name, safe='')}/resume")
+    def resume_type(self, name: str) -> dict[str, Any]:
+        """Have jobs of that type begun again. `note` says if it was not paused."""
+        return _map("a resumption", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/resume"))
 
     def daemons(self) -> list[dict[str, Any]]:
         """The daemons that share this one's store, as it last heard of them."""

@@ -67,6 +67,13 @@ class Takers:
         return chain(self._named.get(jobtype, ()), self._all)
 
 
+def why_odd(desk: Desk, jobtype: str) -> str | None:
+    """What is to be said to whoever pauses a type that nobody here runs: its name may be a slip."""
+    if Takers(desk.workers.list()).count(jobtype) or desk.workers.handler(jobtype):
+        return None
+    return f"no worker or handler of {jobtype!r} is known here; if that is a slip, `jqd types resume` takes it back"
+
+
 def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> str | None:
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
     if (why := why_paused(desk, jobtype) or why_gone(desk, jobtype)) is not None:

@@ -32,10 +32,12 @@ async def pause(desk: Desk, jobtype: str) -> int:
     return desk.pauses.since_ms[jobtype]
 
 
-async def resume(desk: Desk, jobtype: str) -> None:
-    """Begin jobs of that type again, also where it was not paused. Raises NotYet."""
+async def resume(desk: Desk, jobtype: str) -> bool:
+    """Begin jobs of that type again; whether it was paused. Raises NotYet."""
     await told(desk)
+    was_paused = jobtype in desk.pauses.names
     await say(desk, lambda: {(PAUSE, jobtype): NIL} if jobtype in desk.pauses.names else {})
+    return was_paused
 
 
 def why_paused(desk: Desk, jobtype: str) -> str | None:

@@ -27,15 +27,21 @@ async def test_it_is_said_and_shown_until_it_is_resumed(edge: Whole) -> None:
     job_id = await edge.push(name="mail")
     since = (await ask(edge, "POST", "/v1/types/mail/pause"))["paused_at"]
     edge.clock.advance(5)
-    assert await ask(edge, "POST", "/v1/types/mail/pause") == {"name": "mail", "paused_at": since}, "it is so already"
+    again = await ask(edge, "POST", "/v1/types/mail/pause")
+    assert (again["name"], again["paused_at"]) == ("mail", since), "it is so already"
+    assert again["note"].startswith("no worker or handler of 'mail' is known here")
     await ask(edge, "POST", "/v1/types/bill/pause")
     bill, mail = sorted((await ask(edge, "GET", "/v1/types"))["types"], key=lambda row: row["name"])
     note = f"'mail' is paused since {since}: `jqd types resume mail`"
     assert (mail["waiting"], mail["note"], mail["paused_at"]) == (1, note, since)
     assert (bill["waiting"], bill["note"]) == (0, None), "one without jobs is shown, too"
     assert (await ask(edge, "GET", f"/v1/jobs/{job_id}"))["note"] == note
-    for _ in range(2):
-        assert await ask(edge, "POST", "/v1/types/mail/resume") == {"name": "mail", "paused_at": None}
+    for why in (None, "'mail' was not paused"):
+        told = await ask(edge, "POST", "/v1/types/mail/resume")
+        assert told == {"name": "mail", "paused_at": None, "note": why}
+    await edge.call("POST", "/v1/workers", {"name": "w", "max_jobs": 1, "jobs": ["known"]})
+    assert (await ask(edge, "POST", "/v1/types/known/pause"))["note"] is None
+    await ask(edge, "POST", "/v1/types/known/resume")
     await ask(edge, "POST", "/v1/types/bill/resume")
     (mail,) = (await ask(edge, "GET", "/v1/types"))["types"]
     assert (mail["note"], mail["paused_at"]) == ("no worker takes these jobs", None)

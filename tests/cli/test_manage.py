@@ -199,9 +199,10 @@ def test_workers_are_forgotten(script: Script, capsys: pytest.CaptureFixture[str
 def test_jobtypes_are_paused_and_resumed(script: Script, capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("mail", "a%2Fb"):
         for call in ("pause", "resume"):
-            script.on("POST", f"/v1/types/{name}/{call}", 200, {"name": name, "paused_at": None})
+            script.on("POST", f"/v1/types/{name}/{call}", 200, {"name": name, "paused_at": None, "note": f"odd {call}"})
     assert run(["types", "pause", "mail"]) == run(["-o", "json", "types", "resume", "mail", "a/b"]) == 0
-    told = out(capsys)
+    told, said = capsys.readouterr()
+    assert said == "jqd: odd pause\njqd: odd resume\njqd: odd resume\n"
     assert told.startswith("name   mail\npause  paused\n")
     assert '{ "name": "a/b", "resume": "resumed" }' in " ".join(told.split())
     assert run(["types", "pause"]) == 2
