@@ -1,3 +1,4 @@
+import signal
 from collections.abc import Iterator
 
 import hypothesis
@@ -7,6 +8,9 @@ import structlog
 # How long an example takes says more of the machine than of the code: timings are benchmarks, never assertions.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# A shell lets what it starts in the background ignore Ctrl-C, and programs hand that on to those that tests start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

