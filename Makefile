@@ -9,7 +9,7 @@ JOBS   ?= 2
 # A virtual environment has absolute paths in it, so a folder that was moved or copied gets a new one.
 MOVED  := $(shell test -e $(STAMP) && test "$$(cat $(STAMP))" != "$(CURDIR)" && echo moved)
 
-.PHONY: moved help setup run test cover check campaign crash chaos lint bench lock clean
+.PHONY: moved help setup run test cover check slow campaign crash chaos lint bench lock clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -29,7 +29,7 @@ run: setup       ## one daemon, its own store and an example worker, data in ./.
 	@$(BIN)/jqd dev
 
 # Tests start programs by the hundred: their code is compiled once, whatever the environment says.
-test cover crash chaos campaign: export PYTHONDONTWRITEBYTECODE =
+test cover crash chaos slow campaign: export PYTHONDONTWRITEBYTECODE =
 
 # The tests that must execute every branch of the journal. Measuring costs half as much again, so the rest runs without.
 JOURNAL_TESTS := tests/journal tests/crash/test_journal.py tests/crash/test_calls.py tests/crash/test_power.py
@@ -55,7 +55,10 @@ lint: setup      ## format, lint, types, architecture
 
 check: lint test ## everything a change must pass
 
-# After the suite, before a change lands: what it shows with a few seeds, once more with many. Some ten minutes on two cores.
+slow: setup      ## what each change need not pay: packages, backup, the page for the night
+	$(BIN)/python -m pytest -m long -q tests/live/test_wheel.py tests/live/test_backup.py tests/live/test_night.py
+
+# From time to time, and before a release: what the suite shows with a few seeds, once more with many. Some ten minutes on two cores.
 campaign: setup  ## more seeds, mistakes that few of them find, a minute of chaos, the worst of bytes
 	$(BIN)/python -m pytest tests/sim tests/chaos -m long -q -n $(JOBS)
 	$(BIN)/python -m jqd.testing.sim --seeds 1000 --from 120 & more=$$!; \

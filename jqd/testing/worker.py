@@ -106,8 +106,9 @@ class Reply:
     async def reset(self) -> None:
         """End it with RST: what the peer has not read is lost."""
         self.broken = True
-        self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        await self._stream.aclose()
+        if self._stream.socket.fileno() >= 0:  # the peer may have ended it before
+            self._stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await self._stream.aclose()
 
     async def _event(self, event: h11.Event) -> None:
         data = self._connection.send(event)

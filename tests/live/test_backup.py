@@ -4,6 +4,7 @@ import shutil
 import time
 from pathlib import Path
 
+import pytest
 import redis
 
 from jqd.client import Client
@@ -12,6 +13,8 @@ from tests.valkey import Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine
 LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
+
+pytestmark = pytest.mark.long
 
 
 def snapshot(server: Valkey, target: Path) -> None:

@@ -23,6 +23,8 @@ from tests.crash.mounts import tmpfs, why_not
 from tests.live.harness import ROOT, Daemon, short_directory
 from tests.valkey import valkey
 
+pytestmark = pytest.mark.long
+
 WAIT_S = 30.0  # the store is looked at every 10 s
 PAGE = (ROOT / "docs" / "OPERATIONS.md").read_text()
 PARTS = dict(re.findall(r"^### (.*?)\n(.*?)(?=^##)", PAGE, re.MULTILINE | re.DOTALL))

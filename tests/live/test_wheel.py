@@ -21,6 +21,8 @@ from packaging.utils import canonicalize_name
 from tests.live.harness import ROOT, Daemon, Process, short_directory
 from tests.valkey import valkey
 
+pytestmark = pytest.mark.long
+
 PIP_S = 60.0  # for pip on a busy machine: it takes three seconds here
 ONLY_PUSH = {"httpx2", "msgspec"}
 PUSH = """

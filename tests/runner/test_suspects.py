@@ -348,6 +348,7 @@ async def test_what_two_workers_lost_together_was_one_process_and_its_suspects_h
         for card, held in zip(cards, first, strict=True):
             house.runner.run_jobs(card.id, "mail", [held])
         await worker.request(1)
+        await trio.testing.wait_all_tasks_blocked()  # both are in `replies`
         for reply in replies:
             await reply.reset()
         await house.stopped(2)
