@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx2
+import pytest
 
 from jqd.client import Client
 from tests.live.harness import ROOT, START_S, Daemon, Process
+
+pytestmark = pytest.mark.long
 
 WAIT_S = 30.0  # for a job to end on a busy machine
 SECRET = f"whsec_{base64.b64encode(b'of the tests' * 2).decode()}"
