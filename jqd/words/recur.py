@@ -8,6 +8,8 @@ ten minutes is every ten minutes, also in that night.
 import difflib
 import re
 from collections.abc import Iterator
+from datetime import UTC as UTC_ZONE
+from datetime import datetime, timedelta
 from functools import cache
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -72,9 +74,17 @@ class Recurrence(Struct, frozen=True, omit_defaults=True):
     def _next(self, at_ms: int) -> int | None:
         if self.every_ms:
             return self.anchor_ms + max(1, (at_ms - self.anchor_ms) // self.every_ms + 1) * self.every_ms
+        begin = date_of(at_ms).astimezone(zone(self.tz))
+        found = self._first(begin, at_ms)
+        if found is not None and found.utcoffset() != begin.utcoffset():
+            # cronsim goes by whole hours: past a shift of half an hour it comes to the middle of one.
+            hour = found.replace(minute=0, second=0).astimezone(UTC_ZONE)
+            found = self._first((hour - timedelta(seconds=1)).astimezone(begin.tzinfo), at_ms)
+        return None if found is None else ms_of(found)
+
+    def _first(self, begin: datetime, at_ms: int) -> datetime | None:
         # In an hour that comes twice cronsim counts the first one, which may lie before the instant.
-        found = (ms_of(date) for date in CronSim(self.cron, date_of(at_ms).astimezone(zone(self.tz))))
-        return next((date_ms for date_ms in found if date_ms > at_ms), None)
+        return next((date for date in CronSim(self.cron, begin) if ms_of(date) > at_ms), None)
 
 
 @cache

@@ -30,6 +30,9 @@ SPRING, AUTUMN = datetime(2026, 3, 28, 12, tzinfo=UTC), datetime(2026, 10, 24, 1
         # Half an hour, and the southern half: the clock goes back on 2026-04-05 there.
         ("15 2 * * *", "Australia/Lord_Howe", datetime(2026, 10, 3, tzinfo=UTC), ["03T15:30", "04T15:15"]),
         ("45 1 * * *", "Australia/Lord_Howe", datetime(2026, 4, 4, tzinfo=UTC), ["04T14:45", "05T15:15"]),
+        # Past such a shift an hour is had from its first minute on.
+        ("* 0 * * *", "Australia/Lord_Howe", datetime(2026, 4, 4, 13, 59, tzinfo=UTC), ["05T13:30", "05T13:31"]),
+        ("*/10 3 * * *", "Australia/Lord_Howe", datetime(2026, 10, 3, 14, tzinfo=UTC), ["03T16:00", "03T16:10"]),
         # A day that an island left out.
         ("0 12 * * *", "Pacific/Apia", datetime(2011, 12, 29, 0, tzinfo=UTC), ["29T22:00", "30T10:00", "30T22:00"]),
         ("59 23 L 2 *", "UTC", datetime(2027, 1, 1, tzinfo=UTC), ["28T23:59", "29T23:59"]),
@@ -47,7 +50,7 @@ HOURS = st.sampled_from(["*", "*/2", "0", "1", "2", "3", "1,2,3", "0-5", "23"])
 @given(
     minute=FIELD,
     hour=HOURS,
-    tz=st.sampled_from(["Europe/Berlin", "America/New_York", "Pacific/Apia", "UTC"]),
+    tz=st.sampled_from(["Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Pacific/Apia", "UTC"]),
     night=st.sampled_from(["2026-03-28", "2026-10-24", "2026-03-07", "2026-10-31", "2026-04-04", "2026-10-03"]),
     from_s=st.integers(0, 2 * 86_400),
 )
