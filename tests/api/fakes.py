@@ -1,27 +1,19 @@
-"""Small stand-ins for the rooms behind the edge, and a client that speaks ASGI to it directly."""
+"""Small stand-ins for the rooms behind the edge."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from typing import Any
-from urllib.parse import quote, unquote
 
 import msgspec
 import trio
 
-from jqd.api import Api, ApiConfig, Parts
-from jqd.api.app import TABLE
-from jqd.api.problems import Details
-from jqd.api.route import Document
-from jqd.desk import Desk, NewJob
-from jqd.doors import DoorConfig, to_asgi
+from jqd.desk import NewJob
 from jqd.loops.endings import Endings
-from jqd.runner import Report, Running, Seen, Workers
+from jqd.runner import Report, Running, Seen
 from jqd.runner.verdict import end_attempt, succeed_late
 from jqd.runner.views import WELL
 from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, TypeView
@@ -34,7 +26,6 @@ from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
 
 JOURNAL = 7
-MSGPACK, JSON = "application/msgpack", "application/json"
 
 
 class FakeJournal:
@@ -346,175 +337,6 @@ class FakeControl:
 
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
         self.acknowledged.append((job_ids, jobs))
-
-
-@dataclass
-class Answer:
-    """What came back, decoded."""
-
-    status: int
-    headers: dict[str, str]
-    raw: bytes
-
-    @property
-    def body(self) -> Any:
-        if not self.raw:
-            return None
-        return json.loads(self.raw) if "json" in self.headers["content-type"] else msgspec.msgpack.decode(self.raw)
-
-
-@dataclass
-class Edge:
-    """An Api over fakes, and how to talk to it."""
-
-    config: ApiConfig = field(default_factory=ApiConfig)
-
-    def __post_init__(self) -> None:
-        self.clock = ManualClock()
-        self.client: tuple[str, int] | None = ("127.0.0.1", 1)
-        self.journal = FakeJournal(self.clock)
-        self.store = FakeStore()
-        self.runner = FakeRunner()
-        self.workers = Workers(None, clock=self.clock)
-        self.control = FakeControl(self.journal)
-        journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock)
-        self.api = Api(Parts(self.config, desk))
-
-    def add(self, state: State, **fields: Any) -> str:
-        """A job the store knows, in `state`; returns its id."""
-        job_id = fields.pop("id", None) or self.journal.ids.take(1).first
-        parts = parse_id(job_id)
-        assert parts is not None
-        defaults: dict[str, Any] = {
-            "jobtype": "mail",
-            "name": "",
-            "priority": 0,
-            "max_retry": 5,
-            "timeout_s": 30.0,
-            "keep_result": False,
-            "created_at_ms": parts.at_ms,
-            "tags": (),
-            "attempts": 0,
-            "eligible_at_ms": 0,
-            "started_at_ms": 0,
-            "daemon": "",
-            "outcome": None,
-            "history": [],
-            "cancel_asked": False,
-            "result": None,
-        }
-        self.store.views[job_id] = JobView(id=job_id, state=state, **{**defaults, **fields})
-        return job_id
-
-    def move(self, job_id: str, state: State, **fields: Any) -> None:
-        """Change what the store holds of a job."""
-        self.store.views[job_id] = msgspec.structs.replace(self.store.views[job_id], state=state, **fields)
-
-    async def call(
-        self,
-        method: str,
-        path: str,
-        body: Any = None,
-        *,
-        kind: str | None = MSGPACK,
-        accept: str | None = None,
-        headers: Mapping[str, str] | None = None,
-        chunks: Iterable[bytes] | None = None,
-        gone: trio.Event | None = None,
-    ) -> Answer:
-        """One request through ASGI. `body`: bytes as they are, anything else encoded as `kind`.
-
-        `chunks` instead of a body comes in these pieces. `gone`: when set, the client disconnects.
-        """
-        if body is not None and not isinstance(body, bytes):
-            body = json.dumps(body).encode() if kind == JSON else msgspec.msgpack.encode(body)
-        given = {"host": "localhost"}
-        if body is not None or chunks is not None:
-            if kind is not None:
-                given["content-type"] = kind
-            if body is not None:
-                given["content-length"] = str(len(body))
-        if accept is not None:
-            given["accept"] = accept
-        given |= headers or {}
-        parts = list(chunks) if chunks is not None else [body or b""]
-        messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
-        messages[-1]["more_body"] = False
-        return await self.exchange(method, path, given, messages, trio.Event() if gone is None else gone)
-
-    async def exchange(
-        self, method: str, path: str, headers: Mapping[str, str], messages: list[Any], gone: trio.Event
-    ) -> Answer:
-        """Run the application on these messages; a disconnect comes when `gone` is set."""
-        raw, _, query = path.partition("?")
-        target = unquote(raw)  # as servers do
-        scope: Any = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": "1.1",
-            "method": method,
-            "scheme": "http",
-            "path": target,
-            "raw_path": quote(raw, safe="/%").encode(),
-            "query_string": query.encode(),
-            "root_path": "",
-            "headers": [(k.encode("latin-1"), v.encode("latin-1")) for k, v in headers.items()],
-            "client": self.client,
-            "server": ("127.0.0.1", 7420),
-            "extensions": {},
-            "state": {},
-        }
-        pending = list(messages)
-        answer = Answer(0, {}, b"")
-
-        async def receive() -> Any:
-            if pending:
-                await trio.lowlevel.checkpoint()
-                return pending.pop(0)
-            await gone.wait()
-            return {"type": "http.disconnect"}
-
-        async def send(message: Any) -> None:
-            await trio.lowlevel.checkpoint()
-            if message["type"] == "http.response.start":
-                answer.status = message["status"]
-                answer.headers = {k.decode(): v.decode() for k, v in message["headers"]}
-            else:
-                answer.raw += message.get("body", b"")
-
-        await to_asgi(self.api, DoorConfig(request_s=self.config.request_s))(scope, receive, send)
-        if answer.status:
-            expect_typed(method, quote(raw, safe="/%"), answer)
-        return answer
-
-
-def expect_typed(method: str, raw_path: str, answer: Answer) -> None:
-    """The route table says which statuses a call has besides errors, and of which type its answer is."""
-    decode = msgspec.json.decode if "json" in answer.headers.get("content-type", "") else msgspec.msgpack.decode
-    route, _ = TABLE.match(raw_path).get(method, (None, {}))
-    kinds: Any = Details
-    if route is not None and (answer.status < 400 or answer.status in route.answers):
-        kinds = route.answers[answer.status]
-    if method == "HEAD" or kinds is None or not answer.raw:
-        assert method in ("HEAD", "OPTIONS") or not (kinds or answer.raw)
-        return
-    if isinstance(kinds, Document):
-        assert answer.headers["content-type"] == kinds.kind
-        return
-    several = kinds if isinstance(kinds, tuple) else (kinds,)
-    body = decode(answer.raw, type=dict[str, msgspec.Raw])
-    for kind in several:
-        with suppress(msgspec.ValidationError):
-            decode(answer.raw, type=kind)
-            assert set(body) <= set(getattr(kind, "__struct_encode_fields__", body)), kind
-            return
-    raise AssertionError(f"{method} {raw_path} answered {answer.status} with what is no {several}: {body}")
-
-
-def _as_any(fake: Any) -> Any:
-    """What a fake leaves out is not asked for by the edge."""
-    return fake
 
 
 def outcome(job_id: str, **fields: Any) -> Outcome:

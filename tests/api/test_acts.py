@@ -10,7 +10,7 @@ import trio
 from jqd.desk.nesting import NESTING_MAX
 from jqd.store import JobView
 from jqd.words.job import Fate, State
-from tests.api.fakes import JSON, MSGPACK
+from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 
 pack = msgspec.msgpack.encode

@@ -10,7 +10,7 @@ from jqd.desk import bulk, failures
 from jqd.words.dates import iso
 from jqd.words.errors import JournalRefused, StoreAway
 from jqd.words.job import Fate, State
-from tests.api.fakes import JSON, MSGPACK
+from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 
 DAY_S = 86_400

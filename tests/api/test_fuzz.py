@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from jqd.api import ApiConfig
 from jqd.words.job import Fate, State
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 
 CONFIG = ApiConfig(job_bytes_max=2_000, array_bytes_max=8_000, array_jobs_max=20)

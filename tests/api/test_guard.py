@@ -11,7 +11,7 @@ from jqd.doors import Guard
 from jqd.doors.guard import FORM_TYPES
 from jqd.words.errors import ConfigError, Foreign
 from jqd.words.job import State
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 
 # Any path, also those that are no route: a page must not even learn which are.
 TARGETS = [(route.method, re.sub("<.*?>", "x", route.path)) for route in ROUTES] + [

@@ -9,7 +9,7 @@ import trio.testing
 
 from jqd.desk import handlers
 from jqd.desk.rules import LOOK_S
-from tests.api.fakes import JSON
+from tests.api.edge import JSON
 from tests.api.whole import Whole
 
 URL = "http://127.0.0.1:8000/hook"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jqd.api import items
 from jqd.api.items import has_values, json_items, json_lines
 from jqd.desk.batch import msgpack_items
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 
 values = st.recursive(
     st.none()
@@ -129,7 +129,7 @@ LARGE = {
 }
 CHILD = """
 import json, resource, sys, trio
-from tests.api.fakes import Edge
+from tests.api.edge import Edge
 async def ask():
     edge = Edge()
     await edge.call("GET", "/livez")

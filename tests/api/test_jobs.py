@@ -22,7 +22,8 @@ from jqd.words.errors import JournalRefused, StoreAway, StoreRefused
 from jqd.words.job import Fate, State
 from jqd.words.jobid import IdSource
 from jqd.words.record import Lane
-from tests.api.fakes import JOURNAL, JSON, MSGPACK, Edge, outcome
+from tests.api.edge import JSON, MSGPACK, Edge
+from tests.api.fakes import JOURNAL, outcome
 
 pack = msgspec.msgpack.encode
 NEVER = ["nonsense", "01MCC5RM00000000000007000", "\u3042", "a" * 300]

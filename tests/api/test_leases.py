@@ -13,7 +13,7 @@ from jqd.runner import Card
 from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
 from jqd.words.job import NIL, Fate, Held, Job
 from jqd.words.record import Lane, decode_outcomes
-from tests.api.fakes import JSON, MSGPACK, Answer
+from tests.api.edge import JSON, MSGPACK, Answer
 from tests.api.whole import Whole
 
 SOON_S = 0.1  # a poll that does not wait

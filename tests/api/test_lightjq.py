@@ -8,7 +8,8 @@ from jqd.runner import Report, Running
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Fate, State
 from jqd.words.record import Lane, decode_outcomes
-from tests.api.fakes import JSON, MSGPACK, Edge, outcome
+from tests.api.edge import JSON, MSGPACK, Edge
+from tests.api.fakes import outcome
 
 pack = msgspec.msgpack.encode
 

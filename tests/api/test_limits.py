@@ -10,7 +10,7 @@ from jqd.api import ApiConfig
 from jqd.doors import DoorConfig
 from jqd.words.errors import JournalRefused
 from jqd.words.record import Lane
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
 

@@ -11,7 +11,8 @@ from jqd.store import TypeView
 from jqd.words.job import State
 from jqd.words.lease import Peer
 from jqd.words.record import Lane
-from tests.api.fakes import JSON, MSGPACK, Edge, outcome
+from tests.api.edge import JSON, MSGPACK, Edge
+from tests.api.fakes import outcome
 
 pack = msgspec.msgpack.encode
 OWN = ["order 17", "a/b", "ünï-códe", "100%", "x" * 128, "result", "?&#"]

@@ -6,7 +6,7 @@ import pytest
 
 from jqd.api.match import Table
 from jqd.words.job import State
-from tests.api.fakes import Edge
+from tests.api.edge import Edge
 
 
 class Route(NamedTuple):

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from jqd.words.errors import JqdError
-from tests.api.fakes import Edge
+from tests.api.edge import Edge
 
 SECRET = "a-secret-in-the-request"
 

@@ -10,7 +10,7 @@ from jqd.store import NameGiven, NameJournaled, NameWanted
 from jqd.words.errors import StoreAway
 from jqd.words.job import Fate, State
 from jqd.words.record import Lane
-from tests.api.fakes import JSON, MSGPACK
+from tests.api.edge import JSON, MSGPACK
 from tests.api.whole import Whole
 
 pack = msgspec.msgpack.encode

@@ -7,7 +7,7 @@ import pytest
 
 from jqd.desk import options as desk_options
 from jqd.desk.workers import unneeded_options
-from tests.api.fakes import JSON
+from tests.api.edge import JSON
 from tests.api.whole import Whole
 
 CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs"}

@@ -9,7 +9,8 @@ from jqd.store import Spread
 from jqd.words.job import State
 from jqd.words.jobid import partition_of, partition_of_name
 from jqd.words.record import split_cancel
-from tests.api.fakes import JSON, Edge, FakeStore
+from tests.api.edge import JSON, Edge
+from tests.api.fakes import FakeStore
 
 PARTS = 3
 

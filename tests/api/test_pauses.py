@@ -8,7 +8,7 @@ from msgspec import Raw
 from jqd.desk import pauses
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import Rule
-from tests.api.fakes import JSON
+from tests.api.edge import JSON
 from tests.api.whole import Whole
 
 

@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from jqd.desk.nesting import NESTING_MAX
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 
 pack = msgspec.msgpack.encode
 

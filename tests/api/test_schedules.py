@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from cronsim import CronSim
 
-from tests.api.fakes import JSON
+from tests.api.edge import JSON
 from tests.api.whole import Whole
 
 NIGHTLY: dict[str, Any] = {"cron": "30 2 * * *", "tz": "Europe/Berlin", "job": {"name": "report", "argument": [1]}}

@@ -13,7 +13,7 @@ import trio
 from jqd.api import ApiConfig
 from jqd.doors import DoorConfig, bind, serve_http
 from jqd.words.job import State
-from tests.api.fakes import Edge
+from tests.api.edge import Edge
 
 ANSWER_S = 10.0  # far above what any answer here takes
 REQUEST_S = 0.4  # the edge's deadline for a whole request, in these tests

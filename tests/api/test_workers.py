@@ -11,7 +11,7 @@ from jqd.desk.rules import say
 from jqd.runner import Seen
 from jqd.runner.views import WELL
 from jqd.words.errors import JournalRefused
-from tests.api.fakes import JSON, MSGPACK, Edge
+from tests.api.edge import JSON, MSGPACK, Edge
 from tests.api.whole import Whole
 
 CARD: dict[str, Any] = {"name": "mailer", "max_jobs": 8, "url": "http://127.0.0.1:8000/jobs", "jobs": ["mail"]}

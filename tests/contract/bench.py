@@ -132,3 +132,16 @@ def holds(held: Sequence[Held]) -> dict[str, int]:
 def ids(held: Sequence[Held]) -> list[str]:
     """Their ids, in order."""
     return [one.job.id for one in held]
+
+
+async def early(store_bench: StoreBench, fence: int = 5) -> tuple[Owner, Job]:
+    """A job in our hand that the store has not seen yet."""
+    owner, job = await store_bench.join("one"), store_bench.make(keep_result=True)
+    assert await store_bench.store.reassert(owner, {job.id: fence}) == []
+    assert await store_bench.store.get_held(owner) == {job.id: fence}
+    return owner, job
+
+
+def outcome_of(job: Job, fate: Fate) -> Outcome:
+    """An outcome under a claim this store has forgotten."""
+    return outcome(Held(job, 12345, 1), fate, result=b"\x05", delay_ms=500)

@@ -5,12 +5,12 @@ from collections.abc import Awaitable, Callable
 import pytest
 from msgspec import structs
 
-from jqd.store import CALL_JOBS_MAX, OnItsWay, Owner, Store, Told
+from jqd.store import CALL_JOBS_MAX, Owner, Store, Told
 from jqd.store.shapes import SEATS_MAX, SEATS_SOON_S
 from jqd.words.errors import PositionMismatch, SeatRefused, StaleOwner, StoreChanged
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, State, Wanted
 from jqd.words.record import Lane, cancel_of
-from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, changed, holds, ids, outcome, rule
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, changed, early, holds, ids, outcome, rule
 
 # ---------------------------------------------------------------- lives
 
@@ -230,181 +230,6 @@ async def test_a_member_of_an_earlier_life_is_not_through(store_bench: StoreBenc
     assert not told.members["two"].through
     assert not told.settled
     assert await store_bench.claim(one) == []
-
-
-# ---------------------------------------------------------------- what we hold is said again
-
-
-async def test_the_store_arbitrates_what_we_hold(store_bench: StoreBench) -> None:
-    store = store_bench.store
-    one, two = await store_bench.join("one"), await store_bench.join("two")
-    jobs = {
-        name: await store_bench.push(name)
-        for name in ("ready", "later", "ours", "theirs", "ended", "dead", "cancelled")
-    }
-    held = {name: await store_bench.claim_one(one, name) for name in ("later", "ours", "ended", "dead")}
-    held["theirs"] = await store_bench.claim_one(two, "theirs")
-    await store_bench.settle(
-        outcome(held["later"], Fate.RETRY, delay_ms=9_000),
-        outcome(held["ended"], Fate.SUCCEEDED),
-        outcome(held["dead"], Fate.DEAD),
-    )
-    await store_bench.cancel(jobs["cancelled"].id)
-    lost = await store.reassert(one, {job.id: 1_000 + at for at, job in enumerate(jobs.values())})
-    assert sorted(lost) == sorted(jobs[name].id for name in ("theirs", "ended", "dead", "cancelled"))
-    mine = {jobs[name].id: 1_000 + at for at, name in enumerate(("ready", "later", "ours"))}
-    assert await store.get_held(one) == mine
-    assert await store.get_held(two) == holds([held["theirs"]])
-    assert await store.get_waiting_jobtypes([Wanted()], 9) == [], "what is in hand again waits nowhere else"
-    assert (await store.promote(9)).next_due_ms is None
-    ready = Held(jobs["ready"], mine[jobs["ready"].id], 1)
-    assert await store_bench.settle(outcome(ready, Fate.SUCCEEDED)) == [], "under the fence that was said"
-
-
-async def test_only_the_present_epoch_says_what_it_holds(store_bench: StoreBench) -> None:
-    job = await store_bench.push()
-    old = await store_bench.join()
-    await store_bench.join()
-    with pytest.raises(StaleOwner):
-        await store_bench.store.reassert(old, {job.id: 5})
-    assert await store_bench.state(job) is State.WAITING
-
-
-async def test_a_cancel_that_meets_a_hold_stays_asked(store_bench: StoreBench) -> None:
-    seen, unseen = await store_bench.push(), store_bench.make()
-    owner = await store_bench.join()
-    await store_bench.cancel(unseen.id)
-    assert await store_bench.store.reassert(owner, {seen.id: 5, unseen.id: 5}) == []
-    await store_bench.cancel(seen.id)
-    await store_bench.add(unseen)
-    for job in (seen, unseen):
-        view = await store_bench.view(job)
-        assert (view.state, view.cancel_asked) == (State.RUNNING, True)
-    await store_bench.store.release_jobs(owner, {seen.id: 5, unseen.id: 5})
-    assert {await store_bench.state(job) for job in (seen, unseen)} == {State.CANCELLED}
-
-
-async def early(store_bench: StoreBench, fence: int = 5) -> tuple[Owner, Job]:
-    """A job in our hand that the store has not seen yet."""
-    owner, job = await store_bench.join("one"), store_bench.make(keep_result=True)
-    assert await store_bench.store.reassert(owner, {job.id: fence}) == []
-    assert await store_bench.store.get_held(owner) == {job.id: fence}
-    return owner, job
-
-
-async def test_a_job_comes_into_the_hand_that_holds_it_already(store_bench: StoreBench) -> None:
-    owner, job = await early(store_bench)
-    other = await store_bench.join("two")
-    assert isinstance(await store_bench.store.get_job(job.id), OnItsWay)
-    assert (await store_bench.store.stats())[:5] == (0, 0, 0, 0, 0)
-    assert await store_bench.store.reassert(other, {job.id: 9}) == [job.id], "one hand at a time"
-    assert await store_bench.store.reassert(owner, {job.id: 6}) == []
-    neighbour = store_bench.make()
-    await store_bench.add(job, neighbour)
-    view = await store_bench.view(job)
-    assert (view.state, view.daemon) == (State.RUNNING, "one")
-    assert ids(await store_bench.claim(other)) == [neighbour.id]
-    assert await store_bench.store.get_held(owner) == {job.id: 6}
-    assert (await store_bench.store.stats())[:5] == (0, 0, 2, 0, 0)
-    assert await store_bench.settle(outcome(Held(job, 6, 1), Fate.SUCCEEDED)) == []
-    assert await store_bench.state(job) is State.SUCCEEDED
-
-
-async def test_an_early_hold_is_on_its_way_whatever_ids_say(store_bench: StoreBench) -> None:
-    """Its journal was applied beyond it: copied forward, it still comes. And an id that no journal made is held too."""
-    owner = await store_bench.join()
-    behind, ahead = store_bench.make(), store_bench.make()
-    await store_bench.add(ahead)
-    await store_bench.store.reassert(owner, {behind.id: 5, "my-own-name": 5})
-    assert await store_bench.store.get_job(behind.id) == OnItsWay(ahead.id, held=True)
-    assert await store_bench.store.get_job("my-own-name") == OnItsWay("", held=True)
-    await store_bench.store.release_jobs(owner, {behind.id: 5, "my-own-name": 5})
-    assert await store_bench.store.get_job(behind.id) is None
-
-
-@pytest.mark.parametrize("fate", ENDS)
-async def test_an_attempt_may_end_before_its_job_comes(store_bench: StoreBench, fate: Fate) -> None:
-    owner, job = await early(store_bench)
-    one = outcome(Held(job, 5, 2), fate, result=b"\x07", delay_ms=500)
-    assert await store_bench.settle(one) == []
-    assert await store_bench.store.get_held(owner) == {}
-    assert await store_bench.store.reassert(owner, {job.id: 5}) == ([] if fate is Fate.RETRY else [job.id])
-    await store_bench.store.release_jobs(owner, {job.id: 5})
-    await store_bench.add(job)
-    view = await store_bench.view(job)
-    expected = {Fate.SUCCEEDED: State.SUCCEEDED, Fate.RETRY: State.RETRYING}.get(fate, State.FAILED)
-    assert (view.state, view.attempts) == (expected, 2)
-    assert view.result == (b"\x07" if fate is Fate.SUCCEEDED else None)
-
-
-async def test_of_an_older_attempt_only_a_success_counts_before_the_job_comes(store_bench: StoreBench) -> None:
-    owner, job = await early(store_bench)
-    older = Held(job, 4, 1)
-    for fate in (Fate.RETRY, Fate.FAILED, Fate.DEAD):
-        assert await store_bench.settle(outcome(older, fate)) == [job.id]
-    assert await store_bench.store.get_held(owner) == {job.id: 5}
-    assert await store_bench.settle(outcome(older, Fate.SUCCEEDED), outcome(older, Fate.SUCCEEDED)) == [job.id]
-    assert await store_bench.store.get_held(owner) == {}
-    await store_bench.add(job)
-    assert await store_bench.state(job) is State.SUCCEEDED
-
-
-async def test_an_earlier_retry_gives_no_date_to_a_job_in_hand(store_bench: StoreBench) -> None:
-    job, owner = store_bench.make(), await store_bench.join()
-    await store_bench.settle(outcome(Held(job, 4, 1), Fate.RETRY, delay_ms=9_000))
-    assert await store_bench.store.reassert(owner, {job.id: 5}) == []
-    await store_bench.add(job)
-    view = await store_bench.view(job)
-    assert (view.state, view.attempts) == (State.RUNNING, 2)
-    await store_bench.store.release_jobs(owner, {job.id: 5})
-    assert await store_bench.state(job) is State.RETRYING
-    assert ids(await store_bench.claim(owner)) == [job.id], "at once"
-
-
-@pytest.mark.parametrize("how", ["released", "left", "reaped", "joined anew"])
-async def test_an_early_hold_just_drops(store_bench: StoreBench, how: str) -> None:
-    store = store_bench.store
-    owner, job = await early(store_bench)
-    held = await store_bench.push()
-    await store_bench.claim_one(owner)
-    watcher = await store_bench.join("two")
-    if how == "released":
-        await store.release_jobs(owner, {job.id: 4})
-        assert job.id in await store.get_held(owner), "not under that fence"
-        await store.release_jobs(owner, await store.get_held(owner))
-    elif how == "left":
-        await store.release_sysid(owner)
-    elif how == "joined anew":
-        await store_bench.join("one")
-    else:
-        seen = (await store_bench.members(watcher))["one"]
-        assert [await store.reap("one", seen, 1) for _ in range(3)] == [1, 1, 0]
-    assert await store_bench.state(held) is State.WAITING
-    await store_bench.add(job)
-    assert await store_bench.state(job) is State.WAITING
-    assert sorted(ids(await store_bench.claim(watcher))) == sorted([held.id, job.id])
-
-
-async def test_an_asked_cancel_stays_as_long_as_the_early_hold(store_bench: StoreBench) -> None:
-    owner, job = await early(store_bench)
-    await store_bench.cancel(job.id)
-    store_bench.clock.advance(200_000)
-    assert await store_bench.store.purge(10) == 0
-    store_bench.clock.advance(100_000)
-    assert await store_bench.store.purge(10) == 0
-    await store_bench.store.release_jobs(owner, {job.id: 5})
-    await store_bench.add(job)
-    assert await store_bench.state(job) is State.CANCELLED
-
-
-async def test_any_number_of_holds(store_bench: StoreBench) -> None:
-    owner = await store_bench.join()
-    said = {f"job-{number:05}": 1 + number % 3 for number in range(CALL_JOBS_MAX + 600)}
-    assert await store_bench.store.reassert(owner, said) == []
-    assert await store_bench.store.get_held(owner) == said
-    await store_bench.store.release_jobs(owner, said)
-    assert await store_bench.store.get_held(owner) == {}
-    assert await store_bench.store.reassert(owner, {}) == []
 
 
 # ---------------------------------------------------------------- what is unfinished

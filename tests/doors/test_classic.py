@@ -22,7 +22,7 @@ from jqd.doors.classic import STREAMS_MAX, TURN_BYTES, Classic
 from jqd.doors.config import DoorConfig as Config
 from jqd.doors.connection import Connection, House
 from jqd.doors.listener import LOOK_S
-from tests.api.fakes import Edge
+from tests.api.edge import Edge
 from tests.doors.pipes import CLIENT, SERVER, Log, MemoryPipe
 from tests.wire.attack import talk
 from tests.wire.corpus import ANYWHERE, DAEMON, SETTINGS, Case, _frame

@@ -1,24 +1,16 @@
 """Workers that are overloaded, away, broken or malicious: no job is lost or blamed for another, memory is bounded."""
 
 import itertools
-import resource
 import tracemalloc
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import msgpack
 import pytest
 import trio
 import trio.testing
 
-from jqd.runner import Report, RunnerConfig
-from jqd.runner import runner as runner_module
-from jqd.runner.carry import Connections, End, Ending
-from jqd.runner.carry.carrier import Listener
-from jqd.runner.styles import Judgement, Said, Sending
 from jqd.testing.worker import Reply, Request, Script, answer, in_turn, open_worker, succeed
 from jqd.words.job import Fate
-from tests.loops.house import TrioClock
 from tests.runner.conftest import WAIT_S, Eventually, OpenHouse, hold, ids
 
 # ------------------------------------------------ status of a whole answer
@@ -137,192 +129,6 @@ async def test_a_status_decides_although_its_body_never_comes(
             (outcome,) = house.outcomes.values()
             assert (outcome.fate, outcome.status) == (fate, status)
             assert outcome.message == f"the worker answered {status}: no such"
-
-
-# ------------------------------------------------ no connection to be had
-
-
-async def test_no_more_is_claimed_than_there_are_connections_for(open_house: OpenHouse, eventually: Eventually) -> None:
-    go_on = trio.Event()
-
-    async def wait(request: Request, reply: Reply) -> None:
-        await go_on.wait()
-        await succeed(request, reply)
-
-    async with open_worker(wait) as worker, open_house(connections_max=2) as house:
-        house.register(worker.url, max_jobs=50, batch=3)
-        assert house.runner.offer("mail", 0).jobs_max == 6
-        house.run(hold(6))
-        await worker.request(1)
-        assert house.runner.offer("mail", 0) is None
-        assert house.runner.wanted() == []
-        go_on.set()
-        await house.stopped(6)
-        await eventually(lambda: house.runner.offer("mail", 0) is not None)
-
-
-async def test_waiting_for_a_connection_is_nobodys_fault(open_house: OpenHouse) -> None:
-    async def hang(request: Request, reply: Reply) -> None:
-        await trio.sleep_forever()
-
-    async with open_worker(hang) as worker, open_house(connections_max=1, connect_timeout_s=0.05) as house:
-        card = house.register(worker.url, max_jobs=50, batch=1)
-        house.runner.run_jobs(card.id, "mail", hold(1))
-        await worker.request(0)
-        held = hold(2)
-        house.runner.run_jobs(card.id, "mail", held)  # as when a batch is cut in halves: more than was offered
-        await house.stopped(2)
-        assert sorted(house.returned) == ids(held)
-        (row,) = house.runner.stats()["workers"]
-        assert (row["failures"], house.runner.stats()["unreachable"], house.runner.stats()["crowded"]) == (0, 0, 2)
-        assert house.runner.offer("mail", 0) is None, "not claimed again at once, only to come back again"
-
-
-@contextmanager
-def no_more_files() -> Iterator[None]:
-    """This process can open none."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (1, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "no-such-host.invalid"])
-async def test_a_process_without_sockets_blames_no_worker(
-    open_house: OpenHouse, host: str, eventually: Eventually
-) -> None:
-    """By the limit of the kernel: also where it shows in the look-up of a name, which says something else."""
-    async with open_worker() as worker, open_house() as house:
-        house.register(worker.url.replace("127.0.0.1", host))
-        held = hold(2)
-        with no_more_files():
-            house.run(held)
-            await house.stopped(2)
-        assert house.returned == ids(held)
-        (row,) = house.runner.stats()["workers"]
-        assert (row["failures"], house.runner.stats()["unreachable"], house.runner.stats()["crowded"]) == (0, 0, 1)
-        await eventually(lambda: house.runner.offer("mail", 0) is not None)
-
-
-# ------------------------------------------------ away
-
-
-async def test_a_refused_connection_costs_no_attempt(open_house: OpenHouse, eventually: Eventually) -> None:
-    async with open_worker() as gone:
-        url = gone.url
-    async with open_house() as house:
-        house.register(url)
-        held = hold(5)
-        house.run(held)
-        await house.stopped(5)
-        assert house.returned == ids(held)
-        for failures in range(2, 5):
-            await eventually(lambda: house.runner.offer("mail", 0) is not None)
-            house.run(hold(1))
-            await house.stopped(4 + failures)
-            (row,) = house.runner.stats()["workers"]
-            assert row["failures"] == failures
-        assert not house.outcomes
-
-
-async def test_what_cannot_be_reached_at_once_is_one_failure_of_all_who_are_there(open_house: OpenHouse) -> None:
-    async with open_worker() as gone:
-        url = gone.url
-    async with open_house() as house:
-        house.register(url, batch=1)
-        house.register(url + "/other", name="other", batch=1)
-        house.run(hold(50))
-        await house.stopped(50)
-        assert [row["failures"] for row in house.runner.stats()["workers"]] == [1, 1]
-
-
-async def test_a_name_nobody_knows_costs_no_attempt(open_house: OpenHouse) -> None:
-    async with open_house() as house:
-        house.register("http://no-such-host.invalid:7/")
-        house.run(hold(1))
-        await house.stopped(1)
-        assert len(house.returned) == 1
-
-
-async def test_tls_with_a_plain_worker_costs_no_attempt(open_house: OpenHouse) -> None:
-    async with open_worker() as worker, open_house() as house:
-        house.register(worker.url.replace("http:", "https:"))
-        house.run(hold(1))
-        await house.stopped(1)
-        assert len(house.returned) == 1
-
-
-class Beside:
-    """A carrier to workers that end a job in a fifth of a second each, but for one that never answers."""
-
-    def __init__(self, pool: object, connections: Connections, config: RunnerConfig) -> None:
-        self._connections = connections
-
-    async def carry(self, sending: Sending, listener: Listener) -> Ending:
-        with self._connections.one(sending.worker.endpoint):
-            assert listener.sending()
-            if sending.worker.name == "hole":
-                await trio.sleep_forever()
-            await trio.sleep(0.2)
-            self._connections.heard(sending.worker.endpoint)
-            listener.answered(Judgement.READ)
-            for held in sending.held:
-                listener.said(Said(held.job.id, Report()))
-        return Ending(End.COMPLETE)
-
-
-@pytest.mark.parametrize(("connections", "slots"), [(30, 100), (1_000, 8)])
-async def test_a_black_hole_leaves_the_others_their_part(
-    open_house: OpenHouse, autojump_clock: None, monkeypatch: pytest.MonkeyPatch, connections: int, slots: int
-) -> None:
-    """What two of three workers end in five seconds, the third, which is given jobs first, being well or a hole."""
-    monkeypatch.setattr(runner_module, "Post", Beside)
-
-    async def ended(third: str) -> int:
-        clock = TrioClock()
-        async with open_house(clock=clock, connections_max=connections) as house:
-            names = third, "one", "two"
-            for name in names:
-                house.register(f"http://{name}/", name=name, jobs=(name,), max_jobs=slots, batch=1)
-            over_s = trio.current_time() + 5
-            while trio.current_time() < over_s:
-                offers = [(name, offer) for name in names if (offer := house.runner.offer(name, 0)) is not None]
-                for name, offer in offers[:1]:
-                    house.runner.run_jobs(offer.worker.id, name, hold(offer.jobs_max, jobtype=name, timeout_s=2.0))
-                if offers:
-                    await trio.sleep(0.001)  # what was handed over sets out
-                else:
-                    with trio.move_on_after(0.05):
-                        await house.runner.wait_free()
-                house.take()
-            return sum(o.fate is Fate.SUCCEEDED and o.jobtype != third for o in house.outcomes.values())
-
-    whole = await ended("three")
-    assert whole > 200
-    assert await ended("hole") >= 0.9 * whole
-
-
-async def test_a_worker_that_answers_may_have_more_than_its_part(open_house: OpenHouse) -> None:
-    go_on = trio.Event()
-
-    async def script(request: Request, reply: Reply) -> None:
-        if len(worker.requests) > 1:
-            await go_on.wait()
-        await succeed(request, reply)
-
-    async with open_worker(script) as worker, open_worker() as idle, open_house(connections_max=32) as house:
-        house.register(idle.url, name="idle", jobs=["idle"])
-        house.register(worker.url, max_jobs=100, batch=1, jobs=["mail"])
-        given = 0
-        while (offer := house.runner.offer("mail", 0)) is not None:
-            given += offer.jobs_max
-            house.run(hold(offer.jobs_max))
-            await trio.testing.wait_all_tasks_blocked()
-        assert given > 16
-        go_on.set()
-        await house.stopped(given)
 
 
 # ------------------------------------------------ silence
