@@ -10,15 +10,20 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from typing import NamedTuple, Self
 
 import httpx2
 
 from jqd.client import Client, JobInfo
+from tests.valkey import Valkey, valkey
 
+# A short lease: the daemons that may claim again wait for one.
+LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
+QUICK = {**LEASE, "JQD_STORE__TIMEOUT_S": "1"}
+WAIT_S = 60.0  # no answer comes near
 START_S = 30.0  # a loaded two-core machine starts a daemon and its store well within this
 ROOT = Path(__file__).parents[2]
 
@@ -154,3 +159,34 @@ def short_directory() -> Iterator[Path]:
     """A directory whose path leaves room for a unix socket (108 bytes)."""
     with tempfile.TemporaryDirectory(prefix="jqd-") as path:
         yield Path(path)
+
+
+class Cluster(NamedTuple):
+    """What `cluster` runs."""
+
+    server: Valkey
+    one: Daemon
+    two: Daemon
+    worker: Worker
+    base: Path
+
+
+@contextmanager
+def cluster(env: dict[str, str] = LEASE) -> Iterator[Cluster]:
+    """Two daemons, one worker of both, one store."""
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with (
+            Daemon(base / "one", *flags, env=env) as one,
+            Daemon(base / "two", *flags, env=env) as two,
+            Worker(base / "book", one.url, two.url) as worker,
+        ):
+            yield Cluster(server, one, two, worker, base)
+
+
+def wait_for(holds: Callable[[], bool], what: str) -> None:
+    """Until that holds; `what` is wrong if it does not."""
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)  # watches processes of their own

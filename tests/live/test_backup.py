@@ -8,11 +8,10 @@ import pytest
 import redis
 
 from jqd.client import Client
-from tests.live.harness import START_S, Daemon, Worker, short_directory
+from tests.live.harness import LEASE, START_S, Daemon, Worker, short_directory
 from tests.valkey import Valkey, valkey
 
 WAIT_S = 30.0  # for jobs to end on a busy machine
-LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
 
 pytestmark = pytest.mark.long
 

@@ -4,11 +4,10 @@ import time
 from pathlib import Path
 
 from jqd.client import Cancel, Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import LEASE, Daemon, Worker, short_directory
 from tests.valkey import valkey
 
 WAIT_S = 30.0  # no answer comes near
-LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
 
 
 def wait_event(worker: Worker, event: str, job_id: str) -> None:

@@ -17,11 +17,9 @@ import httpx2
 import msgpack
 
 from jqd.client import Client
-from tests.live.harness import Daemon, short_directory
+from tests.live.harness import LEASE, Daemon, short_directory
 from tests.live.puller import WAIT_S, Puller
 from tests.valkey import Valkey, valkey
-
-QUICK = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
 
 
 @contextmanager
@@ -29,8 +27,8 @@ def two_daemons() -> Iterator[tuple[Valkey, Daemon, Daemon]]:
     with (
         valkey() as server,
         short_directory() as base,
-        Daemon(base / "one", "--store", server.url, env=QUICK) as one,
-        Daemon(base / "two", "--store", server.url, env=QUICK) as two,
+        Daemon(base / "one", "--store", server.url, env=LEASE) as one,
+        Daemon(base / "two", "--store", server.url, env=LEASE) as two,
     ):
         yield server, one, two
 
@@ -194,7 +192,7 @@ def test_what_is_taken_with_a_202_is_reported_at_any_daemon() -> None:
 
 def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> None:
     with valkey() as server, short_directory() as base:
-        daemons = [Daemon(base / name, "--store", server.url, env=QUICK) for name in ("one", "two")]
+        daemons = [Daemon(base / name, "--store", server.url, env=LEASE) for name in ("one", "two")]
         try:
             with Puller(daemons[0].url, "day") as worker:
                 with Client(daemons[1].url) as client:
@@ -222,7 +220,7 @@ def test_a_job_of_a_day_runs_once_through_five_restarts_of_every_daemon() -> Non
 def _restarted(base: Path, server: Valkey, name: str, before: Daemon, *, killed: bool) -> Daemon:
     (before.kill if killed else before.stop)()
     before.__exit__()
-    return Daemon(base / name, "--store", server.url, bind=before.bind, env=QUICK)
+    return Daemon(base / name, "--store", server.url, bind=before.bind, env=LEASE)
 
 
 def test_a_silent_worker_gives_its_jobs_back_and_a_store_that_forgot_is_told() -> None:

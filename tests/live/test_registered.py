@@ -17,8 +17,7 @@ import trio
 from jqd.client import Client
 from jqd.worker.app import App
 from jqd.worker.serve import serve
-from tests.live.harness import Daemon, ingested, short_directory
-from tests.live.test_servers import QUICK, wait_for
+from tests.live.harness import QUICK, Daemon, ingested, short_directory, wait_for
 from tests.valkey import Valkey, valkey
 
 KNOWN_S = 2.0

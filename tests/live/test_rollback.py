@@ -2,43 +2,17 @@
 
 import shutil
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import redis
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import cluster
 from tests.live.test_crash import wait_all_ended, wait_ready
-from tests.valkey import Valkey, valkey
+from tests.valkey import Valkey
 
-# A short lease: the daemons that may claim again wait for one.
-LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
 LONG_S = 6.0  # a job that is at work while the store is lost, and longer than a lease
-
-
-class Cluster(NamedTuple):
-    server: Valkey
-    one: Daemon
-    two: Daemon
-    worker: Worker
-    base: Path
-
-
-@contextmanager
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    """Two daemons, one worker of both, one store."""
-    with valkey() as server, short_directory() as base:
-        flags = ("--store", server.url)
-        with (
-            Daemon(base / "one", *flags, env=LEASE) as one,
-            Daemon(base / "two", *flags, env=LEASE) as two,
-            Worker(tmp_path / "book", one.url, two.url) as worker,
-        ):
-            yield Cluster(server, one, two, worker, base)
 
 
 def cut_tail(server: Valkey, path: Path) -> None:
@@ -83,7 +57,7 @@ def lose_files(server: Valkey) -> None:
     ],
 )
 def test_what_the_store_forgot_is_applied_again(tmp_path: Path, loss: str) -> None:
-    with cluster(tmp_path) as here, Client(here.one.url) as one, Client(here.two.url) as two:
+    with cluster() as here, Client(here.one.url) as one, Client(here.two.url) as two:
         copy = here.base / "copy"
         done = one.push_many([{"name": "square", "argument": {"n": n}} for n in range(50)])
         done += two.push_many([{"name": "square", "argument": {"n": n}} for n in range(50)])

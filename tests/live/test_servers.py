@@ -1,7 +1,6 @@
 """A store of several partitions: on two servers, one of which goes away, and three on one server."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -9,22 +8,12 @@ import pytest
 
 from jqd.client import Cancel, Client, Unavailable
 from jqd.words.jobid import partition_of, partition_of_name
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import LEASE, QUICK, WAIT_S, Daemon, Worker, short_directory, wait_for
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import Valkey, valkey
 
-LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
-QUICK = {**LEASE, "JQD_STORE__TIMEOUT_S": "1"}
-WAIT_S = 60.0  # no answer comes near
 LATE_MAX = 6  # places of thirty; one partition after the other would be twenty
 HERE, THERE = "cube", "square"  # jobtypes: of the first server, and of the second
-
-
-def wait_for(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.05)  # watches processes of their own
 
 
 def jobs(name: str, count: int, **fields: object) -> list[dict[str, object]]:

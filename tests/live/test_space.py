@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from jqd.client import Client
-from tests.live.harness import Daemon, Worker, short_directory
+from tests.live.harness import LEASE, Daemon, Worker, short_directory
 from tests.live.test_crash import wait_all_ended
 from tests.valkey import valkey
 
 SEGMENT_BYTES = 64 << 10
 SMALL = {"JQD_JOURNAL__SEGMENT_BYTES": str(SEGMENT_BYTES)}
-LEASE = {"JQD_LEASE__LEASE_S": "2", "JQD_LEASE__RENEW_S": "0.5", "JQD_LEASE__MARGIN_S": "0.5"}
 
 
 def segments_bytes(data_dir: Path) -> int:
