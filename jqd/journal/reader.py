@@ -103,6 +103,8 @@ class Reader:
             at, stop = self._begin(segment, position), min(segment.end, token.end)
             while at < stop:
                 # Most frames are whole and good: they are taken many at once. Any other is judged alone.
+                if at < position:
+                    at = self._skip_plain(token.lane, at, min(position, stop))
                 if at >= position:
                     at = position = self._take_plain(token.lane, at, stop, slices)
                 if at < stop and not self._left.out():
@@ -116,6 +118,17 @@ class Reader:
                     token.end = position
                     return slices
         return slices
+
+    def _skip_plain(self, lane: Lane, at: int, position: int) -> int:
+        """Walk from `at` to where `position` lies, or to the first frame that needs a closer look.
+
+        What lies before the range counts for no limit, or a range deep in a segment would never be reached: half a
+        million single jobs fill one, and are passed in half a second.
+        """
+        assert self._walker is not None
+        while plain := self._walker.plain(at, position, lane, PLAIN_FRAMES):
+            self._frame_start, at = plain[-1].start, plain[-1].end
+        return at
 
     def _take_plain(self, lane: Lane, at: int, stop: int, slices: list[Slice]) -> int:
         """Whole frames from `at` on, up to the first that needs a closer look; returns where that begins."""
@@ -149,7 +162,7 @@ class Reader:
     def _take(self, segment: Segment, piece: Frame | Gap, lane: Lane, position: int, slices: list[Slice]) -> int:
         """Take what `piece` holds of this lane from `position` on; returns where to go on. Damage is only reported."""
         left = self._left
-        left.frames -= 1
+        left.frames -= piece.end > position  # as _skip_plain
         behind = max(position, piece.end)
         if isinstance(piece, Gap):
             self._report(segment, piece)

@@ -166,6 +166,33 @@ async def test_one_read_looks_at_a_bounded_number_of_frames(monkeypatch: pytest.
         assert reads == [0, 0, 1]
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+async def test_a_range_is_reached_however_many_frames_lie_before_it(
+    monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    """What a store forgot is read again from deep in a segment, by a reader that knows no frame of it."""
+    monkeypatch.setattr(reader, "FRAMES_MAX", 4)
+    monkeypatch.setattr(reader, "PLAIN_FRAMES", 3)
+    files = MemoryFiles()
+    async with opened(files) as journal:
+        for _ in range(8):
+            await push(journal, b"a", b"bc")
+            await push(journal, b"other", lane=Lane.OUTCOMES)
+
+        async def starts_from(position: int) -> list[int]:
+            pieces = [each async for each in journal.read_range(Lane.JOBS, position, journal.end)]
+            return [piece.start for slices in pieces for piece in slices]
+
+        if damaged:
+            starts = await starts_from(0)
+            (path,) = segments(files)
+            files.files[path].content[HEAD_BYTES + starts[3] + 6] ^= 255  # in a frame's head
+        good = await starts_from(0)
+        assert len(good) == 16 - damaged
+        for position in range(journal.end):
+            assert await starts_from(position) == [start for start in good if start >= position], position
+
+
 async def test_a_tail_without_frames_does_not_hold_a_reader_up() -> None:
     """Positions that were given out and refused stand at the end of an earlier life: nothing to read, no spinning."""
     files = MemoryFiles()
