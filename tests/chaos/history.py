@@ -278,11 +278,14 @@ def _claim_of(claims: list[Claim], run: Run) -> Claim | None:
 
 
 def _lost_claim(h: History, run: Run) -> Claim | None:
-    """Of a start whose daemon was killed before its log could say that it had claimed the job."""
+    """Of a start whose daemon was killed before its log could say that it had claimed the job.
+
+    The worker may begin what the daemon had sent after that one's end.
+    """
     sysids = [run.daemon] if run.daemon else [*h.names]
     for sysid in sysids:
         for fault in h.touching[h.names.get(sysid, sysid)]:
-            if fault.kind == "kill" and 0 <= fault.t0 - run.start_t <= LOGGED_S:
+            if fault.kind == "kill" and -AFTER_S <= fault.t0 - run.start_t <= LOGGED_S:
                 fence = run.fence or round((run.start_t + h.offset_s) * 1e6)
                 return Claim(run.job, sysid, run.attempt, fence, run.start_t)
     return None

@@ -176,6 +176,7 @@ def unlogged_twice(s: Story, killed_t: float) -> None:
 
 def test_what_a_daemon_did_just_before_its_death_need_not_stand_in_its_log() -> None:
     assert found(lambda s: unlogged_twice(s, 10.203)) == set()
+    assert found(lambda s: unlogged_twice(s, 10.19)) == set(), "its worker began what was sent before"
     assert "C2" in found(lambda s: unlogged_twice(s, 11.0)), "by then it was written"
 
 

@@ -155,10 +155,18 @@ class History(Notes):
                 continue
             if attempt.fate is Fate.SUCCEEDED and fate is not Fate.SUCCEEDED:
                 attempt.found_silent = True
+            elif self._is_purged(its_id, attempt, fate):
+                continue
             elif not (heard and attempt.fate):
                 attempt.fate, attempt.fate_at_s, attempt.node = fate, trio.current_time(), node
                 if fate is Fate.SUCCEEDED and not heard:
                     attempt.told = attempt.told or self.moment()
+
+    def _is_purged(self, job_id: str, attempt: Attempt, fate: Fate) -> bool:
+        """Whether that outcome came too late: the store calls none stale of a job that failed and was purged since."""
+        home = partition_of(job_id, self.plan.partitions)
+        lost = any(loss.at_s >= attempt.fate_at_s for loss in self.losses_of(home))
+        return PURGE in self.plan.kinds and (attempt.fate, fate, lost) == (Fate.FAILED, Fate.RETRY, False)
 
     def knows(self, life: str, claims: Iterable[tuple[str, int]]) -> None:
         """That life knows that the store knows of these successes."""
