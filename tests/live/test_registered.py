@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -15,6 +16,9 @@ import redis
 import trio
 
 from jqd.client import Client
+from jqd.journal import Files
+from jqd.journal.inspect import Good, snapshot, walk
+from jqd.words.record import Lane, decode_rules
 from jqd.worker.app import App
 from jqd.worker.serve import serve
 from tests.live.harness import QUICK, Daemon, ingested, short_directory, wait_for
@@ -131,6 +135,14 @@ def test_one_registration_holds_at_all_daemons() -> None:
                     wait_known([again, two, third], [])
 
 
+def kept(data_dir: Path, *, deleted: bool = False) -> set[str]:
+    """Of what the journal of a daemon has rules, wherever they were said: half a second after they hold there."""
+    files = Files()
+    found = [piece for seen in snapshot(files, data_dir / "journal") for piece in walk(files, seen, kinds={Lane.RULES})]
+    rules = [rule for piece in found if isinstance(piece, Good) for rule in decode_rules(piece.body)]
+    return {rule.name for rule in rules if rule.is_deleted or not deleted}
+
+
 def seen(daemon: Daemon) -> dict[str, str]:
     rows = daemon.get("/v1/workers").json()["workers"]
     return {each["daemon"]: each["state"] for row in rows for each in row["seen"]}
@@ -179,13 +191,12 @@ def test_options_hold_from_the_first_push_on_also_while_the_store_is_away() -> N
 
         with Daemon(base / "one", *flags, env=QUICK) as one:
             first()
-            say(one, name="w", jobs=[{"name": "long", "max_retry": 0}])
+            say(one, name="w", worker_id="u", jobs=[{"name": "long", "max_retry": 0}])
             job_ids = [first()]
-            with Daemon(base / "two", *flags, env=QUICK) as two:
-                time.sleep(2)  # in which it learns, and keeps, what was said first
-                before = two.get("/v1/stats").json()["journal"]["written"]
+            with Daemon(base / "two", *flags, env=QUICK):
+                wait_for(lambda: "u" in kept(base / "two"), "what was said first is not kept")
                 say(one, name="w", worker_id="v", jobs=[{"name": "long", "max_retry": 1}])
-                wait_for(lambda: two.get("/v1/stats").json()["journal"]["written"] > before, "not kept")
+                wait_for(lambda: "v" in kept(base / "two"), "not kept")
             server.kill()
             job_ids.append(first())
             server.start()
@@ -321,8 +332,10 @@ def test_a_ttl_is_repeated_at_any_daemon_and_runs_out_at_all() -> None:
             with Client(two.url) as client:
                 job_id = client.push("hold")
                 assert ingested(client, job_id).max_retry == 2, "its options came, too"
+            left = {f"{name}{turn}" for name in ("new", "gone") for turn in range(4)}
+            wait_for(lambda: left <= kept(base / "one", deleted=True), "what the other said last is not kept here")
             written = one.get("/v1/stats").json()["journal"]["written"]
-            for turn in range(12):
+            for turn in range(6):  # twice as long as the ttl
                 time.sleep(0.5)
                 say(two if turn % 2 else one, **card)
                 assert known(one) == known(two) == ["0123456789abcdef"], turn
