@@ -44,7 +44,7 @@ async def deliver(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str, s
     """See `parcel` through: until each job has stopped. `spawn` starts another such task."""
     ending = await _send(shared, carrier, parcel, mark)
     parts = [] if ending is None else _finish(shared, parcel, ending)
-    parcel.stay.left()
+    parcel.stay.left(shared.clock.mono_s())
     if parcel.losses:
         shared.gates.note_free()
     for part in parts:

@@ -158,6 +158,7 @@ class Parcel:
         """The worker lives, and said whether it takes the jobs."""
         self.has_status = True
         self._shared.workers.reached(self.worker.id)
+        self.stay.answered()
         if judgement in (Judgement.READ, Judgement.LATER, Judgement.NOT_TAKEN, Judgement.FAILED):
             self.gate.answered(self._sent_at_s())
 
@@ -394,7 +395,5 @@ class Parcel:
 
     def _note_chain(self) -> None:
         if not self._shared.counters.chains_ignored:
-            self._log.warning(
-                "runner.chain_ignored", worker=self.worker.id, hint="new jobs in an answer are not taken yet"
-            )
+            self._log.warning("runner.chain_ignored", worker=self.worker.id, hint="new jobs in answers are not taken")
         self._shared.counters.chains_ignored += 1

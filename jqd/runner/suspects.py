@@ -18,9 +18,10 @@ A suspect has a worker to itself for a second, and four times as long after each
 does so sooner or later. After that others come in beside it, so that no long job keeps a worker for itself.
 
 Many may be registered behind one host and port: paths of one process, or all that a gateway leads to. What broke there
-tells them apart: a process that dies takes along all that is at work in it. So a suspect has only what is registered
-like it to itself, unless its burst broke requests to another worker there, too, and spared none that was at work. Then
-it has the whole host and port, and after a second of suspects, one after the other, all others have one.
+tells them apart: a process that dies takes along all that is at work in it, and answers nothing more. So a suspect has
+only what is registered like it to itself, unless its burst broke requests to another worker there, too, that were at
+work when it began, spared none of these, and nothing that was sent later was answered meanwhile. Then it has the whole
+host and port. After a second of suspects, one after the other, all others have one, however many suspects wait.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,17 +55,35 @@ class Burst:
     """Connections of one host and port that broke together."""
 
     begun_s: float = 0.0
+    last: int = 0
+    """Number of the request that was sent last when it began."""
     jobs: int = 0
     """At work over them."""
     workers: set[str] = field(default_factory=set)
-    """Whose they were."""
+    """Whose they were, of those at work when the first broke: what was sent later was not in it when it died."""
     spared: set[int] = field(default_factory=set)
     """Requests that were at work when the first broke, and did not."""
+    answered: bool = False
+    """Since the first broke, something was sent and answered there."""
+    outlived: bool = False
+    """And after that another broke, that was at work when the first did: one death does not do both."""
 
     @property
     def is_shared(self) -> bool:
         """Whether it was a process that several workers are."""
-        return len(self.workers) > 1 and not self.spared
+        return len(self.workers) > 1 and not self.is_refuted
+
+    @property
+    def is_refuted(self) -> bool:
+        """Whether something there outlived it."""
+        return self.outlived or bool(self.spared)
+
+    def take(self, number: int, worker: str) -> None:
+        """A request to that worker broke."""
+        if number in self.spared:
+            self.spared.remove(number)
+            self.workers.add(worker)
+            self.outlived |= self.answered
 
 
 class _Loss(NamedTuple):
@@ -79,7 +98,7 @@ class _Loss(NamedTuple):
 
     @property
     def is_shared(self) -> bool:
-        return self.burst.is_shared or (self.was_shared and not self.burst.spared)
+        return self.burst.is_shared or (self.was_shared and not self.burst.is_refuted)
 
     @property
     def group(self) -> int:
@@ -138,7 +157,8 @@ class Solitude:
         """Requests of suspects that wait for their turn: the worker is to become empty."""
         self._owners: dict[object, _Owner] = {}  # where there are some, nothing else is at work
         self._alone: object | None = None  # the owner that nothing was admitted beside
-        self._held_since_s: float | None = None
+        self._held_since_s = float("-inf")  # suspects have it, with less than RECESS_S for others between them
+        self._held_until_s = float("-inf")  # the last of them had it
         self._recess_until_s = float("-inf")
         self._emptying_since_s: float | None = None
         self._company_until_s = float("-inf")
@@ -179,10 +199,10 @@ class Solitude:
 
     def _own(self, request: object, jobs: int, now_s: float, send_s: float) -> float:
         """It has the worker now, unless suspects had it for long enough."""
-        if self._held_since_s is None or self.waiting <= 1:
+        if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
         if now_s - self._held_since_s >= HELD_S:
-            self._held_since_s, self._recess_until_s = None, now_s + RECESS_S
+            self._held_until_s, self._recess_until_s = now_s, now_s + RECESS_S
             return RECESS_S
         if not self.at_work and self.wait_s(now_s) <= 0:
             self._owners.clear()  # who did not set out in time
@@ -200,7 +220,7 @@ class Solitude:
             alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1)
             self._owners[request] = _Owner(jobs, now_s + alone_s)
         else:
-            self._owners.clear()
+            self._free(now_s, *self._owners)
 
     def is_alone(self, request: object) -> bool:
         """Whether no other request was at work there since it was sent."""
@@ -213,16 +233,18 @@ class Solitude:
         """
         self._settled_at_s = now_s + SETTLE_S
         if now_s - self._burst.begun_s >= SETTLE_S:
-            self._burst = Burst(now_s, spared={number for number, _ in self._there.values()})
-        number, worker = self._there.get(request, (0, ""))
-        self._burst.spared.discard(number)
-        self._burst.workers.add(worker)
+            self._burst = Burst(now_s, self._number, spared={number for number, _ in self._there.values()})
+        self._burst.take(*self._there.get(request, (0, "")))
         return self._burst
 
-    def left(self, request: object) -> None:
+    def answered(self, request: object) -> None:
+        """Something there lives. What was sent before a burst says nothing: its answer may have been on the way."""
+        self._burst.answered |= self._there.get(request, (0, ""))[0] > self._burst.last
+
+    def left(self, request: object, now_s: float) -> None:
         """The request is over, or will not be sent."""
         self._there.pop(request, None)
-        self._owners.pop(request, None)
+        self._free(now_s, request)
         if self._alone is request:
             self._alone = None
         if not self.waiting:
@@ -231,6 +253,12 @@ class Solitude:
     def wait_s(self, now_s: float) -> float:
         """For so long a suspect has it to itself."""
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
+
+    def _free(self, now_s: float, *requests: object) -> None:
+        """These have it no more, if they had."""
+        for request in requests:
+            if (owner := self._owners.pop(request, None)) is not None:
+                self._held_until_s = max(self._held_until_s, min(now_s, owner.until_s))
 
 
 class Stay:
@@ -271,15 +299,19 @@ class Stay:
         """Whether nothing else was at work at its host and port since it was sent."""
         return self._house.is_alone(self)
 
+    def answered(self) -> None:
+        """Its worker lives."""
+        self._house.answered(self)
+
     def lost(self, now_s: float) -> Burst:
         """Its connection broke. Returns with what else."""
         self._own.lost(now_s, self)
         return self._house.lost(now_s, self)
 
-    def left(self) -> None:
+    def left(self, now_s: float) -> None:
         """It is over, or will not be sent."""
         for place in (self._own, self._house):
-            place.left(self)
+            place.left(self, now_s)
 
     def _place(self, shared: bool) -> Solitude:
         return self._house if shared else self._own

@@ -98,7 +98,7 @@ def test_each_loss_gives_it_four_times_as_long() -> None:
         solitude.entered("one", 1, losses, 0.0)
         assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S * ALONE_GROWTH ** (losses - 1)
         solitude.at_work = 0
-        solitude.left("one")
+        solitude.left("one", 0.0)
         assert not solitude.is_kept(0.0)
 
 
@@ -134,7 +134,7 @@ def test_a_group_over_single_requests_has_the_worker_together() -> None:
     assert solitude.turn("other", 0, 0.0, SEND_S) == ALONE_S
     assert not any(solitude.is_alone(request) for request in ("one", "two", "three"))
     solitude.at_work -= 1
-    solitude.left("one")
+    solitude.left("one", 0.5)
     assert solitude.turn("four", 1, 0.5, SEND_S, group=3) == 0, "as one ends, the next comes in"
 
 
@@ -143,18 +143,74 @@ def test_after_a_while_of_suspects_the_worker_is_all_others() -> None:
     solitude.waiting = 3
     for n in range(2):
         assert solitude.turn(n, 1, n * HELD_S / 2, SEND_S) == 0
-        solitude.left(n)
+        solitude.left(n, n * HELD_S / 2)
     assert solitude.turn("next", 1, HELD_S, SEND_S) == RECESS_S
     assert (solitude.is_kept(HELD_S), solitude.turn("other", 0, HELD_S, SEND_S)) == (False, 0)
     assert solitude.is_kept(HELD_S + RECESS_S), "they want their turn again"
     assert solitude.turn("next", 1, HELD_S + RECESS_S, SEND_S) == 0
 
 
+def test_suspects_of_two_workers_that_take_turns_leave_others_one_between_them() -> None:
+    """Each waits by itself, and comes again when the other has broken: nobody else would ever get in between."""
+    house, now_s, waited_s = Solitude(), 0.0, 0.0
+    for turn in range(6):
+        house.waiting = 1
+        while wait_s := house.turn(turn, 2, now_s, SEND_S):
+            now_s, waited_s = now_s + wait_s, waited_s + wait_s
+        house.waiting = 0
+        house.entered(turn, 1, 2, now_s, "one" if turn % 2 else "two")
+        now_s += 3.0  # until it breaks
+        house.at_work = 0
+        house.lost(now_s, turn)
+        house.left(turn, now_s)
+        house.waiting = 1
+        kept = house.turn("next", 2, now_s + SETTLE_S, SEND_S)
+        assert kept == RECESS_S, "the other comes at once"
+        assert not house.is_kept(now_s + SETTLE_S), "for all others meanwhile"
+        now_s += SETTLE_S
+    assert waited_s == 5 * RECESS_S
+
+
+def two_broken_hooks() -> Solitude:
+    """Of two workers behind one gateway, with a healthy one beside them that has nothing to do; `a` has just broken."""
+    house = Solitude()
+    house.entered("a", 1, 0, 0.0, "A")
+    return house
+
+
+def test_what_was_sent_after_the_first_broke_was_not_in_one_process_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    suspects, house = Suspects(), two_broken_hooks()
+    suspects.lost(["a"], house.lost(1.0, "a"))
+    house.entered("b", 1, 0, 1.1, "B")
+    suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
+    assert not suspects.is_shared("a")
+    assert not suspects.is_shared("b")
+    assert suspects.of("a") == suspects.of("b") == (1, 1)
+
+
+@pytest.mark.parametrize("sent_later", [True, False])
+def test_what_answers_between_two_that_break_lives(monkeypatch: pytest.MonkeyPatch, sent_later: bool) -> None:
+    monkeypatch.undo()
+    suspects, house = Suspects(), two_broken_hooks()
+    house.entered("b", 1, 0, 0.0, "B")
+    if not sent_later:
+        house.entered("c", 1, 0, 0.0, "C")
+    suspects.lost(["a"], house.lost(1.0, "a"))
+    if sent_later:
+        house.entered("c", 1, 0, 1.1, "C")
+    house.answered("c")
+    if not sent_later:
+        house.lost(1.2, "c")  # its answer was on the way when the process died
+    suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
+    assert suspects.is_shared("a") == suspects.is_shared("b") == (not sent_later)
+
+
 def test_a_suspect_that_was_withdrawn_waits_no_longer_for_an_empty_worker() -> None:
     solitude = Solitude()
     solitude.entered("long", 1, 0, 0.0)
     assert solitude.turn("one", 1, 0.0, SEND_S) == EMPTYING_S
-    solitude.left("one")
+    solitude.left("one", EMPTYING_S)
     assert solitude.turn("two", 1, EMPTYING_S * 2, SEND_S) == EMPTYING_S, "the time of another is not its own"
 
 
@@ -175,7 +231,7 @@ def test_whoever_is_alone_was_so_from_the_beginning(
             assert solitude.is_alone(request) <= (not out[request])
             solitude.at_work -= 1
             del out[request]
-            solitude.left(request)
+            solitude.left(request, now_s)
         elif not solitude.turn(request, losses, now_s, SEND_S, group=group):
             solitude.entered(request, 1, losses, now_s)
             for others in out.values():
