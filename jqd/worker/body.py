@@ -6,6 +6,8 @@ import trio
 from jqd.worker.refusal import Receive, Refusal
 from jqd.worker.wire import BatchIn, Codec
 
+DIGITS_MAX = 18  # of a Content-Length: more is too much, whatever the limit, and Python reads no thousands of them
+
 
 async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: int, timeout_s: float) -> bytes | None:
     """The whole body; None when the client hung up while sending it. Raises Refusal."""
@@ -13,7 +15,7 @@ async def read_body(headers: dict[bytes, str], receive: Receive, *, bytes_max: i
         413, "Batch too large", f"this worker takes batches of up to {bytes_max} bytes; send fewer jobs"
     )
     told = headers.get(b"content-length", "")
-    if told.isdecimal() and int(told) > bytes_max:
+    if told.isdecimal() and (len(told) > DIGITS_MAX or int(told) > bytes_max):
         raise too_large
     chunks, size = [], 0
     with trio.move_on_after(timeout_s):

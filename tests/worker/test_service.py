@@ -168,6 +168,7 @@ async def test_an_unknown_job_may_be_known_tomorrow() -> None:
         (b"name=a", {"content-type": "application/x-www-form-urlencoded"}, 415, "application/msgpack"),
         (b"x" * 101, None, 413, "up to 100 bytes"),
         (b"", {"content-type": "application/msgpack", "content-length": "101"}, 413, "up to 100 bytes"),
+        (b"", {"content-type": "application/msgpack", "content-length": "1" * 5_000}, 413, "up to 100 bytes"),
     ],
 )
 async def test_what_is_no_batch_is_refused(body: bytes, headers: dict[str, str] | None, status: int, says: str) -> None:
