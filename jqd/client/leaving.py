@@ -8,7 +8,7 @@ import atexit
 import os
 import sys
 from contextlib import ExitStack, suppress
-from threading import Condition, local
+from threading import Condition, RLock
 from typing import Protocol
 
 from jqd.client.pending import Pending
@@ -31,15 +31,17 @@ class Leaving:
     def __init__(self) -> None:
         self._buffers: list[Leaves] = []
         self._expected_in = 0  # the process whose end is awaited
-        self._forking = local()  # `held`, by this thread: several may fork at a time
+        self._lock = RLock()  # held by whoever forks: no buffer is opened or closed meanwhile, and no other forks
+        self._forking = ExitStack()
 
     def add(self, buffer: Leaves) -> None:
         """It is open."""
-        self._buffers.append(buffer)
+        with self._lock:
+            self._buffers.append(buffer)
 
     def discard(self, buffer: Leaves) -> None:
         """It is closed, and empty."""
-        with suppress(ValueError):
+        with self._lock, suppress(ValueError):
             self._buffers.remove(buffer)
 
     def expect(self) -> None:
@@ -76,17 +78,20 @@ class Leaving:
 
     def before_fork(self) -> None:
         """Let no buffer be half changed."""
-        self._forking.held = held = ExitStack()
-        for buffer in tuple(self._buffers):
+        self._lock.acquire()
+        # Another for each fork: while one is closed, the next thread that forks may fill its own.
+        self._forking = held = ExitStack()
+        held.callback(self._lock.release)
+        for buffer in self._buffers:
             held.enter_context(buffer.held_for_fork())
 
     def after_in_parent(self) -> None:
         """Go on."""
-        self._forking.held.close()
+        self._forking.close()
 
     def after_in_child(self) -> None:
         """Begin with empty buffers."""
-        self._forking.held.close()
+        self._forking.close()
         for buffer in self._buffers:
             buffer.forget()
 

@@ -126,16 +126,8 @@ def test_the_environment_names_the_daemon_and_its_token(monkeypatch: pytest.Monk
         Client()
 
 
-class Held(Condition):
-    """Of a buffer: the first to let it go dawdles until the other has taken it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.taken = Event()
-
-    def __exit__(self, *raised: object) -> None:
-        self.release()
-        assert self.taken.wait(PATIENCE_S)
+class Plain(Condition):
+    """A buffer that holds nothing."""
 
     def leave(self) -> list[Pending]:
         return []
@@ -146,21 +138,26 @@ class Held(Condition):
         return self
 
 
-def test_threads_that_fork_at_once_let_go_what_each_of_them_holds() -> None:
-    leaving, buffer, forked = Leaving(), Held(), Event()
+@pytest.mark.parametrize("what", ["fork", "open", "close"])
+def test_while_a_thread_forks_no_other_does_nor_opens_a_buffer_nor_closes_one(what: str) -> None:
+    """The child would find one that is half done, and held by a thread that it does not have."""
+    leaving, buffer, new, done = Leaving(), Plain(), Plain(), Event()
     leaving.add(buffer)
 
-    def fork() -> None:
-        leaving.before_fork()
-        buffer.taken.set()
-        assert forked.wait(PATIENCE_S)
-        leaving.after_in_parent()
+    def meanwhile() -> None:
+        if what == "fork":
+            leaving.before_fork()
+            leaving.after_in_parent()
+        else:
+            leaving.add(new) if what == "open" else leaving.discard(buffer)
+        done.set()
 
-    other = Thread(target=fork, daemon=True)
+    other = Thread(target=meanwhile, daemon=True)
     leaving.before_fork()
     other.start()
+    assert not done.wait(0.05), "it is in the midst of it"
+    assert leaving._buffers == [buffer]
     leaving.after_in_parent()
-    forked.set()
+    assert done.wait(PATIENCE_S)
     other.join(PATIENCE_S)
-    assert not other.is_alive()
     assert buffer.acquire(blocking=False), "a push would wait for it for ever"
