@@ -26,6 +26,7 @@ from jqd.words.rules import Rule
 from jqd.words.schedules import Fired, Known, fired_rule
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
+TAKEN = "another job has the id {!r}, and has not come to the store yet"
 TAKEN_S = 90.0  # three times that: what has a name for so long, and is no job yet, lies in a journal that is away
 
 _encoder = msgspec.msgpack.Encoder()
@@ -52,11 +53,12 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
 
 
-async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> None:
+async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> dict[str, str]:
     """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
 
-    `is_told`: whether that partition said a moment ago what the other daemons fired. Raises Closed; StoreAway,
-    StoreRefused, JournalRefused, NotYet: the same may be asked again, each date is fired once.
+    Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
+    other daemons fired. Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: the same may be asked again,
+    each date is fired once.
     """
     expect_open(desk)
     for each in firings:
@@ -65,20 +67,19 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     asked_at_s = desk.clock.boot_s()
     jobs = [each for each in firings if each.step.fires]
     agreed = await agree(desk, _batch(jobs)) if jobs else None
-    unsure = {
-        jobs[place].job_id for place in (agreed.refused if agreed else ()) if not await _stands(desk, jobs[place])
-    }
+    refused = [jobs[place] for place in (agreed.refused if agreed else ())]
+    unsure = {each.one.name: TAKEN.format(each.job_id) for each in refused if not await _stands(desk, each)}
     # From here to the writing nothing else happens in this process. It may have stood still before.
     if not is_told() or desk.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
     if any(desk.schedules.known.get(each.one.name) is not each.one for each in firings):
-        return  # changed, or fired by another, meanwhile
-    done = [each for each in firings if not each.step.fires or each.job_id not in unsure]
+        return {}  # changed, or fired by another, meanwhile
+    done = [each for each in firings if each.one.name not in unsure]
     if agreed is not None and agreed.jobs:
         written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
         desk.control.entered(written.job_ids, agreed.jobs)
     if not done:
-        return
+        return unsure
     now_ms = desk.clock.wall_ms()
     # The job stands before its note, and both are synced at once: what is left of a torn end is a beginning.
     await note(desk, [fired_rule(each.one.name, _fired(each, now_ms), now_ms=now_ms) for each in done])
@@ -88,6 +89,7 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
         _tell(each)
     if agreed is not None and agreed.jobs:
         await confirm(desk, agreed)
+    return unsure
 
 
 async def note(desk: Desk, rules: Sequence[Rule]) -> None:
@@ -126,7 +128,6 @@ async def _stands(desk: Desk, each: Firing) -> bool:
         return False
     now_s, one = desk.clock.boot_s(), each.one
     one.taken_at_s = one.taken_at_s or now_s
-    one.trouble = f"another job has the id {each.job_id!r}, and has not come to the store yet"
     return now_s - one.taken_at_s > TAKEN_S
 
 

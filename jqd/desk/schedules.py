@@ -30,6 +30,7 @@ SCHEDULES_MAX = (
 ARGUMENT_BYTES_MAX = 65_536  # of a schedule's job, which all daemons keep in memory
 JITTER_S_MAX = 86_400.0  # a day: whatever comes more often would come in another order
 NEXT = 5  # dates shown
+UNREADABLE = "?"  # shown for the name of a job that is none here
 
 Cron = Annotated[
     str,
@@ -157,8 +158,20 @@ def find(desk: Desk, name: str) -> Known:
 
 
 def template_of(one: Known) -> Template:
-    """Its job as it was said, as far as it is known here."""
-    return _template_decoder.decode(one.schedule.job)
+    """Its job as it was said, as far as it is known here: a newer jqd may know more options, or more values of one."""
+    try:
+        return _template_decoder.decode(one.schedule.job)
+    except msgspec.ValidationError:
+        said = {field: value for field, value in fields_of(one).items() if _is_known(field, value)}
+        return _template_decoder.decode(_encoder.encode({"name": UNREADABLE, **said}))
+
+
+def _is_known(field: str, value: Raw) -> bool:
+    try:
+        _template_decoder.decode(_encoder.encode({"name": UNREADABLE, field: value}))
+    except msgspec.ValidationError:
+        return False
+    return True
 
 
 def next_dates(one: Known, now_ms: int) -> list[int]:

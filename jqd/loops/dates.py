@@ -5,7 +5,7 @@ than the one before, and finds the date fired when that one is well. Whether one
 """
 
 import zlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import trio
@@ -27,7 +27,7 @@ TOLD_S = 5.0  # what the others fired must have been told since: ten questions
 
 WEATHER = (StoreAway, StoreRefused, JournalRefused, DeskError)  # the last: this daemon shuts down, or was too slow
 
-Fire = Callable[[Sequence[Firing], Callable[[], bool]], Awaitable[None]]
+Fire = Callable[[Sequence[Firing], Callable[[], bool]], Awaitable[Mapping[str, str]]]
 
 
 class Dates:
@@ -45,7 +45,8 @@ class Dates:
         clock: Clock,
     ) -> None:
         """`last`: what became of the last job; `fire`: does steps whose jobs live in one partition, `home` says in
-        which; `place`: which of the living daemons this one is, and how many they are."""
+        which, and answers with the names of those that have to wait, and why; `place`: which of the living daemons
+        this one is, and how many they are."""
         self._schedules = schedules
         self._follows = follows
         self._last = last
@@ -95,10 +96,11 @@ class Dates:
                 by_home.setdefault(self._home(firing.job_id), []).append(firing)
         for home, firings in by_home.items():
             try:
-                await self._fire(firings, partial(self._is_told, home))
+                waits = await self._fire(firings, partial(self._is_told, home))
             except WEATHER as error:
-                for firing in firings:
-                    self._put_off(firing.one, str(error))
+                waits = {firing.one.name: str(error) for firing in firings}
+            for one in (firing.one for firing in firings if firing.one.name in waits):
+                self._put_off(one, waits[one.name])
 
     def _is_ours_now(self, one: Known) -> bool:
         if one.next_ms is None or one.again_at_s > self._clock.mono_s():

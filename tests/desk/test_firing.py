@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec import Raw
 
@@ -47,7 +48,8 @@ def firing(edge: Whole, *, fires: bool = True, replaces: bool = False) -> Firing
 async def go(edge: Whole, **step: bool) -> str:
     """Fire the next date; the id of its job."""
     due = firing(edge, **step)
-    await fire(desk(edge), [due], lambda: True)
+    waits = await fire(desk(edge), [due], lambda: True)
+    assert waits.keys() == ({"s"} if due.one is known(edge) else set()), "what was not fired has to wait"
     await edge.apply()
     return due.job_id
 
@@ -106,8 +108,9 @@ async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
     """To a daemon that died before it wrote; or after it, and its journal may come back any day."""
     due, store = firing(edge), desk(edge).store
     (given,) = await store.reserve_names([NameWanted(due.job_id, edge.journal.ids.take(1).first, "other", False)])
-    await go(edge)
-    assert (known(edge).fired.fired, "has not come to the store yet" in known(edge).trouble) == (0, True)
+    waits = await fire(desk(edge), [due], lambda: True)
+    assert waits == {"s": f"another job has the id {due.job_id!r}, and has not come to the store yet"}
+    assert known(edge).fired.fired == 0
     edge.clock.advance(31)
     await go(edge)
     assert known(edge).fired.fired == 1, "it is free again"
@@ -176,3 +179,16 @@ async def test_a_job_of_a_newer_jqd_is_left_to_others_and_stops_nothing(edge: Wh
     assert (await edge.call("GET", "/v1/schedules/n")).body["next"] == []
     with pytest.raises(NotYet, match="ask a newer daemon"):
         await schedules.run_now(desk(edge), "n")
+
+
+async def test_an_option_that_a_newer_jqd_takes_otherwise_hides_no_other(edge: Whole) -> None:
+    job = Raw(msgspec.msgpack.encode({"name": "n", "timeout": "1d", "max_retry": 2, "priority": [1]}))
+    edge.workers.rules.take([Rule(SCHEDULE, "n", 9, 0, Raw(body_of(Schedule(job, Recurrence(every_ms=1000)))))])
+    edge.clock.advance(61)
+    shown = (await edge.call("GET", "/v1/schedules/n")).body
+    assert shown["job"] == {"name": "n", "argument": None, "tags": [], "max_retry": 2}
+    assert "cannot be read here" in shown["waits"]
+    assert [each["name"] for each in (await edge.call("GET", "/v1/schedules")).body["schedules"]] == ["n", "s"]
+    nameless = Raw(msgspec.msgpack.encode({"name": 7}))
+    edge.workers.rules.take([Rule(SCHEDULE, "n", 10, 0, Raw(body_of(Schedule(nameless, Recurrence(every_ms=1000)))))])
+    assert (await edge.call("GET", "/v1/schedules/n")).body["job"]["name"] == "?"
