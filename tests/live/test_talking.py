@@ -25,7 +25,7 @@ def test_a_job_that_talks_is_heard(tmp_path: Path, shared_daemon: Daemon, proces
     url, log = shared_daemon.url, tmp_path / "worker.log"
     args = ["worker", "tests.live.talker", "--daemon", url, "--processes", processes, "--concurrency", "4"]
     with Process(args, log, cwd=ROOT), Client(url) as client:
-        far = client.push("page", {"number": 4})
+        early, far = client.push("early"), client.push("page", {"number": 4})
         seen = until(client, far, "progress")
         assert seen.progress is not None
         assert (seen.state, seen.progress["done"], seen.progress["message"]) == ("running", 0.4, "page 4")
@@ -33,7 +33,6 @@ def test_a_job_that_talks_is_heard(tmp_path: Path, shared_daemon: Daemon, proces
         assert client.get(far, wait=WAIT_S).state == "cancelled"
         assert client.get(far).progress is None
 
-        early = client.push("early")
         off = until(client, early, "snoozes")
         assert (off.attempts, off.message) in [(0, "not yet"), (1, None), (1, "not yet")]
         done = client.get(early, wait=WAIT_S)

@@ -1,4 +1,5 @@
-"""A schedule at two daemons: said at one, fired once a date while the other is killed and the store is emptied."""
+"""What is said at one of two daemons holds at both while that one is killed and the store is emptied: a schedule fires
+each of its dates once, and jobs of a paused type are not begun until it is resumed."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,25 +9,28 @@ import redis
 from jqd.client import Client
 from tests.live.harness import QUICK, Daemon, cluster, wait_for
 
-DATES = 10
+DATES = 8  # two before the kill, and one or two after the store was emptied
 
 
-def test_each_date_is_fired_once_through_a_kill_and_a_wipe() -> None:
-    with cluster(QUICK) as here, Client(f"{here.one.url},{here.two.url}") as client:
+def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
+    with cluster(QUICK) as here, Client(f"{here.one.url},{here.two.url}") as client, Client(here.two.url) as second:
         server, one, two, worker, base = here
         wait_for(lambda: len(two.get("/v1/daemons").json()["daemons"]) == 2, "they do not know each other")
         one.wait_worker("cube")
+        with Client(one.url) as first:
+            first.pause_type("square")
         until = datetime.now(UTC) + timedelta(seconds=DATES + 0.5)
         job = {"name": "cube", "argument": {"n": 2}}
         told = client.set_schedule("tick", job, every=1, missed="all", until=until)
-        first = datetime.fromisoformat(told["next"][0])
-        dates = [first + timedelta(seconds=n) for n in range(DATES)]
+        begin = datetime.fromisoformat(told["next"][0])
+        dates = [begin + timedelta(seconds=n) for n in range(DATES)]
         ids = {f"tick@{date.isoformat(timespec='milliseconds').replace('+00:00', 'Z')}" for date in dates}
 
         def fired(count: int) -> bool:
             return len(worker.starts()) >= count
 
         wait_for(lambda: fired(2), "no date is fired")
+        held = [second.push("square", {"n": 1}) for _ in range(20)]  # a second after the pause, which all know by now
         time.sleep(0.3)  # the job of that date is over, the next date is still to come
         one.kill()
         wait_for(lambda: fired(4), "the other does not go on")
@@ -35,9 +39,14 @@ def test_each_date_is_fired_once_through_a_kill_and_a_wipe() -> None:
             time.sleep(0.3)
             with redis.Redis.from_url(server.url) as store:
                 store.flushall()
+            held.append(other.push("square", {"n": 1}))
             wait_for(lambda: fired(DATES), "dates are lost with the store")
             wait_for(lambda: not other.schedule("tick")["next"], "not all dates are seen to")
-            assert worker.starts() == {client.get(name).id: 1 for name in ids}
+            assert worker.starts() == {client.get(name).id: 1 for name in ids}, "each once, and nothing that is paused"
             wait_for(lambda: client.schedule("tick")["fired"] == DATES, "the other is not told")
             client.delete_schedule("tick")
             wait_for(lambda: not other.schedules(), "it stays at the other")
+            (row,) = [row for row in other.types() if row["name"] == "square"]
+            assert row["note"].startswith("'square' is paused since")
+            other.resume_type("square")
+            wait_for(lambda: set(held) <= set(worker.starts()), "they are not begun again")
