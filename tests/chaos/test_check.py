@@ -5,179 +5,17 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
 from tests.chaos.check import RULES, check
 from tests.chaos.history import LAPSE, load
-
-WALL_S = 1_000_000.0  # the wall clock at second 0 of the monotonic one
-LEASE_S = 2.0
-
-
-class Story:
-    """Writes a history by hand. Two daemons (`d0` and `d1` by their own names), workers `worker-0` and `worker-1`."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-        self._counts = 0
-        self.add("config", 0.0, lease_s=LEASE_S, renew_s=0.5, timeout_s=10.0, max_retry=3, heal_s=30.0)
-        self.add("clock", 0.0, wall_ms=WALL_S * 1000)
-        for i in range(2):
-            self.add("daemon_is", 0.0, name=f"daemon-{i}", sysid=f"d{i}")
-
-    def add(self, e: str, t: float, **fields: Any) -> None:
-        self.events.append({"e": e, "t": t, **fields})
-
-    def log(self, event: str, t: float, job: str, **fields: Any) -> None:
-        ts = datetime.fromtimestamp(WALL_S + t, UTC).isoformat(timespec="milliseconds")
-        self.events.append({"ts": ts, "event": event, "job_id": job, "jobtype": "plain", **fields})
-
-    def push(self, n: int, t: float, answer: str = "push_ok", **fields: Any) -> str:
-        """Push one job; its id sorts by `n`."""
-        job = {"n": n, "sha": f"s{n}", "name": "plain", "plan": "ok", "delay_s": 0, "priority": 0} | fields
-        self._counts += 1
-        self.add("push_invoke", t, push=self._counts, daemon="daemon-0", jobs=[job])
-        self.add(answer, t + 0.01, push=self._counts, **({"ids": [f"j{n:04}"]} if answer == "push_ok" else {}))
-        if answer == "push_ok":
-            self.log("ingested", t + 0.02, f"j{n:04}", daemon="d0")
-        return f"j{n:04}"
-
-    def claim(self, job: str, t: float, daemon: str = "d0", attempt: int = 1) -> int:
-        """Claimed at `t`; answers the fence."""
-        fence = round((WALL_S + t) * 1e6)
-        self.log("started", t, job, daemon=daemon, attempt=attempt, fence=fence, worker="w")
-        return fence
-
-    def run(self, job: str, t: float, s: float | None = 0.1, *, daemon: str = "d0", worker: str = "worker-0",
-            attempt: int = 1, outcome: str = "ok", n: int | None = None, **fields: Any) -> None:  # fmt: skip
-        """A start, and an end after `s` seconds unless that is None."""
-        self._counts += 1
-        n = int(job[1:]) if n is None else n
-        told = {"sha": f"s{n}", "name": "plain"} | fields
-        where = {"worker": worker, "daemon": daemon, "attempt": attempt}
-        self.add("exec_start", t, job=job, n=n, exec=self._counts, **told, **where)
-        if s is not None:
-            self.add("exec_end", t + s, exec=self._counts, outcome=outcome)
-
-    def settle(self, job: str, t: float, fence: int, fate: str = "succeeded", daemon: str = "d0") -> None:
-        self.log("ended", t, job, daemon=daemon, fence=fence, fate=fate, status=200)
-
-    def fault(self, t0: float, t1: float, kind: str, target: str) -> None:
-        self._counts += 1
-        for t, on in ((t0, "start"), (t1, "stop")):
-            self.add("nemesis", t, id=self._counts, on=on, kind=kind, target=target)
-
-    def well(self, n: int, t: float, state: str = "succeeded", **fields: Any) -> str:
-        """A job's whole life without any trouble."""
-        job = self.push(n, t, **fields)
-        fence = self.claim(job, t + 0.1)
-        self.run(job, t + 0.11)
-        self.settle(job, t + 0.3, fence)
-        self.add("final", 90.0, job=job, state=state)
-        return job
-
-    def twice(self, again_t: float, *, settled_t: float | None = None, daemon: str = "d1") -> None:
-        """Job 2 is started at 10.11 by d0 and, under another claim, at `again_t`."""
-        job = self.push(2, 10.0)
-        fence = self.claim(job, 10.1)
-        self.run(job, 10.11)
-        if settled_t is not None:
-            self.settle(job, settled_t, fence)
-        fence = self.claim(job, again_t - 0.01, daemon)
-        self.run(job, again_t, daemon=daemon, worker="worker-1")
-        self.settle(job, again_t + 0.2, fence, daemon=daemon)
-        self.add("final", 90.0, job=job, state="succeeded")
-
-    def end(self, jobs: int, t: float = 80.0, **census: int) -> None:
-        self.add("healed", 70.0)
-        self.add("drained", t)
-        self.add("census", 90.0, **({"ended": jobs, "dead": 0, "ready": 0, "later": 0, "held": 0} | census))
-
-
-def found(plant: Callable[[Story], None], jobs: int = 2, **census: int) -> set[str]:
-    """The rules that a history breaks: one job that is well, and what `plant` adds."""
-    story = Story()
-    story.well(1, 1.0)
-    plant(story)
-    if not any(e.get("e") == "healed" for e in story.events):
-        story.end(jobs, **census)
-    return set(check(story.events).violations)
+from tests.chaos.story import WALL_S, Story, found
 
 
 def test_a_history_without_trouble_is_well() -> None:
     assert found(lambda s: None, jobs=1) == set()
-
-
-def test_every_kind_of_explained_trouble_is_well() -> None:
-    def plant(s: Story) -> None:
-        s.twice(13.0)
-        s.fault(10.15, 10.2, "kill", "daemon-0")
-        job = s.push(3, 20.0, plan="retry")  # asks for another try, and gets it
-        first = s.claim(job, 20.1)
-        s.run(job, 20.1, outcome="retry")
-        s.settle(job, 20.3, first, "retry")
-        s.settle(job, 21.3, s.claim(job, 21.0, attempt=2))
-        s.run(job, 21.1, attempt=2)
-        s.add("final", 90.0, job=job, state="succeeded")
-        job = s.push(4, 30.0, delay_s=50)
-        s.add("cancel_invoke", 30.1, job=job)
-        s.add("cancel_ok", 30.2, job=job)
-        s.add("final", 90.0, job=job, state="cancelled")
-        s.push(5, 40.0, "push_info")  # nobody knew; it was taken, and ran
-        s.fault(39.9, 40.5, "kill", "daemon-0")
-        s.settle("j0005", 40.4, s.claim("j0005", 40.2))
-        s.run("j0005", 40.2)
-        s.add("push_invoke", 50.0, push=-6, daemon="daemon-1", jobs=[])
-        s.add("push_fail", 50.1, push=-6, why="connection refused")
-        s.fault(49.0, 51.0, "stop", "daemon-1")
-        s.add("read", 60.0, job="j0001", t0=59.9, state="succeeded")
-        s.push(7, 61.0, "push_info", key="j0007")  # under an id of its own, so it may be pushed until it is known
-        s.events[-1]["why"] = "503 the store is away"
-        s.push(7, 62.0, key="j0007")
-        s.push(7, 63.0, key="j0007")
-        s.settle("x7", 62.5, s.claim("x7", 62.1))
-        s.run("x7", 62.2, n=7)
-        s.add("final", 90.0, job="j0007", state="succeeded")
-
-    assert found(plant, jobs=6) == set()
-
-
-def kept_twice(s: Story, kept_t: float) -> None:
-    """Worker 0 holds job 2 by itself from `kept_t` on; its daemon dies at 10.5, and worker 1 gets the job, too."""
-    job = s.push(2, 10.0)
-    fence = s.claim(job, 10.1)
-    s.settle(job, kept_t, fence, "entrusted")
-    s.run(job, 10.3, 2.0, daemon="", fence=fence)
-    s.fault(10.5, 10.6, "kill", "daemon-0")
-    again = s.claim(job, 13.0, "d1")
-    s.run(job, 13.1, daemon="", worker="worker-1", fence=again)
-    s.settle(job, 13.3, again, daemon="d1")
-    s.add("final", 90.0, job=job, state="succeeded")
-
-
-def test_what_a_worker_holds_itself_no_daemons_death_explains() -> None:
-    assert found(lambda s: kept_twice(s, 11.0)) == set(), "it was the daemon's yet"
-    assert found(lambda s: kept_twice(s, 10.2)) == {"C4"}
-    assert "C2" in found(lambda s: s.run(s.well(2, 10.0), 11.0, daemon="", fence=7)), "nobody claimed it so"
-
-
-def unlogged_twice(s: Story, killed_t: float) -> None:
-    """Job 2 is started by a daemon that is killed before its log says that it had claimed the job; then by another."""
-    job = s.push(2, 10.0)
-    s.run(job, 10.2)
-    s.fault(killed_t, killed_t + 0.1, "kill", "daemon-0")
-    s.settle(job, 13.3, s.claim(job, 13.0, "d1"), daemon="d1")
-    s.run(job, 13.1, daemon="d1", worker="worker-1")
-    s.add("final", 90.0, job=job, state="succeeded")
-
-
-def test_what_a_daemon_did_just_before_its_death_need_not_stand_in_its_log() -> None:
-    assert found(lambda s: unlogged_twice(s, 10.203)) == set()
-    assert found(lambda s: unlogged_twice(s, 10.19)) == set(), "its worker began what was sent before"
-    assert "C2" in found(lambda s: unlogged_twice(s, 11.0)), "by then it was written"
 
 
 def lost(s: Story) -> None:
@@ -433,6 +271,30 @@ def test_sums_that_do_not_agree_are_found() -> None:
     assert found(lambda s: None, jobs=0, dead=1) == {"C13"}
 
 
+def test_every_rule_has_a_planted_violation() -> None:
+    assert {code for codes, _, _ in PLANTED for code in codes.split()} | {"C13"} == set(RULES)
+
+
+def test_the_command_reads_a_directory_and_says_what_it_found(tmp_path: Path) -> None:
+    story = Story()
+    story.well(1, 1.0)
+    lost(story)
+    story.end(2)
+    half = len(story.events) // 2
+    for name, part in (("a", story.events[:half]), ("b", story.events[half:])):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in part))
+    (tmp_path / "daemon-0.log").write_text(f'{{"event": "{LAPSE}", "ts": "2026-01-01T00:00:00Z"}}\nno JSON\n')
+    verdict = check(load(tmp_path))
+    assert set(verdict.violations) == {"C1"}
+    assert verdict.figures["lapses"] == 1
+    command = [sys.executable, "-S", "-m", "tests.chaos.check", str(tmp_path)]  # -S: it needs no package but itself
+    root = Path(__file__).parents[2]
+    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert "C1 " in ended.stdout
+    assert "j0002 (n=2) was acknowledged and is waiting at the end" in ended.stdout
+
+
 def test_a_pause_or_a_lost_lease_explains_what_a_death_does_not() -> None:
     def late_start(s: Story) -> None:
         fence_goes_back(s)
@@ -478,43 +340,3 @@ def test_jobs_wait_for_their_own_server_and_a_fault_of_it_explains_what_comes_tw
         s.fault(10.15, 10.2, "kill", "store-1")
 
     assert found(twice) == set()
-
-
-def test_a_run_that_had_begun_before_the_204_may_succeed_after_it() -> None:
-    def late_success(s: Story) -> None:
-        job = s.push(2, 10.0)
-        fence = s.claim(job, 10.1)
-        s.run(job, 10.2, 4.0)
-        s.fault(10.3, 13.0, "stop", "daemon-0")  # another took its jobs over, and let this one wait
-        s.add("cancel_invoke", 12.4, job=job)
-        s.add("cancel_ok", 12.5, job=job)
-        s.add("read", 12.8, job=job, t0=12.7, state="cancelled")
-        s.settle(job, 14.3, fence)
-        s.add("read", 15.0, job=job, t0=14.9, state="succeeded")
-        s.add("final", 90.0, job=job, state="succeeded")
-
-    assert found(late_success) == set()
-
-
-def test_every_rule_has_a_planted_violation() -> None:
-    assert {code for codes, _, _ in PLANTED for code in codes.split()} | {"C13"} == set(RULES)
-
-
-def test_the_command_reads_a_directory_and_says_what_it_found(tmp_path: Path) -> None:
-    story = Story()
-    story.well(1, 1.0)
-    lost(story)
-    story.end(2)
-    half = len(story.events) // 2
-    for name, part in (("a", story.events[:half]), ("b", story.events[half:])):
-        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(e) + b"\n" for e in part))
-    (tmp_path / "daemon-0.log").write_text(f'{{"event": "{LAPSE}", "ts": "2026-01-01T00:00:00Z"}}\nno JSON\n')
-    verdict = check(load(tmp_path))
-    assert set(verdict.violations) == {"C1"}
-    assert verdict.figures["lapses"] == 1
-    command = [sys.executable, "-S", "-m", "tests.chaos.check", str(tmp_path)]  # -S: it needs no package but itself
-    root = Path(__file__).parents[2]
-    ended = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
-    assert ended.returncode == 1
-    assert "C1 " in ended.stdout
-    assert "j0002 (n=2) was acknowledged and is waiting at the end" in ended.stdout

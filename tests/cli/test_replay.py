@@ -3,94 +3,29 @@
 import json
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-import redis
 import trio
 
-from jqd.cli import replay as replaying
 from jqd.cli import run
-from jqd.cli.replay import Tally, count, replay
+from jqd.cli.replay import Tally, replay
 from jqd.journal import Files
 from jqd.journal.frame import HEAD_BYTES
 from jqd.journal.inspect import snapshot
-from jqd.store import JobView, StoreConfig, open_embedded, open_store
-from jqd.words.backoff import Backoff
+from jqd.store import StoreConfig, open_embedded
 from jqd.words.clock import SystemClock
-from jqd.words.errors import PositionMismatch, StoreAway, StoreRefused
 from jqd.words.job import Fate, State
 from jqd.words.jobid import ALPHABET, partition_of
 from jqd.words.record import Lane
 from tests.cli.books import AT_MS, Batch, Ids, cancels, flip, outcome, outcomes, states, write
+from tests.cli.replayed import FAILED, Told, contents, into, replayed, views, watched
 from tests.live.harness import short_directory
 from tests.valkey import Valkey, fresh_valkey, valkey_server
 
 __all__ = ["fresh_valkey", "valkey_server"]
-
-FAILED: dict[str, Any] = {"error": msgspec.msgpack.encode("boom"), "message": "boom", "status": 500}
-
-
-class Told:
-    """A journal of a machine that is gone, and what became of its jobs."""
-
-    def __init__(self, data_dir: Path, homes: str = ALPHABET[0]) -> None:
-        ids = Ids(homes=homes)
-        self.jobs = ids.jobs(*[{"name": "t", "argument": number} for number in range(8)])
-        self.waits, self.done, self.failed, self.dead, self.again, self.twice, self.cancelled, self.late = self.jobs.ids
-        self.stranger = Ids(number=9).jobs({"name": "t"})  # another machine's job, that failed here
-        later = AT_MS + 10 * 365 * 86_400_000
-        self.dated = ids.jobs({"name": "u", "priority": 4}, eligible={0: later}, copied=(0, 0))
-        self.batches: list[Batch] = [
-            self.jobs,
-            cancels(self.cancelled, self.late),
-            outcomes(
-                outcome(self.done, Fate.SUCCEEDED, keep_result=True, result=msgspec.msgpack.encode(42)),
-                outcome(self.failed, Fate.FAILED, **FAILED),
-                outcome(self.again, Fate.RETRY, delay_ms=3_600_000, **FAILED),
-                outcome(self.twice, Fate.RETRY, **FAILED),
-                outcome(self.stranger.ids[0], Fate.RETRY, **FAILED),
-            ),
-            outcomes(
-                outcome(self.dead, Fate.RETRY, **FAILED),
-                outcome(self.dead, Fate.DEAD, attempt=2, fence=2, **FAILED),
-                outcome(self.twice, Fate.RETRY, attempt=2, fence=2, **FAILED),
-                outcome(self.late, Fate.SUCCEEDED),
-            ),
-            self.dated,
-        ]
-        self.directory = write(data_dir, *self.batches, segment_bytes=600)
-
-    def states(self, url: str) -> dict[str, State | None]:
-        """Where each job stands in the store."""
-        found = views(url, [*self.jobs.ids, *self.dated.ids])
-        return {job_id: None if view is None else view.state for job_id, view in found.items()}
-
-    def expected(self) -> dict[str, State | None]:
-        """Where it should."""
-        return {
-            self.waits: State.WAITING,
-            self.done: State.SUCCEEDED,
-            self.failed: State.FAILED,
-            self.dead: State.FAILED,
-            self.again: State.RETRYING,
-            self.twice: State.RETRYING,
-            self.cancelled: State.CANCELLED,
-            self.late: State.SUCCEEDED,
-            self.dated.ids[0]: State.SCHEDULED,
-        }
-
-
-def views(config: StoreConfig | str, job_ids: list[str]) -> dict[str, JobView | None]:
-    async def ask() -> dict[str, JobView | None]:
-        async with open_store(StoreConfig(url=config) if isinstance(config, str) else config) as store:
-            found = {job_id: await store.get_job(job_id) for job_id in job_ids}
-            return {job_id: view if isinstance(view, JobView) else None for job_id, view in found.items()}
-
-    return trio.run(ask)
 
 
 def test_changes_come_before_what_they_change(
@@ -155,28 +90,6 @@ def test_nothing_is_brought_to_a_store_of_another_number_of_partitions(
         assert "not asked which jobs it knows" in said.err
         assert json.loads(said.out)["unknown_jobs"] is None
     assert contents(fresh_valkey.url) == before
-
-
-def contents(url: str) -> dict[bytes, Any]:
-    """All keys but the positions, which name the journals that were made up."""
-    with redis.Redis.from_url(url) as client:
-        found: dict[bytes, Any] = {}
-        for key in client.scan_iter():
-            if not key.endswith((b":applied", b":life")):
-                read: dict[bytes, Callable[[bytes], Any]] = {
-                    b"hash": client.hgetall,
-                    b"string": client.get,
-                    b"zset": lambda key: client.zrange(key, 0, -1, withscores=True),
-                }
-                found[key] = read[client.type(key)](key)
-        return found
-
-
-def replayed(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> dict[str, Any]:
-    """What the command says it did."""
-    assert run(["journal", "replay", "-o", "json", *words]) == code
-    said: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return said
 
 
 def test_twice_is_once(fresh_valkey: Valkey, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -350,100 +263,6 @@ def test_a_large_journal_goes_in_calls_of_some_hundred_and_a_mebibyte(fresh_valk
     assert second >= 500, "it goes on after the positions of the first"
 
 
-class Watched:
-    """A store whose calls are noted."""
-
-    def __init__(self, store: Any, calls: list[tuple[str, int, int]]) -> None:
-        self._store, self._calls = store, calls
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any, **options: Any) -> Any:
-            if name.startswith("apply_"):
-                self._calls.append((name, len(arguments[3]), arguments[1]))
-            return await getattr(self._store, name)(*arguments, **options)
-
-        return call
-
-
-def into(url: str, work: Callable[[Any], Any]) -> Any:
-    """Do something with a store."""
-
-    async def run_it() -> Any:
-        async with open_store(StoreConfig(url=url)) as store:
-            return await work(store)
-
-    return trio.run(run_it)
-
-
-def watched(store: Any, calls: list[tuple[str, int, int]]) -> list[Any]:
-    """The only partition, its calls noted."""
-    return [Watched(store, calls)]
-
-
-class Failing:
-    """A store whose calls fail a number of times, after they were done: the answer is lost."""
-
-    def __init__(self, store: Any, error: Exception, times: int, method: str) -> None:
-        self._store, self._error, self.left, self._method = store, error, times, method
-
-    def __getattr__(self, name: str) -> Any:
-        async def call(*arguments: Any, **options: Any) -> Any:
-            answer = await getattr(self._store, name)(*arguments, **options)
-            if name == self._method and self.left:
-                self.left -= 1
-                raise self._error
-            return answer
-
-        return call
-
-
-@pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replaying, "AWAY_BACKOFF", Backoff(first_s=1e-6, cap_s=1e-6))
-
-
-@pytest.mark.usefixtures("hasty")
-@pytest.mark.parametrize("method", ["apply_cancels", "applied", "apply_outcomes", "apply_jobs"])
-def test_an_answer_that_is_lost_is_asked_for_again(method: str, fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), Files()
-
-    async def work(store: Any) -> None:
-        away: Any = Failing(store, StoreAway("away"), replaying.AWAY_TRIES - 1, method)
-        await replay(files, snapshot(files, told.directory), [away])
-        assert away.left == 0
-
-    into(fresh_valkey.url, work)
-    assert told.states(fresh_valkey.url) == told.expected()
-    twice = views(fresh_valkey.url, [told.twice])[told.twice]
-    assert twice is not None
-    assert len(twice.history) == 2, "an attempt was counted again"
-
-
-@pytest.mark.usefixtures("hasty")
-def test_a_store_that_is_not_there_is_what_could_not_be_reached(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(replaying, "AWAY_TRIES", 1)
-    write(tmp_path, Ids().jobs({"name": "a"}))
-    assert run(["journal", "replay", "--data-dir", str(tmp_path), "--store", "redis://127.0.0.1:1"]) == 4
-    assert "jqd: the store does not answer: " in capsys.readouterr().err
-
-
-def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), Files()
-
-    async def work(store: Any, error: Exception, raised: type[Exception], method: str) -> None:
-        away: Any = Failing(store, error, 1_000, method)
-        with pytest.raises(raised):
-            await replay(files, snapshot(files, told.directory), [away])
-
-    taken = PositionMismatch("somebody was here", stored=5)
-    into(fresh_valkey.url, partial(work, error=taken, raised=StoreRefused, method="apply_outcomes"))
-    into(fresh_valkey.url, partial(work, error=StoreAway("away"), raised=StoreAway, method="apply_jobs"))
-    into(fresh_valkey.url, lambda store: replay(files, snapshot(files, told.directory), [store]))
-    assert told.states(fresh_valkey.url) == told.expected()
-
-
 def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Told(tmp_path)
     words = ["journal", "replay", "--dry-run", "-o", "json", "--data-dir", str(tmp_path)]
@@ -460,16 +279,6 @@ def test_a_count_needs_no_store(tmp_path: Path, capsys: pytest.CaptureFixture[st
         }
         assert "the store was not asked which jobs it knows" in said.err
     assert [path.name for path in tmp_path.iterdir()] == ["journal"]
-
-
-def test_a_store_that_fails_while_it_is_asked_is_said(fresh_valkey: Valkey, tmp_path: Path) -> None:
-    told, files = Told(tmp_path), Files()
-
-    async def work(store: Any) -> None:
-        with pytest.raises(StoreRefused):
-            await count(files, snapshot(files, told.directory), Failing(store, StoreRefused("no"), 1, "get_job"))
-
-    into(fresh_valkey.url, work)
 
 
 def test_without_a_url_it_is_the_store_of_the_data_directory(capsys: pytest.CaptureFixture[str]) -> None:

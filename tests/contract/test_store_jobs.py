@@ -6,12 +6,12 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from jqd.store import JobView, OnItsWay, Promoted, WaitingType
+from jqd.store import OnItsWay, Promoted, WaitingType
 from jqd.words.errors import PositionMismatch
-from jqd.words.job import NIL, SNOOZE, Change, ChangeKind, Fate, Held, Outcome, State, Wanted
+from jqd.words.job import Change, ChangeKind, Fate, Outcome, State, Wanted
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane
-from tests.contract.bench import ENDS, JOURNAL, OTHER_JOURNAL, StoreBench, changed, holds, ids, outcome, outcome_of
+from tests.contract.bench import JOURNAL, OTHER_JOURNAL, StoreBench, ids, outcome, outcome_of
 
 
 async def test_a_job_comes_back_as_it_was_pushed(store_bench: StoreBench) -> None:
@@ -195,117 +195,6 @@ async def test_of_many_losses_the_nearest_become_one(store_bench: StoreBench) ->
     assert len(await store.unfinished([one.id for one in copies])) == 20, "what was gone stays gone"
 
 
-async def test_endings(store_bench: StoreBench) -> None:
-    jobs = [await store_bench.push(keep_result=keep) for keep in (True, False, False, False)]
-    kept, plain, failed, dead = await store_bench.claim(await store_bench.join())
-    done = outcome(kept, Fate.SUCCEEDED, result=b"\x07", worker="w", finished_at_ms=5)
-    assert (
-        await store_bench.settle(
-            done,
-            outcome(plain, Fate.SUCCEEDED, result=b"\x08"),
-            outcome(failed, Fate.FAILED, message="no such address"),
-            outcome(dead, Fate.DEAD, reason="timeout"),
-        )
-        == []
-    )
-    views = [await store_bench.view(job) for job in jobs]
-    assert [view.state for view in views] == [State.SUCCEEDED, State.SUCCEEDED, State.FAILED, State.FAILED]
-    assert [view.result for view in views] == [b"\x07", None, None, None]
-    assert views[0].outcome == msgspec.structs.replace(done, result=NIL)
-    assert [len(view.history) for view in views] == [0, 0, 1, 1]
-    assert views[2].history[0].message == "no such address"
-    stats = await store_bench.store.stats()
-    assert (stats.waiting, stats.running, stats.ended, stats.dead) == (0, 0, 3, 1)
-    await store_bench.store.drop_result(jobs[0].id)
-    await store_bench.store.drop_result(jobs[0].id)
-    assert (await store_bench.view(jobs[0])).result is None
-
-
-async def test_a_retry_waits_for_its_date_and_is_counted(store_bench: StoreBench) -> None:
-    job = await store_bench.push(priority=4)
-    owner = await store_bench.join()
-    for attempt in range(1, 6):
-        held = await store_bench.claim_one(owner)
-        assert held.attempt == attempt
-        await store_bench.settle(outcome(held, Fate.RETRY, delay_ms=1000, message=f"try {attempt}"))
-        view = await store_bench.view(job)
-        assert view.state is State.RETRYING
-        assert view.eligible_at_ms == store_bench.clock.wall_ms() + 1000
-        store_bench.clock.advance(0.4)
-        assert await store_bench.store.promote(10) == Promoted(0, 600)
-        store_bench.clock.advance(0.6)
-        assert await store_bench.store.promote(10) == Promoted(1, None)
-    view = await store_bench.view(job)
-    assert view.state is State.RETRYING
-    assert view.attempts == 5
-    assert [one.message for one in view.history] == ["try 3", "try 4", "try 5"], "only the last few are kept"
-    assert view.outcome == view.history[-1]
-    assert await store_bench.store.get_waiting_jobtypes([Wanted()], 9) == [WaitingType("mail", 4, job.id, 1)]
-
-
-async def test_a_snooze_waits_for_its_date_and_spends_no_attempt(store_bench: StoreBench) -> None:
-    job = await store_bench.push(max_retry=0)
-    owner = await store_bench.join()
-
-    async def again(attempt: int, snoozes: int) -> Held:
-        store_bench.clock.advance(1.0)
-        await store_bench.store.promote(10)
-        held = await store_bench.claim_one(owner)
-        assert (held.attempt, held.snoozes) == (attempt, snoozes)
-        return held
-
-    async def snooze(held: Held) -> JobView:
-        number = held.snoozes + 1
-        put_off = {"reason": SNOOZE, "snoozes": number, "delay_ms": 1000, "message": f"snooze {number}"}
-        await store_bench.settle(outcome(held, Fate.RETRY, **put_off))
-        view = await store_bench.view(job)
-        assert (view.snoozes, view.eligible_at_ms) == (number, store_bench.clock.wall_ms() + 1000)
-        return view
-
-    for snoozes in range(4):
-        view = await snooze(await again(1, snoozes))
-        assert (view.state, view.attempts) == (State.SCHEDULED, 0)
-        assert [one.message for one in view.history] == [f"snooze {snoozes + 1}"], "they do not push failures out"
-    await store_bench.settle(outcome(await again(1, 4), Fate.RETRY, delay_ms=1000, message="failure", snoozes=4))
-    view = await snooze(await again(2, 4))
-    assert (view.state, view.attempts) == (State.RETRYING, 1)
-    view = await snooze(await again(2, 5))
-    assert [one.message for one in view.history] == ["snooze 4", "failure", "snooze 6"]
-    await store_bench.settle(outcome(await again(2, 6), Fate.DEAD, snoozes=6))
-    revision = await store_bench.store.reserve_change(job.id)
-    await store_bench.add(changed(job, revision, ChangeKind.RETRY))
-    await again(1, 0)
-
-
-async def test_what_the_last_failed_attempt_printed_is_kept_of_the_newest_jobs(store_bench: StoreBench) -> None:
-    first = await store_bench.push()
-    owner = await store_bench.join()
-    held = await store_bench.claim_one(owner)
-    await store_bench.settle(outcome(held, Fate.RETRY, log="one\ntwo"))
-    assert (await store_bench.view(first)).log == "one\ntwo"
-    assert [view.log for view in (await store_bench.store.list_jobs(None, None, None, 9, "")).jobs] == [""], (
-        "a list need not carry it"
-    )
-    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.RETRY))
-    assert (await store_bench.view(first)).log == ""
-    await store_bench.settle(outcome(await store_bench.claim_one(owner), Fate.DEAD, log="three"))
-    assert (await store_bench.view(first)).log == "three"
-    store_bench.clock.advance(1.0)
-    others = [store_bench.make() for _ in range(1_000)]
-    await store_bench.add(*others)
-    rest = await store_bench.claim(owner, limit=1_000)
-    await store_bench.settle(*(outcome(one, Fate.FAILED, log="four") for one in rest))
-    assert [(await store_bench.view(job)).log for job in (first, others[0], others[-1])] == ["", "four", "four"]
-
-
-async def test_a_retry_without_delay_is_ready_at_once(store_bench: StoreBench) -> None:
-    await store_bench.push()
-    owner = await store_bench.join()
-    held = await store_bench.claim_one(owner)
-    await store_bench.settle(outcome(held, Fate.RETRY))
-    assert (await store_bench.claim_one(owner)).attempt == 2
-
-
 async def test_dates(store_bench: StoreBench) -> None:
     now_ms = store_bench.clock.wall_ms()
     jobs = [store_bench.make(eligible_at_ms=now_ms + wait) for wait in (2000, 1000, 1500, -10)]
@@ -317,75 +206,6 @@ async def test_dates(store_bench: StoreBench) -> None:
     assert await store_bench.store.promote(1) == Promoted(1, 0)
     assert await store_bench.store.promote(10) == Promoted(1, 400)
     assert (await store_bench.store.stats())[:3] == (3, 1, 0)
-
-
-async def test_late_outcomes(store_bench: StoreBench) -> None:
-    """A success of an older attempt counts, nothing else does; and nothing after the end."""
-    jobs = [await store_bench.push() for _ in range(4)]
-    owner = await store_bench.join()
-    old = await store_bench.claim(owner)
-    await store_bench.store.release_jobs(owner, holds(old))
-    (new,) = await store_bench.claim(owner, limit=1)
-    assert (
-        await store_bench.settle(outcome(old[0], Fate.RETRY), outcome(old[0], Fate.DEAD), outcome(old[0], Fate.FAILED))
-        == [jobs[0].id] * 3
-    )
-    assert await store_bench.state(jobs[0]) is State.RUNNING
-    assert await store_bench.settle(outcome(old[0], Fate.SUCCEEDED)) == []
-    assert await store_bench.state(jobs[0]) is State.SUCCEEDED
-    assert await store_bench.settle(outcome(new, Fate.DEAD), outcome(new, Fate.SUCCEEDED)) == [jobs[0].id] * 2
-    assert await store_bench.settle(outcome(old[1], Fate.SUCCEEDED)) == [], "taken out of the ready set"
-    assert await store_bench.store.get_held(owner) == {}
-    held = await store_bench.claim(owner)
-    assert ids(held) == [jobs[2].id, jobs[3].id]
-    await store_bench.settle(outcome(held[0], Fate.RETRY, delay_ms=5000))
-    assert await store_bench.settle(outcome(old[2], Fate.SUCCEEDED)) == [], "taken out of the later set"
-    assert (await store_bench.store.stats()).scheduled == 0
-
-
-@pytest.mark.parametrize("fate", ENDS)
-async def test_an_outcome_may_come_before_its_job(store_bench: StoreBench, fate: Fate) -> None:
-    """A store that was emptied is filled again lane by lane."""
-    job = store_bench.make(keep_result=True)
-    early = outcome_of(job, fate)
-    assert await store_bench.settle(early, early) == ([] if fate is Fate.RETRY else [job.id])
-    await store_bench.add(job)
-    view = await store_bench.view(job)
-    assert (
-        view.state
-        is {
-            Fate.SUCCEEDED: State.SUCCEEDED,
-            Fate.FAILED: State.FAILED,
-            Fate.DEAD: State.FAILED,
-            Fate.RETRY: State.RETRYING,
-        }[fate]
-    )
-    assert view.result == (b"\x05" if fate is Fate.SUCCEEDED else None)
-    assert (await store_bench.store.stats()).dead == (fate is Fate.DEAD)
-    if fate is Fate.RETRY:
-        assert view.eligible_at_ms == store_bench.clock.wall_ms() + 500
-
-
-async def test_attempts_told_before_the_job_count(store_bench: StoreBench) -> None:
-    """The journal may hold the third attempt and no longer the first."""
-    job = store_bench.make()
-    await store_bench.settle(outcome(Held(job, 12345, 3), Fate.RETRY))
-    await store_bench.add(job)
-    assert (await store_bench.claim_one(await store_bench.join())).attempt == 4
-
-
-async def test_notes_of_unseen_jobs_merge(store_bench: StoreBench) -> None:
-    cancelled, finished, retried = (store_bench.make() for _ in range(3))
-    await store_bench.cancel(cancelled.id, finished.id, retried.id)
-    await store_bench.settle(outcome_of(finished, Fate.SUCCEEDED), outcome_of(retried, Fate.RETRY))
-    assert isinstance(await store_bench.store.get_job(cancelled.id), OnItsWay)
-    await store_bench.add(cancelled, finished, retried)
-    states = [await store_bench.state(job) for job in (cancelled, finished, retried)]
-    assert states == [State.CANCELLED, State.SUCCEEDED, State.CANCELLED]
-    await store_bench.add(await store_bench.push())
-    assert await store_bench.store.get_waiting_jobtypes([Wanted("mail")], 9) != [], (
-        "notes are used up by the job they meet"
-    )
 
 
 async def test_ids_on_their_way(store_bench: StoreBench) -> None:

@@ -8,7 +8,7 @@ from jqd.words.errors import StoreChanged, StoreUnsettled
 from jqd.words.job import ChangeKind, Fate, State
 from jqd.words.record import cancel_of
 from tests.contract.bench import StoreBench, changed, outcome
-from tests.contract.test_store_changes import ask, confirm, push_named
+from tests.contract.change import ask, confirm, push_named
 
 TTL_MS = 30_000
 LATER_MS = 10**13

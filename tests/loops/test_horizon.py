@@ -19,7 +19,7 @@ from jqd.words.job import Fate, Outcome, State
 from jqd.words.record import Lane, encode_cancels, encode_outcomes
 from jqd.words.rules import Rules
 from tests.loops.house import House, TrioClock, until
-from tests.loops.test_retention import SEGMENT_BYTES, finish, push
+from tests.loops.segments import SEGMENT_BYTES, finish, push
 
 OPEN_S = 120.0  # a segment is closed at that age
 SLACK_S = EDIT_US / 1_000_000 + 30  # between the retirement of a job and the end of what ends it

@@ -2,7 +2,7 @@
 
 Each row is a worker of its own with a jobtype of its own. What becomes of its jobs is in the table. No task of the
 daemon's side holds up the others for long, and the good worker's jobs go on. How much is remembered of an answer is
-bounded in `test_hostile.py`.
+bounded in `test_garbage.py`.
 """
 
 import socket
