@@ -30,6 +30,7 @@ from jqd.words.extra import install_with
 from jqd.words.log import get_logger
 
 START_S = 300.0  # a big append-only file takes minutes to load
+START_TRIES = 4  # whoever kills it at each of them, such as the kernel for its memory, will go on; some 1 s in all
 LOCK_S = 30.0  # an earlier server writes out what it has and goes; its clients' data is at stake, so it gets time
 STOP_S = 10.0  # SIGTERM makes it sync and go; past that it is killed, which loses a second at most
 PING_S = 2.0  # of one answer while it starts
@@ -68,7 +69,7 @@ async def open_embedded(directory: Path) -> AsyncIterator[str]:
         with _socket_path(directory) as path:
             server = _Server(binary, directory, path, lock.fileno())
             try:
-                await server.start()
+                await server.begin()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(server.keep_alive)
                     yield f"unix://{path}"
@@ -88,6 +89,21 @@ class _Server:
         self._path = path
         self._lock_fd = lock_fd
         self._process: subprocess.Popen[bytes] | None = None
+
+    async def begin(self) -> None:
+        """As `start`, for the first time: one that is killed before it is ready is started again, as one that dies
+        later is. What ends by itself would do so again. Raises StoreRefused."""
+        source = Random(0)
+        for tried in range(1, START_TRIES + 1):
+            try:
+                return await self.start()
+            except StoreRefused as error:
+                process = self._process
+                killed = process is not None and process.poll() is not None and process.returncode < 0
+                if not killed or tried == START_TRIES:
+                    raise
+                log.error("valkey.killed_at_start", error=str(error), tried=tried)
+            await trio.sleep(RESTART.delay_s(tried, source))
 
     async def start(self) -> None:
         """Start and wait until it has loaded its data. Raises StoreRefused when it ends or takes too long."""

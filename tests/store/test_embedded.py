@@ -152,6 +152,45 @@ async def test_a_first_start_that_cannot_be_is_told_in_words(directory: Path, mo
             pass
 
 
+@pytest.mark.parametrize(("kills", "begins"), [(2, True), (99, False)])
+async def test_one_that_is_killed_as_it_starts_is_started_again(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, kills: int, begins: bool
+) -> None:
+    answers, left = embedded._answers, [kills]
+    pids: list[int] = []
+
+    async def kill_first(path: Path) -> bool:
+        await trio.lowlevel.checkpoint()
+        if not left[0]:
+            return await answers(path)
+        left[0] -= 1
+        process = servers[-1]
+        process.kill()
+        await trio.to_thread.run_sync(process.wait)
+        pids.append(process.pid)
+        return False
+
+    launch = embedded._Server._launch
+    servers: list[Any] = []
+
+    def launched(self: Any) -> Any:
+        servers.append(launch(self))
+        return servers[-1]
+
+    monkeypatch.setattr(embedded, "_answers", kill_first)
+    monkeypatch.setattr(embedded._Server, "_launch", launched)
+    monkeypatch.setattr(embedded, "RESTART", Backoff(first_s=0.01, cap_s=0.01, jitter=0.0))
+    if begins:
+        async with open_embedded(directory) as url:
+            with redis.Redis.from_url(url) as client:
+                assert client.ping()
+    else:
+        with pytest.raises(StoreRefused, match="ended with code -9"):
+            async with open_embedded(directory):
+                raise AssertionError("it was killed")
+    assert len(pids) == min(kills, embedded.START_TRIES)
+
+
 def test_it_ends_when_its_daemon_is_killed_and_the_next_life_waits_for_it(directory: Path) -> None:
     daemon = subprocess.Popen([sys.executable, "-c", CHILD, str(directory)], stdout=subprocess.PIPE)
     try:
