@@ -5,7 +5,11 @@ import sys
 from jqd.words.extra import install_with
 
 # Which extra brings what a command needs; of all others it is the first.
-EXTRAS = {"cli": (), "worker": ("worker",), "daemon": ("serve", "daemon", "dev", "doctor", "journal", "completion")}
+EXTRAS = {
+    "cli": (),
+    "worker": ("worker",),
+    "daemon": ("serve", "daemon", "dev", "doctor", "journal", "config", "completion"),
+}
 
 
 def main() -> None:

@@ -1,59 +1,42 @@
 """Settings: defaults < TOML file < JQD_SECTION__KEY in the environment < flags → one frozen `Config`.
 
 The only place that reads the environment. Each component's own frozen dataclass stands beside the component; this file
-only fills them. A key nobody knows is an error that names it, where it came from, and what was probably meant.
+only fills them, with what `sources.py` finds. A key nobody knows is an error that names it, where it came from, and
+what was probably meant.
 """
 
 import dataclasses
 import difflib
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, get_type_hints
 
-import msgspec
 from msgspec import Meta
 
 from jqd.api import ApiConfig
 from jqd.doors import Guard
 from jqd.journal import JournalConfig
 from jqd.loops.notify import Manager
+from jqd.loops.pressure import PressureConfig
 from jqd.runner import RunnerConfig
 from jqd.runner.ledger import TAKE_BYTES_MAX
+from jqd.sources import PREFIX, Setting, from_code, from_environment, from_file, from_flags
 from jqd.store import INTERNAL, StoreConfig
 from jqd.words import address, meant
 from jqd.words.backoff import Backoff
 from jqd.words.errors import ConfigError
 from jqd.words.lease import LeaseConfig
+from jqd.words.setting import SECRET
 from jqd.words.setting import read as read_setting
 from jqd.words.units import Count
 
-PREFIX = "JQD_"
 HEAD_BYTES = 80  # of each job of a push beside what its pusher wrote: id, revisions and date, in the head of its frame
-# Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
-OTHERS = frozenset({"JQD_URL", "JQD_TOKEN", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"})
-OTHERS_PREFIX = "JQD_TEST_"
-# What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The
-# values are looked at, too: JQD_PORT=7420 is an operator's wish for a port, and must not be passed over in silence.
-_SERVICE = re.compile(
-    r"JQD_(?:[A-Z0-9]+_)*?(?:SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9]+)*=\d+"
-    r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
-    r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
-)
 # Two ways to say one thing: a source that says the one takes back the other, which an earlier source said.
 EITHER: dict[tuple[str, ...], tuple[str, ...]] = {
     ("store", "url"): ("store", "urls"),
     ("store", "urls"): ("store", "url"),
-}
-# How commands spell the settings that have a flag, for messages; others are spelled after their key.
-FLAGS = {
-    "http.bind": "--bind",
-    "store.url": "--store",
-    "store.urls": "--store",
-    "drain_s": "--drain",
-    "log.level": "--log-level",
 }
 
 
@@ -136,6 +119,7 @@ class Config:
     store: StoreConfig = field(default_factory=lambda: StoreConfig(url=""))
     runner: RunnerConfig = field(default_factory=RunnerConfig)
     api: ApiConfig = field(default_factory=ApiConfig)
+    pressure: PressureConfig = field(default_factory=PressureConfig)
     lease: LeaseConfig = field(default_factory=LeaseConfig)
     retry: Backoff = field(default_factory=Backoff)
     log: LogConfig = field(default_factory=LogConfig)
@@ -155,13 +139,12 @@ class Config:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One value from somewhere: `path` as in ("store", "url"), `origin` for messages."""
+class Loaded(NamedTuple):
+    """A configuration, and where its settings were said."""
 
-    path: tuple[str, ...]
-    value: Any
-    origin: str
+    config: Config
+    origins: Mapping[str, str]
+    """Dotted key → the file, variable or flag; what is not there has its default."""
 
 
 def load(
@@ -175,11 +158,28 @@ def load(
 
     `defaults`: dotted key → value, for a command whose defaults differ; anything said elsewhere wins over them.
     """
+    return load_all(file=file, environ=environ, flags=flags, defaults=defaults).config
+
+
+def load_all(
+    *,
+    file: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+    defaults: Mapping[str, Any] | None = None,
+) -> Loaded:
+    """As `load`, and where each setting was said."""
     env = os.environ if environ is None else environ
     path = file or (Path(env["JQD_CONFIG"]) if env.get("JQD_CONFIG") else None)
+    secrets = {key for key, one in settings(Config) if SECRET in one.metadata}
     merged: dict[str, Any] = {}
     origins: dict[tuple[str, ...], str] = {}
-    for source in (_from_code(defaults or {}), _from_file(path), _from_environment(env), _from_flags(flags or {})):
+    for source in (
+        from_code(defaults or {}),
+        from_file(path),
+        from_environment(env, secrets),
+        from_flags(flags or {}),
+    ):
         said = list(source)
         for setting in said:
             if setting.value:  # an empty variable takes nothing back
@@ -195,7 +195,20 @@ def load(
     )  # no store is named: the daemon keeps its own in the data directory
     config = _build(Config, merged, (), origins)
     assert isinstance(config, Config)
-    return dataclasses.replace(config, manager=_manager(env))
+    config = dataclasses.replace(config, manager=_manager(env))
+    return Loaded(config, {".".join(place): origin for place, origin in origins.items()})
+
+
+def settings(kind: Any, above: str = "") -> Iterator[tuple[str, dataclasses.Field[Any]]]:
+    """Every setting that somebody may say, dotted, and its field."""
+    hints = get_type_hints(kind, include_extras=True)
+    for one in dataclasses.fields(kind):
+        if INTERNAL in one.metadata:
+            continue
+        if dataclasses.is_dataclass(hints[one.name]):
+            yield from settings(hints[one.name], f"{above}{one.name}.")
+        else:
+            yield f"{above}{one.name}", one
 
 
 def _manager(env: Mapping[str, str]) -> Manager:
@@ -209,46 +222,6 @@ def store_flags(urls: list[str] | None) -> dict[str, Any]:
     if urls and len(urls) == 1:
         return {"store.url": urls[0]}
     return {"store.urls": urls or None}
-
-
-def _from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
-    for key, value in values.items():
-        yield Setting(tuple(key.split(".")), value, "default")
-
-
-def _from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
-    for key, value in flags.items():
-        if value is not None:
-            flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
-            yield Setting(tuple(key.split(".")), value, flag)
-
-
-def _from_file(path: Path | None) -> Iterator[Setting]:
-    if path is None:
-        return
-    try:
-        tree = msgspec.toml.decode(path.read_bytes())
-    except OSError as error:
-        raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from error
-    except (msgspec.MsgspecError, ValueError) as error:
-        raise ConfigError(f"{path} is no TOML: {error}") from error
-    yield from _walk(tree, (), str(path))
-
-
-def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterator[Setting]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _walk(value, (*path, key), origin)
-        else:
-            yield Setting((*path, key), value, origin)
-
-
-def _from_environment(environ: Mapping[str, str]) -> Iterator[Setting]:
-    for name, value in sorted(environ.items()):
-        if not name.startswith(PREFIX) or name in OTHERS or name.startswith(OTHERS_PREFIX):
-            continue
-        if not _SERVICE.fullmatch(f"{name}={value}"):
-            yield Setting(tuple(name[len(PREFIX) :].lower().split("__")), value, name)
 
 
 def _take_back(merged: dict[str, Any], path: tuple[str, ...], origins: dict[tuple[str, ...], str]) -> None:
@@ -276,7 +249,7 @@ def _put(merged: dict[str, Any], setting: Setting, origins: dict[tuple[str, ...]
 
 def _unknown(setting: Setting) -> str:
     """The message: what is wrong, where it was said, and what was probably meant, spelled as it is spelled there."""
-    given, known = ".".join(setting.path), list(_paths(Config))
+    given, known = ".".join(setting.path), [key for key, _ in settings(Config)]
     elsewhere = meant.settings(given)
     if instead := meant.no_setting(given):
         return f"{setting.origin}: unknown setting {given!r}; {instead}"
@@ -302,15 +275,6 @@ def _fields(kind: Any) -> dict[str, Any]:
     """Name → type of the settings in a section, without those that only code may set."""
     hints = get_type_hints(kind, include_extras=True)
     return {one.name: hints[one.name] for one in dataclasses.fields(kind) if INTERNAL not in one.metadata}
-
-
-def _paths(kind: Any, above: str = "") -> Iterator[str]:
-    """Every setting there is, dotted."""
-    for name, hint in _fields(kind).items():
-        if dataclasses.is_dataclass(hint):
-            yield from _paths(hint, f"{above}{name}.")
-        else:
-            yield f"{above}{name}"
 
 
 def _close_words(word: str, known: Iterable[str]) -> list[str]:

@@ -12,10 +12,12 @@ import trio
 from jqd import __version__
 from jqd.desk import NewJob
 from jqd.loops.pace import Pace
+from jqd.loops.pressure import Pressure
 from jqd.partition import Partition, Shared
+from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
-from jqd.words.errors import StaleOwner, StoreAway
+from jqd.words.errors import Pressed, StaleOwner, StoreAway
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
@@ -27,10 +29,18 @@ SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tell
 class Control:
     """Answers from what the parts say of themselves. Holds nothing but whether the daemon shuts down."""
 
-    def __init__(self, shared: Shared, partitions: Sequence[Partition], runners: Runners, retention: Pace) -> None:
+    def __init__(
+        self,
+        shared: Shared,
+        partitions: Sequence[Partition],
+        runners: Runners,
+        retention: Pace,
+    ) -> None:
         self.draining = False
         self.schedules: Schedules | None = None
         """Once there are any parts that know of them."""
+        self.reload: Reload | None = None
+        """What was not taken over of a changed configuration, once there is one that can change."""
         self._shared = shared
         self._journal = shared.journal
         self._partitions = partitions
@@ -38,6 +48,8 @@ class Control:
         self._retention = retention
         self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
         self._started_at_s = shared.clock.mono_s()
+        stores = [partition.store for partition in partitions]
+        self.pressure = Pressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
 
     @property
     def sysid(self) -> str:
@@ -49,6 +61,10 @@ class Control:
         if self.draining:
             return "this daemon is shutting down; push to another or try again in a moment"
         return self._journal.refusing
+
+    def pressed(self) -> Pressed | None:
+        """What a push is refused with now, though it could be taken: there is too much to do already."""
+        return self.pressure.refusal()
 
     def run_ready(self) -> str | None:
         """None when jobs are being run, else why not."""
@@ -75,6 +91,8 @@ class Control:
             *(reason for reason in failing if reason),
             *dict.fromkeys(found),
             *self._shared.gates.complaints(),
+            *(self.reload.complaints if self.reload else ()),
+            *((pressed,) if (pressed := self.pressure.reason) else ()),
             *(self.schedules.complaints() if self.schedules else ()),
             *(f"the jobs of partition {number} of the store wait: {reason}" for number, reason in waiting),
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
@@ -179,9 +197,23 @@ class Control:
             **rows[0],
             "lanes": lanes,
             "runner": self._runners.stats(),
+            "pressure": self.pressure.stats(),
             "schedules": self.schedules.stats() if self.schedules else {},
             **({"partitions": [{"partition": number, **row} for number, row in enumerate(rows)]} if rows[1:] else {}),
         }
+
+    def _behind_bytes(self) -> int:
+        """What of the journal some partition of the store does not have yet, in any lane.
+
+        A store that was away from the start on lacks what was written since then; what it had before is not known.
+        """
+        journal = self._journal
+        positions = [
+            journal.reached(lane, journal.opened_at if (done := ingest.done) is None else done)
+            for partition in self._partitions
+            for lane, ingest in partition.lanes.items()
+        ]
+        return journal.end - min(positions)
 
     def _look(self, partition: Partition) -> dict[str, Any]:
         owner = partition.membership.owner

@@ -9,8 +9,6 @@ SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only ma
 import dataclasses
 import os
 import random
-import signal
-import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
@@ -25,7 +23,7 @@ from jqd.control import Control
 from jqd.desk import Desk, firing
 from jqd.desk.rules import say
 from jqd.desk.workers import unneeded_options
-from jqd.doors import DoorConfig, address_of, bind, serve_http, tls_context, url_of
+from jqd.doors import Door, DoorConfig, address_of, bind, tls_context, url_of
 from jqd.journal import Journal, open_journal
 from jqd.loops.alone import Alone
 from jqd.loops.dates import Dates
@@ -37,19 +35,20 @@ from jqd.loops.retention import Retention
 from jqd.loops.rules import Upkeep
 from jqd.loops.watch import Watch, watch_nothing, watch_over
 from jqd.partition import Partition, Shared
+from jqd.reload import Reload
 from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
 from jqd.scheduler import Scheduler
+from jqd.signals import watch_signals
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.descriptors import open_files_max, share_out
-from jqd.words.errors import JournalForked, JournalVersion, JqdError, StoreError
+from jqd.words.errors import ConfigError, JournalForked, JournalVersion, JqdError, StoreError
 from jqd.words.jobid import partition_of_name
 from jqd.words.joblog import JobLog
-from jqd.words.log import get_logger
+from jqd.words.log import configure, get_logger
 from jqd.words.rates import Rates
 from jqd.words.rules import Rules
 
-EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
 FORK_RETRY_S = 1.0  # between looks at a partition that is away while the journal gets a new id
 
@@ -63,6 +62,9 @@ E = TypeVar("E", bound=Exception)
 
 class Daemon:
     """All parts of one daemon, built but not yet running."""
+
+    door: Door | None = None
+    """Where it listens, once it does."""
 
     def __init__(
         self,
@@ -118,14 +120,15 @@ class Daemon:
 
     async def run(self, *, stop: trio.Event, listener: Any, ready: Callable[[str], None]) -> None:
         """Run until `stop` is set, then walk the stages of shutdown."""
-        config = self._door()
-        url = url_of(listener, config.scheme)
+        door = self.door = Door(self.api, listener, self._door_config())
+        url = url_of(listener, door.config.scheme)
         self.views.url = self.config.http.advertised(url)
         http_closed = trio.Event()
         notify = Notify(self.config.manager, lambda: self.dispatch.rounds, self.control.in_a_line)
         async with trio.open_nursery() as listening:
             async with trio.open_nursery() as working:
-                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run):
+                pressure = self.control.pressure
+                for loop in (self.retention.run, self.joblog.run, self.upkeep.run, notify.run, pressure.run):
                     await working.start(loop)
                 for partition in self.partitions:
                     await partition.start(working, partition.loops())
@@ -135,8 +138,7 @@ class Daemon:
                         await self.workers.rules.told.wait()
                     await dispatching.start(self.dispatch.run)
                     await dispatching.start(self.dates.run)
-                    door = partial(serve_http, self.api, listener, stopped=http_closed.wait, config=config)
-                    await listening.start(door)
+                    await listening.start(door.serve, http_closed.wait)
                     log.info("daemon.ready", url=url, sysid=self.control.sysid, data_dir=str(self.config.data_dir))
                     ready(url)
                     notify.ready()
@@ -199,7 +201,21 @@ class Daemon:
         self.control.schedules = desk.schedules
         return desk
 
-    def _door(self) -> DoorConfig:
+    def change(self, config: Config) -> None:
+        """Take over what can be of another configuration. Raises ConfigError for its certificate, before anything."""
+        self.config, before = config, self.config
+        try:
+            if self.door is not None:
+                self.door.change(self._door_config())
+        except ConfigError:
+            self.config = before
+            raise
+        self.api.change(config.api, config.http.guard)
+        self.journal.keep(config.journal)
+        self.control.pressure.config = config.pressure
+        configure(level=config.log.level, form=config.log.form)
+
+    def _door_config(self) -> DoorConfig:
         """How much of us who connects may have."""
         http, most = self.config.http, self._shares.incoming
         return DoorConfig(
@@ -229,12 +245,13 @@ async def serve(
     *,
     ready: Callable[[str], None] = lambda url: None,
     interrupted: Callable[[int], None] = lambda in_hand: None,
+    load: Callable[[], Config] | None = None,
 ) -> None:
     """Run one daemon until SIGTERM or SIGINT; a second signal, or the end of the drain time, ends it at once.
 
     `ready` is called with the URL once jobs are accepted, `interrupted` at the first Ctrl-C with how many jobs are
-    waited for. Raises ConfigError, JournalLocked, JournalVersion and
-    StoreUnsafe before anything is accepted.
+    waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
+    JournalVersion and StoreUnsafe before anything is accepted.
     """
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
@@ -245,6 +262,7 @@ async def serve(
     listener = bind(config.http.bind)
     address = address_of(listener)
     journal_id: bytes | None = None
+    reload = Reload(config, load)
     told: list[str] = []
 
     def ready_once(url: str) -> None:
@@ -254,7 +272,7 @@ async def serve(
 
     while True:
         with closing(listener):
-            forked = await _serve_once(config, listener, ready_once, interrupted, journal_id)
+            forked = await _serve_once(reload, listener, ready_once, interrupted, journal_id)
         if forked is None:
             return
         journal_id, listener = forked, bind(address)
@@ -278,15 +296,14 @@ async def _look_at_all(parts: Sequence[StoreConfig]) -> None:
 
 
 async def _serve_once(
-    config: Config,
+    reload: Reload,
     listener: Any,
     ready: Callable[[str], None],
     interrupted: Callable[[int], None],
     journal_id: bytes | None,
 ) -> bytes | None:
     """One life of the daemon. Returns the journal id under which to begin another, or None when it was told to stop."""
-    clock = SystemClock()
-    source = random.Random()
+    clock, source, config = SystemClock(), random.Random(), reload.config
     forked: bytes | None = None
     refused: JqdError | None = None
     async with AsyncExitStack() as stack:
@@ -295,9 +312,11 @@ async def _serve_once(
         stores = [await stack.enter_async_context(open_store(part)) for part in parts]
         daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
         stack.callback(daemon.pool.close)
+        reload.change, daemon.control.reload = daemon.change, reload
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
-        await nursery.start(_watch_signals, stop, config.drain_s, lambda: interrupted(daemon.runners.in_hand))
+        told = partial(_tell, interrupted, daemon)
+        await nursery.start(watch_signals, stop, lambda: daemon.config.drain_s, told, reload.on_signal)
         try:
             await daemon.run(stop=stop, listener=listener, ready=ready)
         except* JournalForked as group:
@@ -310,6 +329,10 @@ async def _serve_once(
     if refused is not None:
         raise refused
     return forked
+
+
+def _tell(interrupted: Callable[[int], None], daemon: Daemon) -> None:
+    interrupted(daemon.runners.in_hand)
 
 
 def _leaf(group: ExceptionGroup[E]) -> E:
@@ -360,32 +383,3 @@ async def _store_settings(config: Config) -> AsyncIterator[StoreConfig]:
             yield own
     if refused is not None:
         raise refused
-
-
-async def _watch_signals(
-    stop: trio.Event,
-    drain_s: float,
-    interrupted: Callable[[], None],
-    *,
-    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
-) -> None:
-    """First signal: stop in order. Second: end now; the journal makes that safe."""
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        task_status.started()
-        async for number in signals:
-            if stop.is_set():
-                log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
-                os._exit(0)
-            log.info("daemon.signal", signal=signal.Signals(number).name)
-            deadline = threading.Timer(drain_s + EXIT_GRACE_S, _end_overdue, [drain_s])
-            deadline.daemon = True
-            deadline.start()
-            stop.set()
-            if number == signal.SIGINT:
-                interrupted()
-
-
-def _end_overdue(drain_s: float) -> None:
-    """A disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
-    log.error("daemon.ended_overdue", drain_s=drain_s)
-    os._exit(0)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from jqd.config import Config, load, store_flags
+from jqd.config import Config, load, load_all, settings, store_flags
 from jqd.store import INTERNAL, StoreConfig
 from jqd.words.errors import ConfigError
 from jqd.words.setting import read as read_setting
@@ -248,6 +248,44 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(file=tmp_path / "none.toml", environ={})
 
 
+@pytest.mark.parametrize("content", ["redis://:word@a/0\n", "  redis://:word@a/0"])
+def test_a_secret_may_stand_in_a_file(content: str, tmp_path: Path) -> None:
+    secret = tmp_path / "store"
+    secret.write_text(content)
+    loaded = load_all(environ={"JQD_STORE__URL_FILE": str(secret), "JQD_TOKEN_FILE": "of-clients"})
+    assert loaded.config.store.url == "redis://:word@a/0"
+    assert loaded.origins == {"store.url": f"JQD_STORE__URL_FILE ({secret})"}
+    assert load(environ={"JQD_STORE__URL_FILE": ""}) == load(environ={})
+    several = load(environ={"JQD_STORE__URLS_FILE": str(secret)}, flags={"store.url": None}).store
+    assert several.urls == ("redis://:word@a/0",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "parts"),
+    [
+        ("JQD_STORE__URL_FILE", None, ["JQD_STORE__URL_FILE", "cannot be read", "No such file"]),
+        ("JQD_STORE__URL_FILE", b"\n", ["is empty"]),
+        ("JQD_STORE__URL_FILE", b"\xff", ["no UTF-8"]),
+        ("JQD_STORE__URL_FILE", b"x" * (64 << 10) + b"y", ["more than 65536 bytes"]),
+        ("JQD_STORE__PREFIX_FILE", b"x", ["unknown setting 'store.prefix_file'", "did you mean 'JQD_STORE__PREFIX'"]),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_named(
+    name: str, content: bytes | None, parts: list[str], tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret"
+    if content is not None:
+        secret.write_bytes(content)
+    with pytest.raises(ConfigError) as refused:
+        load(environ={name: str(secret)})
+    assert [part for part in parts if part not in str(refused.value)] == []
+
+
+def test_a_secret_is_said_once(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="JQD_STORE__URL and JQD_STORE__URL_FILE are both given"):
+        load(environ={"JQD_STORE__URL": "redis://a", "JQD_STORE__URL_FILE": str(tmp_path / "x")})
+
+
 def test_a_flag_of_the_wrong_kind_is_named() -> None:
     with pytest.raises(ConfigError, match=r"--log-level: log\.level"):
         load(environ={}, flags={"log.level": 7})
@@ -294,6 +332,7 @@ def _settings(config: Any, above: str = "") -> Iterator[tuple[str, Any, Any]]:
 def test_every_setting_stands_on_its_page_with_its_default_and_no_other_does() -> None:
     told = dict(re.findall(r"^\| `([a-z_.]+)` \| (none|`[^`]+`) \|", SETTINGS.read_text(), re.MULTILINE))
     known = {key: (hint, default) for key, hint, default in _settings(Config())}
+    assert list(known) == [key for key, _ in settings(Config)]
     assert told.keys() == known.keys()
     for key, (hint, default) in known.items():
         if told[key] == "none":

@@ -8,6 +8,7 @@ import trio
 from msgspec import structs
 
 from jqd.api import lightjq
+from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.match import Found, Table
 from jqd.api.message import Request, Response, problem_answer
@@ -17,10 +18,13 @@ from jqd.api.read import read_query
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
 from jqd.desk import polls
-from jqd.doors import Answer, Asked, Heading, say_fault
+from jqd.doors import Answer, Asked, Guard, Heading, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 
+MEANT_PER_S = (
+    10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
+)
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
@@ -47,6 +51,7 @@ class Api:
         self._parts = parts
         self._room = Room(parts.config.bodies_bytes_max)
         self._log = get_logger("api")
+        self._second = self._looked = 0
 
     async def __call__(self, asked: Asked) -> Answer | None:
         """Answer one request; None when its client went away before it was whole."""
@@ -73,6 +78,12 @@ class Api:
                     response = await self._answer(*found, request)
         return answer_of(response)
 
+    def change(self, config: ApiConfig, guard: Guard) -> None:
+        """Hold to other limits from the next request on."""
+        self._parts.config = self._parts.desk.config = config
+        self._parts.guard = guard
+        self._room.bytes_max = config.bodies_bytes_max
+
     async def watch(self, partition: int, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Look for what long polls wait for in one partition of the store; runs as long as the daemon."""
         await polls.watch(self._parts.desk, partition, task_status=task_status)
@@ -90,7 +101,7 @@ class Api:
     def _unrouted(self, request: Request, found: Found[Route]) -> Response:
         """What is to be said of a path that there is not, or a method that it does not take."""
         if not found:
-            return _render(request, Problem(404, _no_path(request.path)))
+            return _render(request, Problem(404, _no_path(request.path, look=self._may_look())))
         allowed = {"allow": ", ".join(sorted({*found, *(("HEAD",) if "GET" in found else ()), "OPTIONS"}))}
         if request.method == "OPTIONS":
             return Response(200, headers=allowed)
@@ -99,6 +110,14 @@ class Api:
         response = _render(request, Problem(405, detail))
         response.headers.update(allowed)
         return response
+
+    def _may_look(self) -> bool:
+        """Whether this one is told what was meant. Who asks a thousand times a second does not want to know."""
+        second = int(trio.current_time())
+        if second != self._second:
+            self._second, self._looked = second, 0
+        self._looked += 1
+        return self._looked <= MEANT_PER_S
 
     async def _poll(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
@@ -131,11 +150,11 @@ class Api:
         return Problem(500, f"a mistake of ours; the daemon's log tells more under the id {fault}", fault=fault)
 
 
-def _no_path(path: str) -> str:
-    """What was asked for that there is not, and what there is."""
+def _no_path(path: str, *, look: bool) -> str:
+    """What was asked for that there is not, and what there is. `look`: for what was meant, too."""
     if TABLE.match(f"/v1{path}"):
         return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
-    close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7)
+    close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7) if look else []
     meant = f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
     return f"there is no path '{_short(path)}'; {meant}"
 

@@ -36,6 +36,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Conflict, 409),
     (ours.NotYet, 503),
     (ours.Closed, 503),
+    (ours.Pressed, 503),
     (ours.JournalRefused, 503),
     (ours.StoreAway, 503),
     (ours.StoreRefused, 503),

@@ -9,9 +9,9 @@ from jqd.desk import Desk
 from jqd.doors import Guard
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Parts:
-    """The desk that every surface stands before, and what is of HTTP alone."""
+    """The desk that every surface stands before, and what is of HTTP alone. Limits and guard may be changed."""
 
     config: ApiConfig
     desk: Desk

@@ -18,6 +18,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Conflict, 409),
     (ours.TooLarge, 413),
     (ours.Invalid, 422),
+    (ours.Pressed, 429),
     (ours.NotYet, 503),
     (ours.Closed, 503),
     (ours.JournalRefused, 503),
@@ -92,7 +93,8 @@ def as_problem(error: JqdError, statuses: Sequence[tuple[type[JqdError], int]] =
         status = 507
     detail = f"the store cannot be used: {error}" if isinstance(error, StoreRefused) else str(error)
     faults: Sequence[Fault] = error.faults if isinstance(error, DeskError) else ()
-    return Problem(status, detail, errors=errors_of(faults), retry_after_s=RETRY_AFTER_S if status >= 500 else None)
+    again_s = error.retry_after_s if isinstance(error, ours.Pressed) else RETRY_AFTER_S if status >= 500 else None
+    return Problem(status, detail, errors=errors_of(faults), retry_after_s=again_s)
 
 
 def errors_of(faults: Sequence[Fault]) -> list[Error]:

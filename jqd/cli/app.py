@@ -15,7 +15,7 @@ from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
 GLOBALS = ("-o", "--output", "--url", "--token")
-GROUPS = ("journal", "schedules", "types", "workers")  # words that stand before a command
+GROUPS = ("config", "journal", "schedules", "types", "workers")  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -72,6 +72,10 @@ journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if
 journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
 journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
 app.command(journal)
+config = cyclopts.App(name="config", help="Show what a daemon here would be told, by whom; check it.")
+config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")
+config.command("jqd.cli.config:check", help="Say whether a daemon could start with this; ends with 1 if not.")
+app.command(config)
 
 
 @app.command

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 from jqd.cli.exits import Usage
 from jqd.cli.render import Output
 from jqd.client import Client, daemon_urls
+from jqd.client.environ import daemon_token
 from jqd.words.errors import ConfigError
 from jqd.words.units import has_unit, seconds
 
@@ -29,7 +30,7 @@ class Common:
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a wrong URL."""
         with worded():
-            return Client(self.url or daemon_urls(), token=self.token or None)
+            return Client(self.url or daemon_urls(), token=self.token or daemon_token())
 
 
 @contextmanager

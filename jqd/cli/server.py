@@ -37,7 +37,8 @@ async def serve(
 ) -> int:
     """Run one daemon. Without --store it keeps its own Valkey in the data directory.
 
-    Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY.
+    Every setting can also stand in the TOML file or in the environment as JQD_SECTION__KEY: `jqd config show` has all.
+    SIGHUP loads them again.
 
     Parameters
     ----------
@@ -59,12 +60,14 @@ async def serve(
         Use a store although its settings would lose jobs (`jqd doctor` says which).
     """
     flags = {"http.bind": bind, "data_dir": data_dir, "drain_s": drain, "log.level": log_level, "insecure": insecure}
-    settings = _load(config, flags | store_flags(store) | {"store.i_accept_loss": i_accept_loss})
+    flags |= store_flags(store) | {"store.i_accept_loss": i_accept_loss}
+    settings = _load(config, flags)
     with _usable(settings.data_dir):
         await serve_daemon(
             settings,
             ready=lambda url: print(f"jqd is ready at {url}", flush=True),
             interrupted=lambda in_hand: _say_stopping(in_hand, settings),
+            load=lambda: load(file=config, flags=flags),
         )
     return Exit.DONE
 

@@ -21,6 +21,7 @@ from jqd.client.errors import (
     TooLarge,
     Unavailable,
     Unreachable,
+    WrongToken,
     WrongUrl,
 )
 from jqd.client.info import Ack, Cancel, JobInfo
@@ -54,6 +55,7 @@ __all__ = [
     "TooLarge",
     "Unavailable",
     "Unreachable",
+    "WrongToken",
     "WrongUrl",
     "daemon_urls",
 ]

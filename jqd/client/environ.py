@@ -1,13 +1,15 @@
 """The daemons to talk to when no URL is given: what `JQD_URL` and `JQD_TOKEN` say, as for the command line."""
 
 import os
+from pathlib import Path
 
-from jqd.client.errors import WrongUrl
+from jqd.client.errors import WrongToken, WrongUrl
 from jqd.client.url import checked_urls
 
 URL_DEFAULT = "http://127.0.0.1:7420"
 URL_VARIABLE = "JQD_URL"
 TOKEN_VARIABLE = "JQD_TOKEN"  # noqa: S105 - a name, not a token
+TOKEN_FILE_VARIABLE = "JQD_TOKEN_FILE"  # noqa: S105 - a file that holds it, as secrets are mounted
 
 
 def daemon_urls() -> list[str]:
@@ -22,8 +24,19 @@ def daemon_urls() -> list[str]:
 
 
 def daemon_token() -> str | None:
-    """The token for those daemons, and for no other: with a URL of your own, give its token, too."""
-    return os.environ.get(TOKEN_VARIABLE) or None
+    """The token for those daemons, and for no other: with a URL of your own, give its token, too. Raises WrongToken."""
+    if told := os.environ.get(TOKEN_VARIABLE):
+        return told
+    path = os.environ.get(TOKEN_FILE_VARIABLE)
+    if not path:
+        return None
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise WrongToken(f"{TOKEN_FILE_VARIABLE}: {path} cannot be read: {error}") from error
+    if not token:
+        raise WrongToken(f"{TOKEN_FILE_VARIABLE}: {path} is empty; it holds the token and nothing else")
+    return token
 
 
 def trust_file() -> str | None:

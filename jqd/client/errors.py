@@ -33,6 +33,10 @@ class WrongUrl(JqdClientError, ConfigError):
     """What a `Client` was given, or `JQD_URL` holds, cannot be a daemon's URL. Nothing was sent."""
 
 
+class WrongToken(JqdClientError, ConfigError):
+    """What `JQD_TOKEN_FILE` names cannot be read, or is empty. Nothing was sent."""
+
+
 class Unreachable(JqdClientError):
     """No answer came: no daemon there, or the connection broke.
 

@@ -17,6 +17,7 @@ from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
 from jqd.words.clock import Clock
+from jqd.words.errors import Pressed
 from jqd.words.jobid import partition_of
 from jqd.words.lease import Peer
 from jqd.words.pauses import Pauses
@@ -30,6 +31,7 @@ class Control(Protocol):
     """What the desk may ask of the whole daemon. `jqd.control` has it."""
 
     def push_ready(self) -> str | None: ...
+    def pressed(self) -> Pressed | None: ...
     def run_ready(self) -> str | None: ...
     def warnings(self) -> Sequence[str]: ...
     def stats(self) -> Mapping[str, object]: ...
@@ -46,9 +48,9 @@ class Control(Protocol):
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Desk:
-    """The components behind all surfaces, and what the desk remembers of what it took."""
+    """The components behind all surfaces, and what the desk remembers of what it took. Its limits may be changed."""
 
     config: DeskConfig
     journal: Journal
@@ -70,9 +72,9 @@ class Desk:
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
-        object.__setattr__(self, "options", Options(self.workers.rules))
-        object.__setattr__(self, "pauses", Pauses(self.workers.rules))
-        object.__setattr__(self, "schedules", Schedules(self.workers.rules, self.clock, _job_decoder.decode))
+        self.options = Options(self.workers.rules)
+        self.pauses = Pauses(self.workers.rules)
+        self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

@@ -15,7 +15,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.desk.job import NewJob
 from jqd.desk.names import agree, confirm
-from jqd.desk.take import expect_open, write
+from jqd.desk.take import expect_taking, write
 from jqd.scheduler import Firing, Last
 from jqd.store import JobView
 from jqd.words.dates import iso
@@ -60,7 +60,7 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     other daemons fired. Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: the same may be asked again,
     each date is fired once.
     """
-    expect_open(desk)
+    expect_taking(desk)  # also under pressure: a date that is passed over does not come again
     for each in firings:
         if each.step.replaces:
             await _stop(desk, each.one)

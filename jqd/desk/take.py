@@ -48,7 +48,14 @@ class Pushed(Struct, frozen=True, gc=False):
 
 
 def expect_open(desk: Desk) -> None:
-    """Raise Closed when pushes are refused now, before anything is read or written."""
+    """Raise Closed or Pressed when pushes are refused now, before anything is read or written."""
+    expect_taking(desk)
+    if (pressed := desk.control.pressed()) is not None:
+        raise pressed
+
+
+def expect_taking(desk: Desk) -> None:
+    """Raise Closed when nothing can be taken now, from whomever."""
     reason = desk.control.push_ready()
     if reason is not None:
         raise Closed(reason, full=desk.journal.refusing_full)

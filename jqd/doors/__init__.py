@@ -6,12 +6,13 @@ from jqd.doors.asked import Answer, Asked, Heading
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
-from jqd.doors.listener import serve_http
+from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
 
 __all__ = [
     "Answer",
     "Asked",
+    "Door",
     "DoorConfig",
     "Guard",
     "Heading",

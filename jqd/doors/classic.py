@@ -159,6 +159,7 @@ class _Protocol(H2Protocol):
         codes = h2.settings.SettingCodes
         limits = {codes.MAX_CONCURRENT_STREAMS: STREAMS_MAX, codes.MAX_HEADER_LIST_SIZE: wire.config.head_bytes_max}
         self.connection.local_settings = h2.settings.Settings(client=False, initial_values=limits)
+        self.connection.decoder.max_header_list_size = wire.config.head_bytes_max  # h2 sets it when it changes only
         self.running = 0
         """Requests somebody works for: those of streams that were reset, too."""
         self._owner = owner

@@ -41,6 +41,14 @@ class House:
         self.crowd: Crowd[Connection] = Crowd(config.total(), config.of_one_address())
         self._kept = lru_cache(maxsize=KEPT_HEADS)(read_head)
 
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from now on. What was judged by the old ones is judged again."""
+        self.config = config
+        self.crowd.total_max, self.crowd.address_max = config.total(), config.of_one_address()
+        for connection in self.crowd.present:
+            connection.change(config)
+        self._kept.cache_clear()
+
     def read_head(self, data: bytes) -> Head:
         """As `read_head`. A program says the same head again and again: it is read and judged once."""
         return self._kept(data) if len(data) <= KEPT_BYTES else read_head(data)
@@ -96,6 +104,10 @@ class Connection:
         """See Guest. The place counts as free already, so nothing is waited for."""
         self._linger = self._within = False
         self._scope.cancel()
+
+    def change(self, config: DoorConfig) -> None:
+        """Other limits hold."""
+        self._wire.config = config
 
     def close_soon(self) -> None:
         """The request under way is the last."""

@@ -1,6 +1,7 @@
 """Who is connected: how many, from where, and who has had nothing to say for longest. Pure."""
 
 from collections import OrderedDict
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Generic, Protocol, TypeVar
 
@@ -93,6 +94,7 @@ class _Address(Generic[G]):
         self.idle: OrderedDict[G, None] = OrderedDict()
 
 
+@lru_cache(maxsize=4_096)
 def address_of(host: str) -> str:
     """Who a peer is: an IPv4 address, or the /64 that one owner of IPv6 has for itself."""
     address = ip_of(host)

@@ -6,6 +6,7 @@ stopped → accept no more → close what is idle → let what is under way end,
 import errno
 import math
 import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -36,39 +37,57 @@ async def serve_http(
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve `app` on `listener`, and close that, until `stopped` returns. Raises ConfigError for its certificate."""
-    door = Door(app, listener, config or DoorConfig(), log or get_logger("door"))
-    with listener:
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(door.watch)
-            async with trio.open_nursery() as accepting:
-                accepting.start_soon(door.accept, nursery)
-                task_status.started()
-                await stopped()
-                accepting.cancel_scope.cancel()
-            trio.lowlevel.notify_closing(listener)
-            listener.close()
-            await door.close()
-            nursery.cancel_scope.cancel()
+    await Door(app, listener, config, log).serve(stopped, task_status=task_status)
 
 
 class Door:
     """One listening socket and the connections that came through it."""
 
-    def __init__(self, app: App, listener: socket.socket, config: DoorConfig, log: Any) -> None:
+    def __init__(self, app: App, listener: socket.socket, config: DoorConfig | None = None, log: Any = None) -> None:
+        """Raises ConfigError for its certificate."""
+        self.config = config = config or DoorConfig()
+        self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
-        self._house = House(app, config, log, (host, port))
-        protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
-        self._tls = tls_context(*config.certificate, protocols) if config.certificate else None
+        self._house = House(app, config, self._log, (host, port))
+        self._tls = _context(config)
         if config.streams:
             from jqd.doors.classic import Classic  # a second of imports that nobody else needs
 
-            self._house.streams = lambda wire, busy: Classic(app, wire, log, busy).serve()
+            self._house.streams = lambda wire, busy: Classic(self._house.app, wire, self._log, busy).serve()
         self._listener = listener
-        self._config = config
-        self._log = log
         self._turned_away = 0
         self._said: dict[str, tuple[float, int]] = {}
         self._empty = trio.Event()
+
+    async def serve(
+        self,
+        stopped: Callable[[], Awaitable[None]],
+        *,
+        task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+    ) -> None:
+        """Serve until `stopped` returns, and close the listening socket then."""
+        with self._listener:
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(self.watch)
+                async with trio.open_nursery() as accepting:
+                    accepting.start_soon(self.accept, nursery)
+                    task_status.started()
+                    await stopped()
+                    accepting.cancel_scope.cancel()
+                trio.lowlevel.notify_closing(self._listener)
+                self._listener.close()
+                await self.close()
+                nursery.cancel_scope.cancel()
+
+    def change(self, config: DoorConfig) -> None:
+        """Hold to other limits from the next request on, and read the certificate again for the next connection.
+
+        How many connections there may be is looked at when the next one comes: none is closed for it. Which protocols
+        are spoken stays. Raises ConfigError for the certificate, before anything changes.
+        """
+        self._tls = _context(config)
+        self.config = config
+        self._house.change(config)
 
     async def accept(self, nursery: trio.Nursery) -> None:
         """Take connections in until cancelled. No error of the system ends it."""
@@ -107,7 +126,7 @@ class Door:
             connection.close_soon()
         for connection in crowd.idle():
             connection.give_way()
-        with trio.move_on_after(self._config.grace_s):
+        with trio.move_on_after(self.config.grace_s):
             while crowd.present:
                 self._empty = trio.Event()
                 await self._empty.wait()
@@ -161,3 +180,8 @@ class Door:
             return
         self._said[event] = (now_s, 0)
         say(self._log.warning, event, times=times + 1, **fields)
+
+
+def _context(config: DoorConfig) -> ssl.SSLContext | None:
+    protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
+    return tls_context(*config.certificate, protocols) if config.certificate else None

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from jqd.store.keys import Keys
 from jqd.words.errors import ConfigError
 from jqd.words.jobid import HOMES
+from jqd.words.setting import SECRET
 from jqd.words.units import Count, Seconds
 
 ALONE = "0/1"  # the place of what is the whole store, and of what was begun before places were noted
@@ -16,10 +17,10 @@ INTERNAL = "internal"
 class StoreConfig:
     """Where the store is and how long it keeps what is over."""
 
-    url: str = ""
+    url: str = field(default="", metadata={SECRET: True})
     """The one server; "" for the one that a daemon keeps itself."""
     prefix: str = "jqd"
-    urls: tuple[str, ...] = ()
+    urls: tuple[str, ...] = field(default=(), metadata={SECRET: True})
     """Several servers in place of `url`. Their order is for ever: it says what lies where."""
     partitions: int = 0  # for ever, too; 0: one for each server
     timeout_s: Seconds = 5.0  # of one answer; a script takes milliseconds, so this is a server in trouble

@@ -189,6 +189,16 @@ class Closed(DeskError):
         self.full = full
 
 
+class Pressed(DeskError):
+    """More waits already than can be served, or more is sent than is fair. Nothing was taken: the client asks again
+    after `retry_after_s` seconds.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Interrupted(DeskError):
     """One of many changes failed, for the reason in `cause`, after `changed` jobs were changed. Ask for it again."""
 

@@ -2,17 +2,21 @@
 
 import math
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
 from jqd.words.fields import allowed
-from jqd.words.units import BYTES, SECONDS, amount
+from jqd.words.units import BYTES, SECONDS, amount, said
 
 # How messages call the types a setting may have.
 KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text", Path: "path", tuple: "list of texts"}
 PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
+# A field with this mark may hold a password: it is never shown whole, and may be said by a file of its own.
+SECRET = "secret"  # noqa: S105 - a mark, not a password
+_IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
 def read(hint: Any, value: Any, name: str) -> Any:
@@ -31,6 +35,39 @@ def read(hint: Any, value: Any, name: str) -> Any:
         return meant if kind is Path else msgspec.convert(meant, hint)
     except msgspec.ValidationError as error:
         raise ValueError(f"must be {allowed(hint)}, not {_quoted(value)}") from error
+
+
+def told(value: Any, name: str) -> str:
+    """A value as it could be said again: 25s, 64MiB, true. The unit of a number is in `name`."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case int() | float():
+            return said(value, _units(name))
+        case tuple():
+            return " ".join(value)
+    return str(value)
+
+
+def masked(value: Any) -> Any:
+    """A secret without what may be a password in it."""
+    if isinstance(value, tuple):
+        return tuple(map(masked, value))
+    return _IN_QUERY.sub("…", PASSWORD.sub("://…@", value)) if isinstance(value, str) else value
+
+
+def unit(hint: Any, name: str) -> str:
+    """In what a number counts; empty: it is a plain count, a share, or no number."""
+    if _kind(hint) not in (int, float):
+        return ""
+    units = _units(name)
+    return "bytes" if units is BYTES else "s" if units is SECONDS else "ms" if name.endswith("_ms") else ""
+
+
+def _units(name: str) -> Mapping[str, float]:
+    return BYTES if "_bytes" in name else SECONDS if re.search(r"_s(_|$)", name) else {}
 
 
 def _quoted(value: Any) -> str:
@@ -99,5 +136,4 @@ def _number(value: Any, name: str) -> float:
         raise ValueError("a truth value is no number")
     if isinstance(value, (int, float)):
         return value
-    units = BYTES if "_bytes" in name else SECONDS if re.search(r"_s(_|$)", name) else {}
-    return amount(str(value), units)
+    return amount(str(value), _units(name))

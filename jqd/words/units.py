@@ -42,6 +42,15 @@ def amount(text: str, units: Mapping[str, float]) -> float:
     return number * units[unit] if unit else number
 
 
+def said(number: float, units: Mapping[str, float]) -> str:
+    """The number as `amount` reads it, in the largest unit of which it is a multiple: 25s, 64MiB."""
+    size, unit = max(
+        ((size, unit) for unit, size in units.items() if size == 1 or (number and number % size == 0)), default=(1, "")
+    )
+    value = number / size
+    return f"{int(value) if value == int(value) else value}{unit}"
+
+
 def seconds(text: str) -> float:
     """A duration in seconds, 0 or more; without a unit it is in seconds already. Raises ValueError."""
     found = amount(text, SECONDS)

@@ -19,7 +19,7 @@ from jqd.runner.views import WELL
 from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, TypeView
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
-from jqd.words.errors import JournalRefused, StoreAway, StoreUnsettled
+from jqd.words.errors import JournalRefused, Pressed, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
 from jqd.words.lease import Peer
@@ -269,6 +269,7 @@ class FakeControl:
     def __init__(self, journal: FakeJournal) -> None:
         self.not_pushing: str | None = None
         self.not_running: str | None = None
+        self.pressure: Pressed | None = None
         self.applies = True
         self.calm = True
         self.warned: list[str] = []
@@ -283,6 +284,9 @@ class FakeControl:
 
     def push_ready(self) -> str | None:
         return self.not_pushing or self._journal.refusing
+
+    def pressed(self) -> Pressed | None:
+        return self.pressure
 
     def run_ready(self) -> str | None:
         return self.not_running

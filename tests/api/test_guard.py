@@ -5,6 +5,7 @@ import re
 import pytest
 import trio
 
+from jqd.api.app import MEANT_PER_S
 from jqd.api.routes import ROUTES
 from jqd.config import load
 from jqd.doors import Guard
@@ -160,6 +161,18 @@ async def test_a_wrong_path_or_method_is_named_with_what_there_is(method, path, 
     answer = await Edge().call(method, path)
     assert answer.status == answer.body["status"] == status
     assert told in answer.body["detail"]
+
+
+async def test_a_flood_of_wrong_paths_is_not_told_what_each_was_meant_to_be(autojump_clock):
+    edge = Edge()
+
+    async def meant(number):
+        told = [(await edge.call("GET", "/v1/jbs")).body["detail"] for _ in range(number)]
+        return sum("did you mean '/v1/jobs'" in detail for detail in told)
+
+    assert await meant(MEANT_PER_S + 5) == MEANT_PER_S
+    await trio.sleep(1)
+    assert await meant(1) == 1
 
 
 @pytest.mark.parametrize("target", ["", "?x", "x", "http://[::1/livez", "*"])

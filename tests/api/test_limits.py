@@ -1,14 +1,16 @@
 """What POST /v1/jobs does not take: too much, not now, not whole."""
 
 import json
+import re
 
 import msgspec
 import pytest
 import trio
 
 from jqd.api import ApiConfig
+from jqd.api.routes import ROUTES
 from jqd.doors import DoorConfig
-from jqd.words.errors import JournalRefused
+from jqd.words.errors import JournalRefused, Pressed
 from jqd.words.record import Lane
 from tests.api.edge import JSON, MSGPACK, Edge
 
@@ -124,6 +126,22 @@ async def test_draining_refuses_before_anything_is_written(edge):
     told = await edge.call("POST", "/v1/jobs", b"whatever")
     assert (told.status, told.headers["retry-after"]) == (503, "1")
     assert edge.journal.frames == []
+
+
+async def test_under_pressure_pushes_are_put_off_and_nothing_else(edge):
+    edge.control.pressure = Pressed("nothing was taken: 100 jobs wait", retry_after_s=7)
+    for path, status in (("/v1/jobs", 429), ("/job", 503)):  # LightJQ's own interface has no 429
+        told = await edge.call("POST", path, b"whatever")
+        assert (told.status, told.headers["retry-after"]) == (status, "7")
+        assert "100 jobs wait" in told.body["detail"]
+    assert edge.journal.frames == []
+    others = [
+        (await edge.call(route.method, re.sub("<.*>", "x", route.path), {})).status
+        for route in ROUTES
+        if route.path not in ("/v1/jobs", "/job") and not route.path.endswith("/run-now")
+    ]
+    assert 429 not in others
+    assert 400 in others
 
 
 # ------------------------------------------------------------ clients that go

@@ -11,7 +11,7 @@ from jqd.desk.firing import TAKEN_S, fire, last_of
 from jqd.desk.schedules import Plan, Template
 from jqd.scheduler import Firing, Last, Step
 from jqd.store import NameJournaled, NameWanted
-from jqd.words.errors import Closed, NotYet
+from jqd.words.errors import Closed, NotYet, Pressed
 from jqd.words.job import Fate
 from jqd.words.record import Lane, decode_jobs, decode_rules
 from jqd.words.recur import Recurrence
@@ -52,6 +52,14 @@ async def go(edge: Whole, **step: bool) -> str:
     assert waits.keys() == ({"s"} if due.one is known(edge) else set()), "what was not fired has to wait"
     await edge.apply()
     return due.job_id
+
+
+async def test_a_date_is_fired_under_pressure_too(edge: Whole) -> None:
+    edge.control.pressure = Pressed("too much waits", retry_after_s=1)
+    job_id = await go(edge)
+    assert (await edge.call("GET", f"/v1/jobs/{job_id}")).status == 200
+    with pytest.raises(Pressed):
+        await schedules.run_now(desk(edge), "s")
 
 
 async def test_job_and_note_are_written_one_behind_the_other(edge: Whole) -> None:

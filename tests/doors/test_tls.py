@@ -17,7 +17,7 @@ from jqd.client import Unreachable
 from jqd.client.http import Http
 from jqd.client.trust import trusted
 from jqd.config import load
-from jqd.doors import Answer, Asked, DoorConfig, bind, serve_http, tls_context
+from jqd.doors import Answer, Asked, Door, DoorConfig, bind, serve_http, tls_context
 from jqd.doors.connection import Connection, House
 from jqd.doors.tls import PLAIN, TlsPipe
 from jqd.words.errors import ConfigError
@@ -127,6 +127,31 @@ async def registered(url: str) -> str:
                 await trio.sleep(0.01)  # watches what the worker says
             nursery.cancel_scope.cancel()
     return str(logs[0]["trouble"])
+
+
+async def test_a_certificate_that_was_changed_is_read_again(ca, certificate):
+    listener = bind("127.0.0.1:0")
+    door = Door(echo, listener, DoorConfig(certificate=certificate), Log())
+    other, stopped, port = trustme.CA(), trio.Event(), listener.getsockname()[1]
+    with trio.fail_after(ANSWER_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(door.serve, stopped.wait)
+            assert b"200 OK" in await spoken(port, ca, LAST)
+            cert, key = certificate
+            good = cert.read_bytes()
+            cert.write_bytes(b"none")
+            with pytest.raises(ConfigError, match=r"http\.tls_cert"):
+                door.change(door.config)
+            assert b"200 OK" in await spoken(port, ca, LAST), "it goes on with what it had"
+            issued = other.issue_cert("localhost")
+            cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
+            before = key.read_bytes()
+            key.write_bytes(issued.private_key_pem.bytes())
+            door.change(door.config)
+            assert b"200 OK" in await spoken(port, other, LAST)
+            cert.write_bytes(good)
+            key.write_bytes(before)
+            stopped.set()
 
 
 async def test_a_daemon_without_tls_is_named_as_such():

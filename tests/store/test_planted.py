@@ -36,6 +36,12 @@ class Furnished:
         self._pages: list[bytes] = []
 
     async def fill(self) -> None:
+        """Something of everything, and note it."""
+        await self.furnish()
+        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*"))
+        self._rows = {key: dump(self.client, key) for key in self.client.scan_iter()}
+
+    async def furnish(self) -> None:
         """Something of everything."""
         bench = self.bench
         store, now_ms = bench.store, bench.clock.wall_ms()
@@ -63,8 +69,6 @@ class Furnished:
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
-        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*"))
-        self._rows = {key: dump(self.client, key) for key in self.client.scan_iter()}
 
     async def _die(self) -> None:
         """A daemon that held a job does."""
@@ -83,6 +87,10 @@ class Furnished:
         await self.bench.add(
             Job(job.id, "mail", name="mine", change=Change(given.revision, given.revision, ChangeKind.NEW, "d1"))
         )
+
+    def seat(self) -> Member:
+        """The member row of `one`, or nothing that matches when it is planted."""
+        return seat(self.client)
 
     def again(self) -> None:
         """As it was when it was filled."""
@@ -160,7 +168,7 @@ CALLS: dict[str, Call] = {
     "reserve_sysid": lambda here: here.bench.join(),
     "renew_sysid": lambda here: here.bench.members(here.owner),
     "release_sysid": lambda here: here.bench.store.release_sysid(here.owner),
-    "reap": lambda here: here.bench.store.reap("one", seat(here.client), 9),
+    "reap": lambda here: here.bench.store.reap("one", here.seat(), 9),
     "get_job": lambda here: here.bench.view(here.held[0].job),
     "get_job, ended": lambda here: here.bench.view(here.ended),
     "drop_result": lambda here: here.bench.store.drop_result(here.ended.id),

@@ -226,7 +226,7 @@ class Control:
         """It always is."""
         return None
 
-    run_ready = push_ready
+    run_ready = pressed = push_ready
 
     def warnings(self) -> Sequence[str]:
         """None."""

@@ -1,0 +1,169 @@
+"""`jqd config`: what a daemon here would be told, by whom, and what for; and whether it could start with that."""
+
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import msgspec
+from cyclopts import Parameter
+
+from jqd.cli.common import worded
+from jqd.cli.exits import Exit
+from jqd.cli.render import Output
+from jqd.cli.render import show as show_answer
+from jqd.cli.table import console, table
+from jqd.config import Config, Loaded, load_all, settings, store_flags
+from jqd.doors import tls_context
+from jqd.reload import reloads
+from jqd.words.errors import ConfigError
+from jqd.words.setting import SECRET, masked, told, unit
+
+Flag = Annotated[bool, Parameter(negative="")]
+PAGE = "settings.md"  # docs/SETTINGS.md, as it is shipped: what each setting is for stands there, and nowhere else
+_ROW = re.compile(r"^\| `([a-z_.]+)` \| (?:none|`[^`]*`) \| (?P<allowed>.*?) \| (?P<why>.*) \|$", re.MULTILINE)
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+class Said(msgspec.Struct):
+    """One setting, as it is shown."""
+
+    setting: str
+    value: Any
+    unit: str
+    """In what a number counts: s, ms, bytes; empty for a plain number, or none."""
+    default: Any
+    origin: str
+    """Where it was said: a file, a variable, a flag; else `default`."""
+    reloads: bool
+    """Whether a change holds after SIGHUP; else it needs a restart."""
+    allowed: str
+    why: str
+
+
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Given:
+    """What a daemon would be started with."""
+
+    config: Path | None = None
+    """TOML file with settings; else JQD_CONFIG."""
+    store: Annotated[list[str] | None, Parameter(negative="")] = None
+    """As for `jqd serve`."""
+    bind: str | None = None
+    """As for `jqd serve`."""
+    data_dir: Path | None = None
+    """As for `jqd serve`."""
+    insecure: Annotated[bool | None, Parameter(negative="")] = None
+    """As for `jqd serve`."""
+
+    def load(self) -> Loaded:
+        """Raises ConfigError."""
+        flags = {"http.bind": self.bind, "data_dir": self.data_dir, "insecure": self.insecure}
+        return load_all(file=self.config, flags={**flags, **store_flags(self.store)})
+
+
+def show(
+    *,
+    origin: Flag = False,
+    changed: Flag = False,
+    given: Given | None = None,
+    output: Annotated[Output, Parameter(alias="-o")] = "table",
+) -> int:
+    """Show every setting with its unit and what it is for, as a daemon started here would have it.
+
+    What may be a password is left out.
+
+    Parameters
+    ----------
+    origin
+        And where each was said: the file, the variable, the flag, or the default.
+    changed
+        Only what was said somewhere.
+    output
+        table, json or jsonl.
+    """
+    with worded():
+        loaded = (given or Given()).load()
+    rows = [row for row in _rows(loaded) if not changed or row.origin != "default"]
+    if output != "table":
+        show_answer(rows, output)
+        return Exit.DONE
+    headings = ("SETTING", "VALUE", *(("ORIGIN",) if origin else ()), "WHAT FOR")
+    cells = [(row.setting, _words(row), *((row.origin,) if origin else ()), row.why) for row in rows]
+    marked = {number: "bold" for number, row in enumerate(rows) if row.origin != "default"}
+    console().print(table(headings, cells, marked), end="")
+    return Exit.DONE
+
+
+def check(*, given: Given | None = None) -> int:
+    """Say whether a daemon could start with this configuration; `jqd doctor` looks at its store and its disk.
+
+    Ends with 0 when it could, 1 when something is wrong: an unknown key, a value that cannot be, values that do not
+    go together, a file that cannot be read, a certificate that is none.
+    """
+    try:
+        loaded = (given or Given()).load()
+        if loaded.config.http.certificate:
+            tls_context(*loaded.config.http.certificate)
+    except ConfigError as error:
+        print(f"jqd: {error}", file=sys.stderr)
+        return Exit.FAILED
+    places = sorted(set(loaded.origins.values()))
+    said = f"{len(loaded.origins)} settings said by {', '.join(places)}" if places else "all settings are the defaults"
+    print(f"jqd: a daemon could start with this: {said}", file=sys.stderr)
+    return Exit.DONE
+
+
+def _rows(loaded: Loaded) -> list[Said]:
+    page, default = _page(), Config()
+    rows = []
+    for key, field in settings(Config):
+        section, _, name = key.rpartition(".")
+        value, usual = _value(loaded.config, key), _value(default, key)
+        if SECRET in field.metadata:
+            value = masked(value)
+        hint = get_type_hints(type(_value(default, section)), include_extras=True)[name]
+        why = page.get(key, ("", ""))
+        rows.append(
+            Said(
+                key,
+                _plain(value),
+                unit(hint, name),
+                _plain(usual),
+                loaded.origins.get(key, "default"),
+                reloads(key),
+                *why,
+            )
+        )
+    return rows
+
+
+def _value(config: Any, key: str) -> Any:
+    for name in key.split(".") if key else ():
+        config = getattr(config, name)
+    return config
+
+
+def _words(row: Said) -> str:
+    return told(tuple(row.value) if isinstance(row.value, list) else row.value, row.setting)
+
+
+def _plain(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else list(value) if isinstance(value, tuple) else value
+
+
+@cache
+def _page() -> Mapping[str, tuple[str, str]]:
+    """Of each setting what it may be, and what it is for, in plain text."""
+    text = (files("jqd") / PAGE).read_text()
+    return {row[1]: (_bare(row["allowed"]), _bare(row["why"])) for row in _ROW.finditer(text)}
+
+
+def _bare(text: str) -> str:
+    """Without links and marks."""
+    return _LINK.sub(r"\1", text).replace("`", "").replace("**", "")

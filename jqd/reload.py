@@ -1,0 +1,95 @@
+"""SIGHUP: the configuration is loaded again. What can change while a daemon runs does; the rest is named.
+
+A configuration that is wrong changes nothing. What waits for a restart is said by name in the log and in the daemon's
+health, until it was restarted or the change is taken back: nobody believes a limit that does not hold.
+"""
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jqd.config import Config, settings
+from jqd.words.errors import ConfigError
+from jqd.words.log import get_logger
+from jqd.words.setting import told
+
+# What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
+# where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.
+RELOADED = frozenset(
+    {
+        "drain_s",
+        "http.hosts",
+        "http.connections_max",
+        "http.address_connections_max",
+        "journal.retention_s",
+        "journal.retention_bytes",
+        "journal.others_s",
+        "journal.others_bytes",
+        "log.level",
+        "log.form",
+    }
+)
+RELOADED_SECTIONS = frozenset({"api", "pressure"})
+
+
+def reloads(key: str) -> bool:
+    """Whether a change of that setting holds without a restart."""
+    return key in RELOADED or key.partition(".")[0] in RELOADED_SECTIONS
+
+
+class Reload:
+    """Holds the configuration there is, through all lives of a daemon."""
+
+    def __init__(self, config: Config, load: Callable[[], Config] | None) -> None:
+        """`load`: from the same places as at the start. Raises ConfigError."""
+        self.config = config
+        self.complaints: Sequence[str] = ()
+        """What is wrong, or waits for a restart, for health."""
+        self.change: Callable[[Config], None] = lambda config: None
+        """Takes over what can be. Raises ConfigError, and changes nothing then."""
+        self._load = load
+        self._log = get_logger("config")
+
+    @property
+    def on_signal(self) -> Callable[[], None] | None:
+        """What SIGHUP does; None: there is nothing to load."""
+        return self.now if self._load is not None else None
+
+    def now(self) -> None:
+        """Load, compare, take over. Raises nothing that a wrong configuration may cause."""
+        assert self._load is not None, "on_signal says so"
+        try:
+            wanted = self._load()
+            changed = [key for key, _ in settings(Config) if _value(self.config, key) != _value(wanted, key)]
+            merged = _merged(self.config, wanted, [key for key in changed if reloads(key)])
+            self.change(merged)
+        except ConfigError as error:
+            self.complaints = (f"the configuration was not loaded again: {error}. What held before holds on",)
+            self._log.error("config.not_reloaded", error=str(error))
+            return
+        self.config = merged
+        waiting = [key for key in changed if not reloads(key)]
+        self.complaints = (f"changed, and waiting for a restart: {', '.join(waiting)}",) if waiting else ()
+        now = {key: told(_value(merged, key), key) for key in changed if reloads(key)}
+        note = self._log.warning if waiting else self._log.info
+        note("config.reloaded", changed=now, needs_restart=waiting)
+
+
+def _value(config: Any, key: str) -> Any:
+    for name in key.split("."):
+        config = getattr(config, name)
+    return config
+
+
+def _merged(config: Config, wanted: Config, keys: Sequence[str]) -> Config:
+    """`config` with these settings of `wanted`. Raises ConfigError where they do not go with what stays."""
+    sections: dict[str, dict[str, Any]] = {}
+    for key in keys:
+        section, _, name = key.rpartition(".")
+        sections.setdefault(section, {})[name] = _value(wanted, key)
+    whole = sections.pop("", {})
+    try:
+        parts = {name: dataclasses.replace(getattr(config, name), **values) for name, values in sections.items()}
+        return dataclasses.replace(config, **whole, **parts)
+    except ValueError as error:
+        raise ConfigError(f"{error} (with what needs a restart as it was before)") from error

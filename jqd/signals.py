@@ -1,0 +1,52 @@
+"""What a daemon does when it is told to stop, or to look at its settings again."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+
+import trio
+
+from jqd.words.log import get_logger
+
+EXIT_GRACE_S = 3.0  # past the drain time the process ends, whatever a peer's socket is doing
+
+log = get_logger("daemon")
+
+
+async def watch_signals(
+    stop: trio.Event,
+    drain_s: Callable[[], float],
+    interrupted: Callable[[], None],
+    reload: Callable[[], None] | None,
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """First signal: stop in order. Second: end now; the journal makes that safe.
+
+    `reload`: called at SIGHUP. Without it that stops, too, as it does when a terminal is closed.
+    """
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP and reload is not None:
+                if not stop.is_set():
+                    reload()
+                continue
+            if stop.is_set():
+                log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
+                os._exit(0)
+            log.info("daemon.signal", signal=signal.Signals(number).name)
+            within_s = drain_s()
+            deadline = threading.Timer(within_s + EXIT_GRACE_S, _end_overdue, [within_s])
+            deadline.daemon = True
+            deadline.start()
+            stop.set()
+            if number == signal.SIGINT:
+                interrupted()
+
+
+def _end_overdue(drain_s: float) -> None:
+    """A disk or a store that hangs can hold a stage for ever. All that was promised is on disk."""
+    log.error("daemon.ended_overdue", drain_s=drain_s)
+    os._exit(0)

@@ -1,0 +1,118 @@
+"""Where settings are said: TOML files, the environment, files of secrets, flags. Each gives its settings in turn.
+
+A secret has no good place in the environment of a process, which its children inherit and `docker inspect` shows. So
+`JQD_SECTION__KEY_FILE` names a file that holds it, as container platforms mount secrets. Pure, but for reading files.
+"""
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from jqd.words.errors import ConfigError
+
+PREFIX = "JQD_"
+FILE = "_FILE"  # behind the name of a secret: its value stands in a file
+SECRET_BYTES_MAX = 64 << 10  # of such a file: a list of URLs has a few hundred, and another file was named by a slip
+# Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
+OTHERS = frozenset(
+    {"JQD_URL", "JQD_TOKEN", "JQD_TOKEN_FILE", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"}
+)
+OTHERS_PREFIX = "JQD_TEST_"
+# What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The
+# values are looked at, too: JQD_PORT=7420 is an operator's wish for a port, and must not be passed over in silence.
+_SERVICE = re.compile(
+    r"JQD_(?:[A-Z0-9]+_)*?(?:SERVICE_HOST=[0-9a-fA-F.:]+|SERVICE_PORT(?:_[A-Z0-9]+)*=\d+"
+    r"|PORT(?:_\d+_(?:TCP|UDP|SCTP))?=(?:tcp|udp|sctp)://\S+"
+    r"|PORT_\d+_(?:TCP|UDP|SCTP)_(?:PROTO=(?:tcp|udp|sctp)|PORT=\d+|ADDR=[0-9a-fA-F.:]+))"
+)
+# How commands spell the settings that have a flag, for messages; others are spelled after their key.
+FLAGS = {
+    "http.bind": "--bind",
+    "store.url": "--store",
+    "store.urls": "--store",
+    "drain_s": "--drain",
+    "log.level": "--log-level",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One value from somewhere: `path` as in ("store", "url"), `origin` for messages."""
+
+    path: tuple[str, ...]
+    value: Any
+    origin: str
+
+
+def from_code(values: Mapping[str, Any]) -> Iterator[Setting]:
+    """The defaults of a command."""
+    for key, value in values.items():
+        yield Setting(tuple(key.split(".")), value, "default")
+
+
+def from_flags(flags: Mapping[str, Any]) -> Iterator[Setting]:
+    """Dotted key → value; None for a flag that was not given."""
+    for key, value in flags.items():
+        if value is not None:
+            flag = FLAGS.get(key, f"--{key.rpartition('.')[2].replace('_', '-')}")
+            yield Setting(tuple(key.split(".")), value, flag)
+
+
+def from_file(path: Path | None) -> Iterator[Setting]:
+    """A TOML file. Raises ConfigError naming it."""
+    if path is None:
+        return
+    try:
+        tree = msgspec.toml.decode(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"the configuration file {path} cannot be read: {error.strerror}") from error
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ConfigError(f"{path} is no TOML: {error}") from error
+    yield from _walk(tree, (), str(path))
+
+
+def _walk(tree: Mapping[str, Any], path: tuple[str, ...], origin: str) -> Iterator[Setting]:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            yield from _walk(value, (*path, key), origin)
+        else:
+            yield Setting((*path, key), value, origin)
+
+
+def from_environment(environ: Mapping[str, str], secrets: Collection[str]) -> Iterator[Setting]:
+    """`secrets`: dotted keys that may stand in a file of their own. Raises ConfigError naming variable and file."""
+    for name, value in sorted(environ.items()):
+        if not name.startswith(PREFIX) or name in OTHERS or name.startswith(OTHERS_PREFIX):
+            continue
+        if _SERVICE.fullmatch(f"{name}={value}"):
+            continue
+        bare = name.removesuffix(FILE)
+        path = tuple(bare[len(PREFIX) :].lower().split("__"))
+        if bare != name and ".".join(path) in secrets:
+            if value:  # an empty variable says nothing, as elsewhere
+                if environ.get(bare):
+                    raise ConfigError(f"{bare} and {name} are both given; say it once")
+                yield Setting(path, read_secret(name, Path(value)), f"{name} ({value})")
+        else:
+            yield Setting(tuple(name[len(PREFIX) :].lower().split("__")), value, name)
+
+
+def read_secret(name: str, path: Path) -> str:
+    """What a file holds, without the line end behind it. `name`: of the variable, for messages. Raises ConfigError."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(SECRET_BYTES_MAX + 1)
+        text = data.decode()
+    except OSError as error:
+        raise ConfigError(f"{name}: {path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{name}: {path} is no UTF-8 text") from error
+    if len(data) > SECRET_BYTES_MAX:
+        raise ConfigError(f"{name}: {path} has more than {SECRET_BYTES_MAX} bytes; it holds one value and nothing else")
+    if not (value := text.strip()):
+        raise ConfigError(f"{name}: {path} is empty; take the variable away if nothing is meant")
+    return value
