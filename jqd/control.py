@@ -18,10 +18,12 @@ from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
 from jqd.words.errors import Pressed, StaleOwner, StoreAway
+from jqd.words.joblog import named
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
+from jqd.words.tenant import annotate
 
 SICK_SHOWN_MAX = 10  # workers in trouble that are named: `GET /v1/workers` tells of all
 
@@ -98,13 +100,16 @@ class Control:
             *(f"worker {worker.name!r} ({worker.id}) says: {worker.trouble}" for worker in sick[:SICK_SHOWN_MAX]),
         ]
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
         """A batch was acknowledged; `job_ids`: those that were made here, also of jobs whose ids their pusher chose."""
         self._log.debug("push.batch", count=len(jobs))
         if not self._shared.joblog.is_on:
             return
         rows = (
-            {"job_id": job_id, "jobtype": job.name, **({"pusher_id": job.job_id} if job.job_id else {})}
+            {
+                **named(job_id, annotate(tenant, job.name)),
+                **({"pusher_id": job.job_id} if job.job_id else {}),
+            }
             for job_id, job in zip(job_ids, jobs, strict=True)
         )
         self._shared.joblog.write("entered", rows)

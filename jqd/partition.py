@@ -38,7 +38,7 @@ from jqd.words.clock import Clock
 from jqd.words.errors import StoreError
 from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
-from jqd.words.joblog import JobLog
+from jqd.words.joblog import JobLog, named
 from jqd.words.log import get_logger, logging_with
 from jqd.words.rates import Rates
 from jqd.words.record import Lane, split_cancel
@@ -288,7 +288,7 @@ class Partition:
 
     def _ingested(self, jobs: Sequence[Job]) -> None:
         self.claims.wake()
-        self._shared.joblog.write("ingested", ({"job_id": job.id, "jobtype": job.jobtype} for job in jobs))
+        self._shared.joblog.write("ingested", (named(job.id, job.jobtype) for job in jobs))
 
     def _ended(self, outcomes: Sequence[Outcome]) -> None:
         shared = self._shared

@@ -17,7 +17,9 @@ from jqd.api.problems import Problem, as_problem
 from jqd.api.read import read_query
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
+from jqd.api.who import HEADER, principal_of
 from jqd.desk import polls
+from jqd.desk.principal import EVERYBODY
 from jqd.doors import Answer, Asked, Guard, Heading, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
@@ -138,7 +140,8 @@ class Api:
         try:
             if route.query is NoQuery:
                 read_query(request, NoQuery)  # the others read their own
-            return await route.handler(self._parts, request, **names)
+            who = principal_of(request) if HEADER in request.headers else EVERYBODY
+            return await route.handler(self._parts.acting(who), request, **names)
         except JqdError as error:
             return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours is told and logged; it ends one answer only

@@ -27,6 +27,7 @@ from jqd.words import errors as ours
 from jqd.words.errors import Conflict, Invalid, JqdError, StoreAway
 from jqd.words.job import NIL, Name, Priority, State
 from jqd.words.options import Retries, Timeout
+from jqd.words.tenant import bare
 
 MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
@@ -127,7 +128,7 @@ async def push_job(parts: Parts, request: Request) -> Response:
     take.expect_open(parts.desk)
     job = read_body(request, LightJob)
     # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
-    if job.max_retry is UNSET and not parts.desk.options.says(job.name, "max_retry"):
+    if job.max_retry is UNSET and not parts.desk.options.says(parts.desk.own(job.name), "max_retry"):
         job.max_retry = MAX_RETRY
     pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
     return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
@@ -172,7 +173,7 @@ async def register(parts: Parts, request: Request) -> Response:
     """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
     card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
     worker = await workers.register(parts.desk, card, peer=request.peer)
-    return answer(201, LightRegistered(worker.id), _language(request))
+    return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 
 async def unregister(parts: Parts, request: Request) -> Response:
@@ -199,7 +200,7 @@ async def done(parts: Parts, request: Request) -> Response:
             message=told.message,
             error=bytes(told.error),
         )
-    (error,) = await reports.report(parts.desk, [Told(told.job_id, report, worker=worker_id)])
+    (error,) = await reports.report(parts.desk, [Told(told.job_id, report, worker=parts.desk.own(worker_id))])
     if error is not None:
         raise error
     return Response(204)
@@ -248,7 +249,7 @@ def _body(desk: Desk, view: JobView | Coming) -> Status:
     last, running = view.outcome, desk.runner.running(view.id)
     return Status(
         _status(view),
-        worker_id=running.worker if running else view.worker or (last.worker if last else ""),
+        worker_id=bare(running.worker if running else view.worker or (last.worker if last else "")),
         result=Raw(view.result or NIL),
         error=Raw(last.error) if last else nothing(),
         message="cancelled" if view.state is State.CANCELLED else last.message if last else "",

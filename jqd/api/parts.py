@@ -1,11 +1,12 @@
 """What the routes are given to work with."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import trio
 
 from jqd.api.config import ApiConfig
 from jqd.desk import Desk
+from jqd.desk.principal import Principal
 from jqd.doors import Guard
 
 
@@ -20,3 +21,7 @@ class Parts:
     """Large bodies that are being read, one at a time, as below (native/body.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
+
+    def acting(self, principal: Principal) -> "Parts":
+        """The same, with the desk acting for somebody."""
+        return self if principal is self.desk.principal else replace(self, desk=self.desk.acting(principal))

@@ -17,6 +17,7 @@ from jqd.words.job import Job, Outcome
 from jqd.words.record import DECODERS, Lane, split_cancel
 from jqd.words.rules import Rule
 from jqd.words.tagged import show_packed
+from jqd.words.tenant import bare, tenant_of
 
 SECRETS = frozenset({"headers", "secrets"})  # of a worker: whoever reads a journal's records need not know them
 HIDDEN = "(not shown)"
@@ -36,7 +37,7 @@ class Record(NamedTuple):
     @property
     def jobtype(self) -> str | None:
         """The jobtype of a job or an outcome; a cancel or a rule names none."""
-        return None if isinstance(self.what, str | Rule) else self.what.jobtype
+        return None if isinstance(self.what, str | Rule) else bare(self.what.jobtype)
 
     def as_json(self) -> str:
         """One line of JSON."""
@@ -53,9 +54,14 @@ def records(good: Good) -> Iterator[Record]:
         yield Record(good.frame.start + number, lane, at_ms, what)
 
 
+def _named(jobtype: str) -> dict[str, str]:
+    tenant = tenant_of(jobtype)
+    return {"name": bare(jobtype), **({"tenant": tenant} if tenant else {})}
+
+
 def line(job: Job) -> str:
     """The seed's form. `jqd push --lines` takes the payload for the same argument again."""
-    return f"{job.id}|{job.jobtype}|{payload(job.argument)}"
+    return f"{job.id}|{bare(job.jobtype)}|{payload(job.argument)}"
 
 
 def payload(argument: bytes) -> str:
@@ -98,20 +104,20 @@ def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
             change = what.change
             return {
                 "job_id": what.id,
-                "name": what.jobtype,
+                **_named(what.jobtype),
                 "argument": show_packed(what.argument),
                 "priority": what.priority,
                 "max_retry": what.max_retry,
                 "timeout": what.timeout_s,
                 "keep_result": what.keep_result,
                 "eligible_at": _date(what.eligible_at_ms),
-                "chosen_id": what.name or None,
+                "chosen_id": bare(what.name) or None,
                 "tags": what.tags,
                 "backoff": what.backoff or None,
             } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
     return {
         "job_id": what.job_id,
-        "name": what.jobtype,
+        **_named(what.jobtype),
         "fate": what.fate.name.lower(),
         "priority": what.priority,
         "attempt": what.attempt,

@@ -26,6 +26,8 @@ async def cancel(desk: Desk, given: str) -> State:
         ids = parse_id(job_id)
         if ids is None or never_given(desk, ids, job_id):
             raise not_found(job_id) from None
+        if job_id == given and not (desk.principal.sees_all or desk.taken.is_of(job_id, desk.principal.tenant)):
+            raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
     for _ in range(CANCELS_MAX):
@@ -99,6 +101,8 @@ async def _up_to_now(desk: Desk, job_ids: Sequence[str]) -> tuple[dict[str, int]
 async def purge(desk: Desk, given: str) -> None:
     """Delete for good what has ended. Raises NotFound, Conflict while it has not; StoreAway, StoreRefused."""
     job_id = await resolve(desk, given)
+    if not desk.principal.sees_all:
+        await find(desk, job_id, named=job_id != given)  # another's is not found, before anything happens to it
     if await desk.store.delete_dead([job_id]):
         return
     view = await find(desk, job_id)

@@ -21,6 +21,7 @@ from jqd.store import EditGiven, JobView
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet
 from jqd.words.job import ChangeKind, Priority, State
 from jqd.words.record import Head, JobRecord, Lane, encode_jobs
+from jqd.words.tenant import bare
 
 
 class Edit(msgspec.Struct, forbid_unknown_fields=True):
@@ -178,7 +179,7 @@ async def _reserve(desk: Desk, view: JobView, kind: Kind) -> tuple[JobView, Edit
 
 def _called(view: JobView) -> str:
     """By its pusher's own id, where it has one: who has pushed it knows it by no other."""
-    return view.name or view.id
+    return bare(view.name) or view.id
 
 
 def _refuse(view: JobView, kind: Kind) -> NoReturn:
@@ -192,13 +193,13 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
     """The job once more, as a frame."""
     eligible_at_ms = view.eligible_at_ms if view.state in (State.SCHEDULED, State.RETRYING) else 0
     job = JobRecord(
-        name=view.jobtype,
+        name=bare(view.jobtype),
         argument=Raw(fields.get("argument", view.argument)),
         priority=fields.get("priority", view.priority),
         max_retry=view.max_retry,
         keep_result=view.keep_result,
         timeout=view.timeout_s,
-        job_id=view.name or None,
+        job_id=bare(view.name) or None,
         tags=view.tags,
         backoff=view.backoff,
     )
@@ -212,4 +213,4 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
     # Its own id is the one in `changes`; the journal's sequence only has to have one for each record.
     first = desk.journal.ids.take(1).first
     head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
-    return encode_jobs(head, _encoder.encode([job]))
+    return encode_jobs(head, _encoder.encode([job]), view.tenant)

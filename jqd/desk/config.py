@@ -15,6 +15,7 @@ class DeskConfig:
     wait_s_max: Seconds = 60.0  # a long poll: below the idle time of common load balancers
     poll_s: Seconds = 1.0  # jobs also end through other daemons: a waiter looks this often
     cancel_s: Seconds = 2.0  # how long a cancel waits for the store before it answers that it is recorded
+    find_s: Seconds = 1.0  # a job on its way into the store is waited for by who must not know of others': it takes ms
     store_s: Seconds = 10.0  # how long an ack of the store waits for it before it comes down to fsync
 
     def __post_init__(self) -> None:

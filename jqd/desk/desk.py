@@ -1,5 +1,6 @@
 """What the desk is given to work with."""
 
+import copy
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ import trio
 from jqd.desk.config import DeskConfig
 from jqd.desk.job import NewJob
 from jqd.desk.options import Options
+from jqd.desk.principal import EVERYBODY, Principal
 from jqd.desk.reported import Reported
 from jqd.desk.taken import Taken
 from jqd.journal import Journal
@@ -23,6 +25,7 @@ from jqd.words.lease import Peer
 from jqd.words.pauses import Pauses
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
+from jqd.words.tenant import annotate
 
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
@@ -45,7 +48,7 @@ class Control(Protocol):
     def seen(self, worker_id: str) -> Mapping[str, Seen]: ...
     async def in_hand(self, sysid: str) -> int | None: ...
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None: ...
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -65,6 +68,8 @@ class Desk:
     pulls: Pulls = field(default_factory=Pulls)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
+    principal: Principal = EVERYBODY
+    """Who stands before it."""
     options: Options = field(init=False)
     """What was registered of jobtypes."""
     schedules: Schedules = field(init=False)
@@ -75,6 +80,18 @@ class Desk:
         self.options = Options(self.workers.rules)
         self.pauses = Pauses(self.workers.rules)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
+
+    def acting(self, principal: Principal) -> "Desk":
+        """The same desk, with somebody else before it."""
+        if principal == self.principal:
+            return self
+        other = copy.copy(self)
+        object.__setattr__(other, "principal", principal)
+        return other
+
+    def own(self, name: str) -> str:
+        """A name that the principal gives, of whatever kind, as jqd knows it."""
+        return annotate(self.principal.tenant, name)
 
     def where(self, *job_ids: str) -> frozenset[int]:
         """The partitions of the store that these jobs live in."""

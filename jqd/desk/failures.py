@@ -9,6 +9,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.listing import page_of
 from jqd.desk.narrow import Narrow, last_line
 from jqd.words.job import State
+from jqd.words.tenant import bare
 
 GROUPS_MAX = 200  # in one answer, the largest: what nobody would read is only counted
 
@@ -51,8 +52,8 @@ async def failures(
             last = view.outcome
             if last is None or not narrow.fits(view):
                 continue
-            key, at_ms = (view.jobtype, last_line(last)), last.finished_at_ms
-            known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, view.name or view.id)
+            key, at_ms = (bare(view.jobtype), last_line(last)), last.finished_at_ms
+            known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)
             groups[key] = known._replace(
                 times=known.times + 1, since_ms=min(known.since_ms, at_ms), latest_ms=max(known.latest_ms, at_ms)
             )

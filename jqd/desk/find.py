@@ -9,13 +9,14 @@ import trio
 
 from jqd.desk.desk import Desk
 from jqd.store import JobView, OnItsWay
-from jqd.words.errors import NotFound, StoreAway, StoreUnsettled
+from jqd.words.errors import NotFound, NotYet, StoreAway, StoreUnsettled
 from jqd.words.job import State, is_name
 from jqd.words.jobid import IdParts, parse_id, partition_of_name
 from jqd.words.record import Lane
 
 NOTED_S = 1.0  # three renewals in motion: so soon the store notes what this daemon knows, that it was told all
 NOTED_POLL_S = 0.02
+COMING_POLL_S = 0.05  # between looks for a job on its way: that takes some milliseconds
 CLOCK_AHEAD_MS = 60_000  # other daemons' clocks may be ahead of ours by this and their ids still be believed
 
 T = TypeVar("T")
@@ -43,8 +44,9 @@ async def resolve(desk: Desk, given: str) -> str:
         return given
     if not is_name(given):
         raise not_found(given)
-    where = {partition_of_name(given, desk.partitions)}
-    job_id = await once_noted(desk, where, partial(desk.store.resolve, given))
+    name = desk.own(given)
+    where = {partition_of_name(name, desk.partitions)}
+    job_id = await once_noted(desk, where, partial(desk.store.resolve, name))
     if job_id is None:
         raise not_found(given)
     return job_id
@@ -71,7 +73,25 @@ async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Com
 
     `named`: the store gave this id for a pusher's own, so there is such a job. Its id was taken before the store was
     asked for the name: jobs with later ids may have come before it.
+
+    Another tenant's is not found. Of an id that is on its way whose it is may not be known here: whoever does not see
+    all waits until the store has it, at most `find_s`. Raises NotYet then.
     """
+    deadline_s = trio.current_time() + desk.config.find_s
+    while True:
+        found = await _find(desk, job_id, named=named)
+        if isinstance(found, JobView):
+            if not desk.principal.sees(found.tenant):
+                raise not_found(job_id)
+            return found
+        if named or desk.principal.sees_all or desk.taken.is_of(job_id, desk.principal.tenant):
+            return found
+        if trio.current_time() >= deadline_s:
+            raise NotYet(f"whether there is a job {job_id[:64]!r} is not known yet; try again")
+        await trio.sleep(COMING_POLL_S)
+
+
+async def _find(desk: Desk, job_id: str, *, named: bool) -> JobView | Coming:
     ids = parse_id(job_id)
     if ids is None:
         raise not_found(job_id)

@@ -15,6 +15,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.find import find, resolve
 from jqd.desk.job import NewJob
 from jqd.desk.names import agree, confirm
+from jqd.desk.principal import Principal
 from jqd.desk.take import expect_taking, write
 from jqd.scheduler import Firing, Last
 from jqd.store import JobView
@@ -24,6 +25,7 @@ from jqd.words.log import get_logger
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule
 from jqd.words.schedules import Fired, Known, fired_rule
+from jqd.words.tenant import bare, tenant_of
 
 GIVEN_S = 10.0  # well below the store's `name_reserve_s`: a name that was given longer ago may be another's by now
 TAKEN = "another job has the id {!r}, and has not come to the store yet"
@@ -45,7 +47,8 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
     if not job_id:
         return None
     try:
-        view = await find(desk, await resolve(desk, job_id), named=True)
+        desk = _of(desk, one)
+        view = await find(desk, await resolve(desk, bare(job_id)), named=True)
     except NotFound:
         return Last(0)
     if not view.state.is_final:
@@ -61,6 +64,15 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     each date is fired once.
     """
     expect_taking(desk)  # also under pressure: a date that is passed over does not come again
+    wait: dict[str, str] = {}
+    for tenant in dict.fromkeys(tenant_of(each.one.name) for each in firings):
+        its = [each for each in firings if tenant_of(each.one.name) == tenant]
+        wait |= await _fire(_of(desk, its[0].one), its, is_told)
+    return wait
+
+
+async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> dict[str, str]:
+    """Of one tenant."""
     for each in firings:
         if each.step.replaces:
             await _stop(desk, each.one)
@@ -68,7 +80,7 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     jobs = [each for each in firings if each.step.fires]
     agreed = await agree(desk, _batch(jobs)) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
-    unsure = {each.one.name: TAKEN.format(each.job_id) for each in refused if not await _stands(desk, each)}
+    unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(desk, each)}
     # From here to the writing nothing else happens in this process. It may have stood still before.
     if not is_told() or desk.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
@@ -77,7 +89,7 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     done = [each for each in firings if each.one.name not in unsure]
     if agreed is not None and agreed.jobs:
         written = write(desk, agreed.array, agreed.jobs, agreed.changes, life=agreed.life)
-        desk.control.entered(written.job_ids, agreed.jobs)
+        desk.control.entered(written.job_ids, agreed.jobs, desk.principal.tenant)
     if not done:
         return unsure
     now_ms = desk.clock.wall_ms()
@@ -99,12 +111,17 @@ async def note(desk: Desk, rules: Sequence[Rule]) -> None:
     desk.workers.rules.take(rules)
 
 
+def _of(desk: Desk, one: Known) -> Desk:
+    tenant = tenant_of(one.name)
+    return desk.acting(Principal(tenant)) if tenant else desk
+
+
 def _batch(firings: Sequence[Firing]) -> Batch:
     items = []
     for each in firings:
         said = {
             **fields_of(each.one),
-            "job_id": each.job_id,
+            "job_id": bare(each.job_id),
             "run_at": iso(each.one.run_at_ms(each.step.through_ms)),
         }
         items.append(Raw(_encoder.encode(said)))
@@ -122,7 +139,7 @@ def _fired(each: Firing, now_ms: int) -> Fired:
 async def _stands(desk: Desk, each: Firing) -> bool:
     """Whether another job stands under that id. Else the id is only promised, and whoever it is promised to may die."""
     try:
-        if isinstance(await desk.store.get_job(await resolve(desk, each.job_id)), JobView):
+        if isinstance(await desk.store.get_job(await resolve(desk, bare(each.job_id))), JobView):
             return True
     except NotFound:
         return False
@@ -133,7 +150,7 @@ async def _stands(desk: Desk, each: Firing) -> bool:
 
 async def _stop(desk: Desk, one: Known) -> None:
     try:
-        await cancel(desk, one.fired.job_id)
+        await cancel(desk, bare(one.fired.job_id))
     except NotFound:
         get_logger("schedules").debug("schedules.gone", job_id=one.fired.job_id)  # it has ended, and is deleted
 

@@ -11,6 +11,7 @@ from jqd.runner.handler import Definition, Handler, Version, card_of, id_of, is_
 from jqd.runner.reach import machine, standing_of
 from jqd.runner.workers import HANDLER
 from jqd.words.errors import Fault, Invalid, NotFound
+from jqd.words.tenant import tenant_of
 
 HANDLERS_MAX = (
     1_000  # each look for work goes through them, and a jobtype seldom needs one that it shares with no other
@@ -40,18 +41,19 @@ async def put(desk: Desk, name: str, definition: Definition, *, peer: str | None
     except Invalid as error:
         raise Invalid(str(error), [_placed(fault) for fault in error.faults]) from error
     await told(desk)
+    own = desk.own(name)
     said = {field: getattr(definition, field) for field in Definition.__struct_fields__}
     made: list[Version] = []
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        known = desk.workers.handler(name) or Handler(0)
+        known = desk.workers.handler(own) or Handler(0)
         number, now_ms = known.last + 1, desk.clock.wall_ms()
         version = Version(**said, number=number, set_at_ms=now_ms, standing=standing_of(peer), machine=machine())
         _refuse_more(desk, known, version)
         made.append(version)
         handler = Handler(number, (*_kept(known.versions), version))
-        options = desk.options.of_handler(name, definition.options.of_jobs, id_of(name, number))
-        return {(HANDLER, name): _encoder.encode(handler), **options}
+        options = desk.options.of_handler(own, definition.options.of_jobs, id_of(own, number))
+        return {(HANDLER, own): _encoder.encode(handler), **options}
 
     await say(desk, make)
     return made[0]
@@ -87,7 +89,8 @@ async def delete(desk: Desk, name: str) -> None:
 
     def make() -> Mapping[tuple[str, str], bytes]:
         handler, _ = find(desk, name)
-        return {(HANDLER, name): _encoder.encode(Handler(handler.last)), **desk.options.of_handler(name, None, "")}
+        own = desk.own(name)
+        return {(HANDLER, own): _encoder.encode(Handler(handler.last)), **desk.options.of_handler(own, None, "")}
 
     await say(desk, make)
 
@@ -98,9 +101,14 @@ async def look(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version
     return find(desk, name, number)
 
 
+def seen_by(desk: Desk) -> dict[str, Handler]:
+    """Those that exist for whom the desk acts, by name as jqd knows it."""
+    return {name: one for name, one in desk.workers.handlers().items() if desk.principal.sees(tenant_of(name))}
+
+
 def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
     """The same of what is known here."""
-    handler = desk.workers.handler(name)
+    handler = desk.workers.handler(desk.own(name))
     if handler is None or not handler.versions:
         raise NotFound(f"there is no handler {name[:64]!r}")
     found = _version(desk, name, number)
@@ -111,5 +119,5 @@ def find(desk: Desk, name: str, number: int = 0) -> tuple[Handler, Version]:
 
 
 def _version(desk: Desk, name: str, number: int) -> Version | None:
-    handler = desk.workers.handler(name) or Handler(0)
+    handler = desk.workers.handler(desk.own(name)) or Handler(0)
     return next((one for one in reversed(handler.versions) if number in (0, one.number)), None)

@@ -8,7 +8,9 @@ from jqd.desk.desk import Desk
 from jqd.desk.pauses import why_paused
 from jqd.desk.pinned import why_gone
 from jqd.runner import Seen, Worker
+from jqd.runner.worker import takes_type
 from jqd.words.dates import iso
+from jqd.words.tenant import tenant_of
 
 SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard for so long is said to be silent: a poll
 # is heard of every half minute, and what is not reached for so long is forgotten
@@ -50,26 +52,28 @@ class Takers:
     """Which workers take jobs of a type, for a look at many types."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
-        self._all: list[Worker] = []
+        self._all: dict[str, list[Worker]] = {}  # by tenant
         self._named: dict[str, list[Worker]] = {}
         for worker in workers:
+            if worker.takes_any:
+                self._all.setdefault(worker.tenant, []).append(worker)
+                continue
             for jobtype in worker.jobs or ():
                 self._named.setdefault(jobtype, []).append(worker)
-            if worker.jobs is None:
-                self._all.append(worker)
 
     def count(self, jobtype: str) -> int:
         """How many they are."""
-        return len(self._all) + len(self._named.get(jobtype, ()))
+        return len(self._all.get(tenant_of(jobtype), ())) + len(self._named.get(jobtype, ()))
 
     def of(self, jobtype: str) -> Iterator[Worker]:
         """Them."""
-        return chain(self._named.get(jobtype, ()), self._all)
+        return chain(self._named.get(jobtype, ()), self._all.get(tenant_of(jobtype), ()))
 
 
 def why_odd(desk: Desk, jobtype: str) -> str | None:
     """What is to be said to whoever pauses a type that nobody here runs: its name may be a slip."""
-    if Takers(desk.workers.list()).count(jobtype) or desk.workers.handler(jobtype):
+    own = desk.own(jobtype)
+    if Takers(desk.workers.list()).count(own) or desk.workers.handler(own):
         return None
     return f"no worker or handler of {jobtype!r} is known here; if that is a slip, `jqd types resume` takes it back"
 
@@ -78,7 +82,7 @@ def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
     if (why := why_paused(desk, jobtype) or why_gone(desk, jobtype)) is not None:
         return why
-    takers = takers or Takers(worker for worker in desk.workers.list() if worker.jobs is None or jobtype in worker.jobs)
+    takers = takers or Takers(worker for worker in desk.workers.list() if takes_type(worker.jobs, jobtype))
     if not takers.count(jobtype):
         return "no worker takes these jobs"
     said: list[str] = []

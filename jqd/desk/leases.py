@@ -89,6 +89,8 @@ async def beat(
     job_id = await resolve(desk, given)
     silence_s = allowed_silence_s(extend_s) if extend_s is not None else 0
     packed = msgspec.msgpack.encode(progress) if progress is not None else b""
+    if not desk.principal.sees_all:
+        await find(desk, job_id, named=job_id != given)  # another's is not found, before its lease is renewed
     (seen,) = await desk.store.touch([(job_id, fence)], silence_s=silence_s, progress=packed)
     if seen.hold is not Hold.STANDS:
         await find(desk, job_id)
@@ -121,14 +123,15 @@ async def _wait(desk: Desk, worker: Worker, jobs_max: int, deadline_s: float, he
 
 
 async def _puller(desk: Desk, worker_id: str) -> Worker:
-    if desk.workers.get(worker_id) is None:
-        desk.workers.reached(worker_id)  # it was silent for longer than its ttl, and speaks again
-    worker = await learned(desk, lambda: desk.workers.get(worker_id))
+    own = desk.own(worker_id)
+    if desk.workers.get(own) is None:
+        desk.workers.reached(own)  # it was silent for longer than its ttl, and speaks again
+    worker = await learned(desk, lambda: desk.workers.get(own))
     if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}; register it with POST /v1/workers, without a url")
     if worker.url is not None:
         raise Conflict(
             f"jobs are posted to worker {worker_id[:64]!r}, at its url; register without one to ask for them"
         )
-    desk.workers.reached(worker_id)
+    desk.workers.reached(own)
     return worker

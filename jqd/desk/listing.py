@@ -14,8 +14,10 @@ WITHIN_S = 2.0  # no page is asked for later than this: a short answer with a cu
 
 async def page_of(desk: Desk, state: State | None, name: str | None, tag: str | None, limit: int, cursor: str) -> Page:
     """At most `limit` jobs as the store finds them. Raises Invalid, StoreAway, StoreRefused."""
+    whose = None if desk.principal.sees_all or name is not None else desk.principal.tenant
+    jobtype = None if name is None else desk.own(name)
     try:
-        return await desk.store.list_jobs(state, name, tag, limit, cursor)
+        return await desk.store.list_jobs(state, jobtype, tag, limit, cursor, whose)
     except ValueError as error:
         raise Invalid(f"cursor {cursor[:32]!r} is none that an answer gave; leave it out to begin anew") from error
 

@@ -94,7 +94,11 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     items = _items_decoder.decode(agreed.array)
     rows = {
         index: NameJournaled(
-            str(agreed.jobs[index].job_id), job_id, digest_of(items[index]), revision, kind is ChangeKind.REPLACE
+            desk.own(str(agreed.jobs[index].job_id)),
+            job_id,
+            digest_of(items[index]),
+            revision,
+            kind is ChangeKind.REPLACE,
         )
         for index, (job_id, revision, _, kind) in agreed.changes.items()
     }
@@ -132,7 +136,7 @@ async def _ask(desk: Desk, jobs: Sequence[NewJob], items: Sequence[Raw]) -> dict
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
         if job.job_id is not None:
-            places.setdefault(job.job_id, place)
+            places.setdefault(desk.own(job.job_id), place)
     # A pusher's own id may come with any jobtype, so it has a home of its own.
     ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [

@@ -12,6 +12,7 @@ from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
 from jqd.words.options import NOTHING, JobOptions
 from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.tenant import annotate
 
 KIND = "options"
 KEPT_S = (
@@ -97,12 +98,15 @@ class Options:
         registered = self.known.get(jobtype)
         return registered is not None and getattr(registered.options, field) is not UNSET
 
-    def left_out(self, array: bytes, jobs: Sequence[NewJob]) -> list[tuple[JobOptions, list[int]]]:
-        """What counts for jobs whose pusher left it out: options, and the places of the jobs that they are for.
+    def left_out(self, array: bytes, jobs: Sequence[NewJob], tenant: str = "") -> list[tuple[JobOptions, list[int]]]:
+        """What counts for jobs of a tenant whose pusher left it out: options, and the places of the jobs they are for.
 
         `array`: the same jobs as MessagePack. Costs nothing while nothing is registered, and little for other jobtypes.
         """
         known = self.known
+        if tenant and known:
+            names = {job.name for job in jobs}
+            known = {name: one for name in names if (one := self.known.get(annotate(tenant, name))) is not None}
         if not known or not any(job.name in known for job in jobs):
             return []
         found: dict[JobOptions, list[int]] = {}

@@ -9,6 +9,7 @@ from jqd.words.errors import Conflict, Fault, Invalid
 from jqd.words.job import is_name
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import NIL
+from jqd.words.tenant import bare
 
 PAUSED_MAX = 1_000  # jobtypes: each look of a worker that takes any type names them to the store
 
@@ -19,28 +20,30 @@ async def pause(desk: Desk, jobtype: str) -> int:
         why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])
     await told(desk)
+    own = desk.own(jobtype)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if jobtype in desk.pauses.names:
+        if own in desk.pauses.names:
             return {}
         if len(desk.pauses.names) >= PAUSED_MAX:
             why = f"{PAUSED_MAX} jobtypes are paused, and no more can be; resume some"
             raise Conflict(why, [Fault("", why)])
-        return {(PAUSE, jobtype): body_of(desk.clock.wall_ms())}
+        return {(PAUSE, own): body_of(desk.clock.wall_ms())}
 
     await say(desk, make)
-    return desk.pauses.since_ms[jobtype]
+    return desk.pauses.since_ms[own]
 
 
 async def resume(desk: Desk, jobtype: str) -> bool:
     """Begin jobs of that type again; whether it was paused. Raises NotYet."""
     await told(desk)
-    was_paused = jobtype in desk.pauses.names
-    await say(desk, lambda: {(PAUSE, jobtype): NIL} if jobtype in desk.pauses.names else {})
+    own = desk.own(jobtype)
+    was_paused = own in desk.pauses.names
+    await say(desk, lambda: {(PAUSE, own): NIL} if own in desk.pauses.names else {})
     return was_paused
 
 
 def why_paused(desk: Desk, jobtype: str) -> str | None:
-    """What is to be said of jobs that wait for somebody to resume their type."""
-    since_ms = desk.pauses.since_ms.get(jobtype)
-    return None if since_ms is None else f"{jobtype!r} is paused since {iso(since_ms)}: `jqd types resume {jobtype}`"
+    """What is to be said of jobs that wait for somebody to resume their type. `jobtype`: as jqd knows it."""
+    since_ms, name = desk.pauses.since_ms.get(jobtype), bare(jobtype)
+    return None if since_ms is None else f"{name!r} is paused since {iso(since_ms)}: `jqd types resume {name}`"

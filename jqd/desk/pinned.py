@@ -10,6 +10,7 @@ from jqd.desk.desk import Desk
 from jqd.desk.rules import learned
 from jqd.runner.handler import Handler, is_version
 from jqd.words.errors import Fault
+from jqd.words.tenant import bare
 
 _decoder = msgspec.msgpack.Decoder(list[Raw])
 _encoder = msgspec.msgpack.Encoder()
@@ -20,11 +21,11 @@ async def refuse_unset(desk: Desk, batch: Batch) -> Batch:
 
     A version that is gone takes jobs: they wait, and that is said of them. So does what is like one and none.
     """
-    pinned = {job.name for job in batch.jobs if "@" in job.name and is_version(job.name)}
+    pinned = {desk.own(job.name) for job in batch.jobs if "@" in job.name and is_version(job.name)}
     # The store is asked once for all of them: a look takes up to a second.
     if not pinned or await learned(desk, lambda: not _unset(desk, pinned) or None):
         return batch
-    return _without(batch, {name: _why_unset(desk, name) for name in _unset(desk, pinned)})
+    return _without(batch, {bare(name): _why_unset(desk, name) for name in _unset(desk, pinned)})
 
 
 def why_gone(desk: Desk, jobtype: str) -> str | None:
@@ -32,6 +33,7 @@ def why_gone(desk: Desk, jobtype: str) -> str | None:
     name, handler, number = _parts(desk, jobtype)
     if handler is None or any(version.number == number and not version.out for version in handler.versions):
         return None
+    name = bare(name)
     return f"version {number} of handler {name!r} is gone: these jobs wait; cancel them, or push them for {name!r}"
 
 
@@ -50,7 +52,7 @@ def _why_unset(desk: Desk, jobtype: str) -> str:
     name, handler, number = _parts(desk, jobtype)
     kept = ", ".join(str(version.number) for version in handler.versions) if handler else ""
     there_are = f"it has {kept}" if kept else "it has none any more"
-    return f"handler {name[:64]!r} never had a version {number}; {there_are}"
+    return f"handler {bare(name)[:64]!r} never had a version {number}; {there_are}"
 
 
 def _parts(desk: Desk, jobtype: str) -> tuple[str, Handler | None, int]:

@@ -13,7 +13,7 @@ import trio
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve
 from jqd.store import JobView
-from jqd.words.errors import StoreAway, StoreRefused
+from jqd.words.errors import NotYet, StoreAway, StoreRefused
 from jqd.words.record import Lane
 
 JOBS_PER_CALL = 500  # looked at in one script of the store: it stays below a millisecond or two
@@ -48,7 +48,7 @@ async def wait_final(desk: Desk, job_id: str, wait_s: float, *, named: bool = Fa
             left_s = deadline_s - trio.current_time()
             try:
                 view = await find(desk, job_id, named=named)
-            except StoreAway:
+            except (StoreAway, NotYet):
                 if left_s <= 0:
                     raise
             else:

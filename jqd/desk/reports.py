@@ -26,6 +26,7 @@ from jqd.words.errors import (
     JournalRefused,
     JqdError,
     NotFound,
+    NotYet,
     StoreAway,
     StoreRefused,
     StoreUnsettled,
@@ -34,9 +35,11 @@ from jqd.words.errors import (
 from jqd.words.job import Exit, Fate, Outcome, State
 from jqd.words.jobid import is_id
 from jqd.words.record import Lane, encode_outcomes
+from jqd.words.tenant import bare
 
 HANDED_S = 1.0  # from a worker's 202 until the store knows that it holds the job: a sync and a call, some milliseconds
 HANDED_POLL_S = 0.02
+LOOKS_MAX = 64  # at once, for whom must not know of others' jobs: each is a call of the store
 WITH_THIS = 0  # a position that no record has: of what another report of the same request said
 
 
@@ -84,7 +87,13 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent again.
     """
     sorts = Sorted()
-    mine = [place for place, each in enumerate(told) if each.report is not None and _at_work(desk, each, each.report)]
+    if not desk.principal.sees_all:
+        sorts.answers |= await _strangers(desk, told)
+    mine = [
+        place
+        for place, each in enumerate(told)
+        if each.report is not None and place not in sorts.answers and _at_work(desk, each, each.report)
+    ]
     for place in mine:
         sorts.answers[place] = await _noted(desk, told[place])
     others = {place: each for place, each in enumerate(told) if place not in sorts.answers}
@@ -96,6 +105,26 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     for worker_id in sorts.workers:
         desk.workers.reached(worker_id)
     return [sorts.answers[place] for place in range(len(told))]
+
+
+async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | None]:
+    """Those that are no jobs of whom the desk acts for, or not known to be: nothing of them is touched, nor told."""
+    answers: dict[int, JqdError | None] = {}
+    limiter = trio.CapacityLimiter(LOOKS_MAX)
+
+    async def look(place: int, job_id: str) -> None:
+        async with limiter:
+            try:
+                await find(desk, job_id)
+            except (NotFound, NotYet, StoreAway, StoreRefused) as error:
+                answers[place] = error
+
+    async with trio.open_nursery() as nursery:
+        for place, each in enumerate(told):
+            running = desk.runner.running(each.job_id)
+            if running is None or running.tenant != desk.principal.tenant:
+                nursery.start_soon(look, place, each.job_id)
+    return answers
 
 
 def _at_work(desk: Desk, each: Told, what: Report) -> bool:
@@ -339,7 +368,7 @@ async def _return(desk: Desk, sorts: Sorted, told: Sequence[Told]) -> None:
 def _stale(each: Told, why: str) -> JqdError:
     """LightJQ names no lease and knows no stale one: there is no such job in that worker's hand."""
     if each.worker:
-        return NotFound(f"job {each.job_id} is not in the hand of worker {each.worker[:64]!r}: {why}")
+        return NotFound(f"job {each.job_id} is not in the hand of worker {bare(each.worker)[:64]!r}: {why}")
     return Conflict(f"job {each.job_id} is not in lease {each.fence} any more, or was ended in it: {why}")
 
 

@@ -89,15 +89,16 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
         raise Invalid(found[0].detail, found)
     await told(desk)
     new: list[bool] = []
+    own = desk.own(name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        before = desk.schedules.known.get(name)
+        before = desk.schedules.known.get(own)
         new.append(before is None)
         if before is None and len(desk.schedules.known) >= SCHEDULES_MAX:
             why = f"there are {SCHEDULES_MAX} schedules, and no more than that are taken; delete some"
             raise Conflict(why, [Fault("", why)])
         schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
-        return {} if before and schedule == before.schedule else {(SCHEDULE, name): body_of(schedule)}
+        return {} if before and schedule == before.schedule else {(SCHEDULE, own): body_of(schedule)}
 
     await say(desk, make)
     return new[0]
@@ -108,7 +109,7 @@ async def delete(desk: Desk, name: str) -> None:
     await told(desk)
     await known(desk, name)
     await say(desk, lambda: {(SCHEDULE, find(desk, name).name): NIL})
-    fired = desk.workers.rules.get(FIRED, name)
+    fired = desk.workers.rules.get(FIRED, desk.own(name))
     if fired is not None and not fired.is_deleted:
         await note(desk, [forgotten(fired, now_ms=desk.clock.wall_ms())])
 
@@ -145,13 +146,13 @@ async def run_now(desk: Desk, name: str) -> str:
 
 async def known(desk: Desk, name: str) -> Known:
     """Also one that another daemon heard of a moment ago. Raises NotFound."""
-    await learned(desk, partial(desk.schedules.known.get, name))
+    await learned(desk, partial(desk.schedules.known.get, desk.own(name)))
     return find(desk, name)
 
 
 def find(desk: Desk, name: str) -> Known:
     """Raises NotFound."""
-    one = desk.schedules.known.get(name)
+    one = desk.schedules.known.get(desk.own(name))
     if one is None:
         raise NotFound(f"there is no schedule {name[:64]!r}")
     return one
@@ -197,7 +198,7 @@ async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Sched
     def make() -> Mapping[tuple[str, str], bytes]:
         before = find(desk, name).schedule
         after = change(before, desk.schedules.now_ms())
-        return {} if after == before else {(SCHEDULE, name): body_of(after)}
+        return {} if after == before else {(SCHEDULE, desk.own(name)): body_of(after)}
 
     await say(desk, make)
 

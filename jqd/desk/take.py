@@ -77,7 +77,7 @@ async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = 
     if batch.plain and wanted is FSYNC and not batch.refused:  # nearly all are: in as few steps as can be
         frame = write(desk, batch.array, batch.jobs, NO_CHANGES)
         await desk.journal.wsync(frame.position, shielded=True)
-        desk.control.entered(frame.job_ids, batch.jobs)
+        desk.control.entered(frame.job_ids, batch.jobs, desk.principal.tenant)
         return Pushed(frame.job_ids, wanted)
     if not batch.plain and has_names(batch.jobs):
         return await _push_named(desk, batch, wanted, atomic=atomic)
@@ -168,7 +168,7 @@ async def take(
     names = job_ids
     if changes:
         names = [str(jobs[index].job_id) if index in changes else job_id for index, job_id in enumerate(job_ids)]
-    desk.control.entered(job_ids, jobs)
+    desk.control.entered(job_ids, jobs, desk.principal.tenant)
     if wanted.level == "store" and not await _safe_in_store(desk, written, wanted.replicas, desk.where(*job_ids)):
         return Accepted(names, FSYNC)
     return Accepted(names, wanted)
@@ -190,7 +190,8 @@ def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *,
 
     `life`: of the store that gave all their names, for pushes that must not come later than those are their own.
     """
-    homes = home_of(jobs[0].name) if len(jobs) == 1 else homes_of([job.name for job in jobs])
+    own, tenant = desk.own, desk.principal.tenant
+    homes = home_of(own(jobs[0].name)) if len(jobs) == 1 else homes_of([own(job.name) for job in jobs])
     ids: IdRange = desk.journal.ids.take(len(jobs), homes)
     now_ms = desk.clock.wall_ms()
     eligible: dict[int, int] = {}
@@ -198,15 +199,15 @@ def write(desk: Desk, array: bytes, jobs: Sequence[NewJob], changes: Changes, *,
         dated = job.delay is not None or job.run_at is not None
         if dated and (at_ms := eligible_at_ms(job.run_at, job.delay, now_ms)):
             eligible[index] = at_ms
-    options = desk.options.left_out(array, jobs)
+    options = desk.options.left_out(array, jobs, tenant)
     if len(options) == 1 and len(options[0][1]) == len(jobs):
         options = [(options[0][0], [])]
     head = Head(ids.first, now_ms, eligible, changes, ids.homes, life, options)
     lane = Lane.CHANGES if changes else Lane.JOBS
-    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array))
+    position = desk.journal.write(lane, len(jobs), encode_jobs(head, array, tenant))
     if changes:
         return Written(lane, position, [changes[index][0] for index in range(len(jobs))])
-    desk.taken.note(ids.first, desk.journal.ids.last_id, position)
+    desk.taken.note(ids.first, desk.journal.ids.last_id, position, tenant)
     return Written(lane, position, ids.ids())
 
 

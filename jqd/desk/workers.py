@@ -10,6 +10,7 @@ from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
 from jqd.words.errors import Conflict, Fault, Invalid, JournalRefused, NotFound
 from jqd.words.options import JobOptions
+from jqd.words.tenant import bare
 
 
 async def register(
@@ -24,10 +25,11 @@ async def register(
         why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
     await desk.workers.judge(card.url, peer)
-    worker = desk.workers.check(card, options=options, peer=peer)
+    check = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
+    worker = check()
     if not desk.workers.knows(worker):
         try:
-            worker = await _say(desk, partial(desk.workers.check, card, options=options, peer=peer))
+            worker = await _say(desk, check)
         except JournalRefused:
             desk.workers.reached(worker.id)  # a full disk silences no worker: what it said before holds on
             raise
@@ -58,13 +60,18 @@ async def unregister(desk: Desk, worker_id: str) -> None:
 
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
-    worker = await learned(desk, lambda: desk.workers.get(worker_id))
+    worker = await learned(desk, lambda: desk.workers.get(desk.own(worker_id)))
     if worker is None:
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:
-        why = f"{worker_id!r} is a version of handler {worker.handler!r}; delete that handler, or set it anew"
+        why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"
         raise Conflict(why, [Fault("", why)])
-    await say(desk, partial(no_more, [worker_id]))
+    await say(desk, partial(no_more, [worker.id]))
+
+
+def seen_by(desk: Desk) -> list[Worker]:
+    """Those that exist for whom the desk acts."""
+    return [worker for worker in desk.workers.list() if desk.principal.sees(worker.tenant)]
 
 
 def unneeded_options(desk: Desk) -> dict[tuple[str, str], bytes]:

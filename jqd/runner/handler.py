@@ -15,6 +15,7 @@ from jqd.runner.reach import Standing
 from jqd.runner.worker import Batch, Card, Format, Headers, Method, Secrets, Slots, StyleName, Url, Worker
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Priority
 from jqd.words.options import FIELDS, NOTHING, JobOptions, Retries, Timeout, Waits
+from jqd.words.tenant import bare, tenant_of
 
 SLOTS = 16  # jobs at once where a handler says nothing: a small web server's threads
 SOURCE_LENGTH_MAX = 65_536  # of what is kept and not run: a page of code
@@ -150,9 +151,10 @@ def workers_of(name: str, handler: Handler) -> list[Worker]:
     for version in handler.versions:
         if version.out:
             continue
-        card, own, part = card_of(name, version), id_of(name, version.number), parts[version.number]
+        card, own, part = card_of(bare(name), version), id_of(name, version.number), parts[version.number]
         said = {field: getattr(card, field) for field in Card.__struct_fields__}
-        said |= {"id": own, "name": own, "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        said |= {"id": own, "name": bare(own), "jobs": (name, own) if part else (own,), "handler": name, "share": part}
+        said["tenant"] = tenant_of(name)
         options = version.options.of_jobs
         said["options"] = {} if options == NOTHING else {name: options}
         found.append(

@@ -15,10 +15,10 @@ from typing import NamedTuple
 import trio
 
 from jqd.runner.wishes import Wishes
-from jqd.runner.worker import Jobtypes, Worker
+from jqd.runner.worker import Worker, takes_type
 from jqd.words.job import Held
 
-Kind = tuple[Jobtypes | None, int, int]
+Kind = tuple[tuple[str, ...] | None, int, int]
 """What a worker takes: jobtypes, and from which priority to which."""
 
 
@@ -163,10 +163,12 @@ class Pulls:
     def wish(self, wishes: Wishes) -> None:
         """Add what all of them take. As many steps as there are kinds of workers, however many polls wait."""
         for (jobs, low, high), pulls in self._kinds.items():
-            if _first(pulls) is None:
+            first = _first(pulls)
+            if first is None:
                 continue
-            if jobs is None:
-                wishes.any_type((low, high), frozenset())
+            if first.worker.takes_any:
+                wishes.any_type((low, high), frozenset(), first.worker.tenant)
+                continue
             for jobtype in jobs or ():
                 wishes.named(jobtype, (low, high))
 
@@ -175,7 +177,7 @@ class Pulls:
         firsts = (
             _first(pulls)
             for (jobs, low, high), pulls in self._kinds.items()
-            if low <= priority <= high and (jobs is None or jobtype in jobs)
+            if low <= priority <= high and takes_type(jobs, jobtype)
         )
         return min(filter(None, firsts), key=lambda pull: pull.number, default=None)
 

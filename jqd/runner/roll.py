@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from jqd.runner.worker import Worker
 
-Server = tuple[str | None, str, str]
-"""URL, name and style: who registers the same once more is the same worker."""
+Server = tuple[str, str | None, str, str]
+"""Tenant, URL, name and style: who registers the same once more is the same worker."""
 
 
 class Roll:
@@ -75,4 +75,4 @@ def _place(worker: Worker) -> tuple[int, str]:
 
 
 def _server(worker: Worker) -> Server:
-    return worker.url, worker.name, worker.style
+    return worker.tenant, worker.url, worker.name, worker.style

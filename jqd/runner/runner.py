@@ -43,6 +43,8 @@ class Running(NamedTuple):
     name: str
     """The worker's name."""
     started_at_ms: int
+    tenant: str = ""
+    """Whose job it is."""
 
 
 class Runner:
@@ -118,10 +120,10 @@ class Runner:
             if not gate.has_room(now_s) or not self._gates.connections.free_for(worker.endpoint, len(posting)):
                 continue
             span = worker.priority_min, worker.priority_max
-            if worker.jobs is None:
-                wishes.any_type(span, gate.not_taken_now(now_s))
+            if worker.takes_any:
+                wishes.any_type(span, gate.not_taken_now(now_s), worker.tenant)
                 continue
-            for jobtype in worker.jobs:
+            for jobtype in worker.jobs or ():
                 if gate.takes(jobtype, now_s) and self._gates.turns.is_due(worker, jobtype):
                     wishes.named(jobtype, span)
         return wishes.wanted()
@@ -320,7 +322,7 @@ class Runner:
         parcel = self._shared.parcels.get(job_id)
         if entry is None or parcel is None or entry.phase is not Phase.RUNNING:
             return None
-        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms)
+        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms, entry.held.job.tenant)
 
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""

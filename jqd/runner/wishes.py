@@ -9,6 +9,7 @@ Ranges that touch become one. What is asked for of any type is not asked for aga
 from collections.abc import Iterable
 
 from jqd.words.job import Wanted
+from jqd.words.tenant import tenant_of
 
 Span = tuple[int, int]
 
@@ -19,13 +20,13 @@ class Wishes:
     def __init__(self, paused: frozenset[str] = frozenset()) -> None:
         """`paused`: jobtypes that are not wished for, whoever takes them."""
         self._paused = paused
-        self._any: dict[Span, frozenset[str]] = {}
+        self._any: dict[tuple[str, Span], frozenset[str]] = {}  # by tenant and span
         self._named: dict[str, set[Span]] = {}
 
-    def any_type(self, span: Span, besides: frozenset[str]) -> None:
-        """A worker takes any jobtype but these, of priorities in `span`."""
-        besides |= self._paused
-        self._any[span] = besides & self._any.get(span, besides)
+    def any_type(self, span: Span, besides: frozenset[str], tenant: str = "") -> None:
+        """A worker takes any jobtype of its tenant but these, of priorities in `span`."""
+        besides |= frozenset(name for name in self._paused if tenant_of(name) == tenant)
+        self._any[tenant, span] = besides & self._any.get((tenant, span), besides)
 
     def named(self, jobtype: str, span: Span) -> None:
         """A worker takes this one."""
@@ -35,12 +36,17 @@ class Wishes:
 
     def wanted(self) -> list[Wanted]:
         """All of it. Those of any type first, then by name."""
-        every = _united(span for span, besides in self._any.items() if not besides)
-        wanted = [Wanted(None, *span) for span in every]
-        some = ((span, besides) for span, besides in self._any.items() if besides and not _in(span, every))
-        wanted += [Wanted(None, *span, besides) for span, besides in some]
-        for jobtype, spans in sorted(self._named.items()):
-            wanted += [Wanted(jobtype, *span) for span in _united(spans) if not _in(span, every)]
+        every = {
+            tenant: _united(span for (whose, span), besides in self._any.items() if whose == tenant and not besides)
+            for tenant in sorted({tenant for tenant, _ in self._any})
+        }
+        wanted = [Wanted(None, *span, tenant=tenant) for tenant, spans in every.items() for span in spans]
+        for (tenant, span), besides in self._any.items():
+            if besides and not _in(span, every[tenant]):
+                wanted.append(Wanted(None, *span, besides, tenant))
+        for jobtype, named in sorted(self._named.items()):
+            spans = every.get(tenant_of(jobtype), ())
+            wanted += [Wanted(jobtype, *span) for span in _united(named) if not _in(span, spans)]
         return wanted
 
 

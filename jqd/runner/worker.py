@@ -6,6 +6,7 @@ Worker    the same, and what the registry knows besides: also what `workers.json
 
 import hashlib
 import secrets
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 import msgspec
@@ -19,6 +20,7 @@ from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, TIMEOUT_S_MAX, Name, Priority
 from jqd.words.options import JobOptions
+from jqd.words.tenant import SEPARATOR, annotate, any_of, bare, tenant_of
 
 JOBS_MAX = 100_000  # at once by one worker
 BATCH_MAX = 10_000  # jobs in one request
@@ -119,7 +121,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         """Check what a type cannot say. Raises Invalid."""
         for field, texts in (("name", (self.name,)), ("worker_id", (self.id,)), ("jobs", self.jobs or ())):
             for text in texts:
-                if isinstance(text, str) and not text.isprintable():
+                if isinstance(text, str) and not self._as_said(text).isprintable():
                     raise refused(field, f"{field} must be {fields.allowed(Name)}, not {text!r}")
         if self.trouble is not None and not self.trouble.isprintable():
             raise refused("trouble", f"trouble must be {fields.allowed(Trouble)}, not {self.trouble!r}")
@@ -133,6 +135,10 @@ class Card(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
             raise refused("headers", why)
         if why := why_no_secrets(self.secrets or ()):
             raise refused("secrets", why)
+
+    def _as_said(self, name: str) -> str:
+        """One of its names, as it wrote it."""
+        return name
 
     def _check_style(self) -> None:
         """Raises Invalid where something was said that the style has no use for."""
@@ -159,7 +165,8 @@ class Declared(JobOptions, frozen=True, kw_only=True, forbid_unknown_fields=True
 class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """One registration. Fields in its file that this version does not know are passed over."""
 
-    id: Name = msgspec.field(name="id")
+    id: str = msgspec.field(name="id")
+    jobs: tuple[str, ...] | None = None
     ttl_s: Seconds | None = msgspec.field(default=None, name="ttl_s")
     style: StyleName = msgspec.field(default="native", name="protocol")
     secrets: Secrets = ()
@@ -174,6 +181,9 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """Of whoever registered it: how near the address may be that its URL leads to. Old files lack it: from here."""
     machine: str = ""
     """Where that was judged. Older records lack it: here."""
+    tenant: str = ""
+    """Whose it is: it gets jobs of nobody else. Stands before each of `jobs`, too, which an older jqd refuses to read;
+    where it takes any, `jobs` is what stands for all of that tenant."""
 
     @property
     def language(self) -> Format | None:
@@ -191,9 +201,31 @@ class Worker(Card, frozen=True, kw_only=True, forbid_unknown_fields=False):
         """Host and port, as its URL writes them; empty for a worker that pulls."""
         return self.url.split("/", 3)[2] if self.url else ""
 
+    @property
+    def takes_any(self) -> bool:
+        """Whether it takes all jobtypes of its tenant."""
+        return self.jobs is None or self.jobs[0].endswith(SEPARATOR)
+
     def takes(self, jobtype: str, priority: int) -> bool:
         """Whether a job of this type and priority is for this worker."""
-        return (self.jobs is None or jobtype in self.jobs) and self.priority_min <= priority <= self.priority_max
+        return takes_type(self.jobs, jobtype) and self.priority_min <= priority <= self.priority_max
+
+    def _as_said(self, name: str) -> str:
+        return bare(name)
+
+
+def takes_type(jobs: Collection[str] | None, jobtype: str) -> bool:
+    """Whether a worker with such `jobs` takes that type: nobody's worker takes a tenant's, nor the other way round."""
+    if jobs is None:
+        return SEPARATOR not in jobtype
+    return jobtype in jobs or (SEPARATOR in jobtype and any_of(tenant_of(jobtype)) in jobs)
+
+
+def jobs_of(card: Card, tenant: str) -> tuple[str, ...] | None:
+    """What a tenant's worker takes that says so, as jqd knows it."""
+    if card.jobs is None:
+        return (any_of(tenant),) if tenant else None
+    return tuple(dict.fromkeys(annotate(tenant, name) for name in card.jobs))
 
 
 def new_id(card: Card) -> str:

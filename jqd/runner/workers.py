@@ -16,12 +16,13 @@ from jqd.runner.handler import Handler, id_of, workers_of
 from jqd.runner.reach import Reach, Standing, machine, standing_of
 from jqd.runner.roll import Roll
 from jqd.runner.signs import SPREAD_S, Signs
-from jqd.runner.worker import Card, Worker, new_id, refused
+from jqd.runner.worker import Card, Worker, jobs_of, new_id, refused
 from jqd.words.clock import Clock
 from jqd.words.errors import Invalid
 from jqd.words.log import get_logger
 from jqd.words.options import JobOptions
 from jqd.words.rules import NIL, Rule, Rules
+from jqd.words.tenant import annotate
 
 KIND, HANDLER = "worker", "handler"  # of rules
 UNREACHABLE_S = 300.0  # longer than a restart or a deploy takes; a worker that is away longer registers again
@@ -69,7 +70,9 @@ class Workers:
 
     # ------------------------------------------------------------ registering
 
-    def check(self, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None = None) -> Worker:
+    def check(
+        self, card: Card, *, options: Mapping[str, JobOptions] | None = None, peer: str | None = None, tenant: str = ""
+    ) -> Worker:
         """The worker that a registration makes, or its repetition under the same id. Raises Invalid, naming the field.
 
         A worker that starts again and registers the same name and URL without its id gets the id it had, at whatever
@@ -79,17 +82,17 @@ class Workers:
         if card.url is not None:
             _refuse_unless(card.url, self._reach.judge_host(host_of(card.url), standing))
         self._expire()
-        known = self._workers.get(card.id) if card.id else self._same_server(card)
+        known = self._workers.get(annotate(tenant, card.id)) if card.id else self._same_server(card, tenant)
         self._refuse_more(known, card.jobs)
         said = msgspec.structs.asdict(card)
-        said["id"] = known.id if known else card.id or new_id(card)
-        said["jobs"] = None if card.jobs is None else tuple(dict.fromkeys(card.jobs))
-        registered_at_ms = known.registered_at_ms if known else self._clock.wall_ms()
+        said["id"] = known.id if known else annotate(tenant, card.id or new_id(card))
         said |= {
-            "registered_at_ms": registered_at_ms,
+            "jobs": jobs_of(card, tenant),
+            "registered_at_ms": known.registered_at_ms if known else self._clock.wall_ms(),
             "standing": standing,
             "machine": machine(),
-            "options": dict(options or {}),
+            "options": {annotate(tenant, name): said for name, said in (options or {}).items()},
+            "tenant": tenant,
             "secrets": self._secrets(said["id"], card.url) if card.secrets is None else card.secrets,
         }
         return Worker(**said)
@@ -350,8 +353,8 @@ class Workers:
             why = f"all workers together name at most {NAMES_MAX} jobtypes, the others have {others} of them already"
             raise refused("jobs", f'{why}; unregister some, or say "*" for every one')
 
-    def _same_server(self, card: Card) -> Worker | None:
-        return None if card.url is None else self._workers.at((card.url, card.name, card.style))
+    def _same_server(self, card: Card, tenant: str) -> Worker | None:
+        return None if card.url is None else self._workers.at((tenant, card.url, card.name, card.style))
 
     def _expire(self) -> None:
         now_s, seen_at_s = self._signs.now_s(), self._signs.seen_at_s

@@ -23,8 +23,10 @@ from jqd.store.shapes import SEATS_MAX, JobView, Member, OnItsWay
 from jqd.words.errors import SeatRefused, StoreRefused
 from jqd.words.job import NIL, Fate, Held, Job, Outcome, State, entrust
 from jqd.words.jobid import ID_LENGTH, TIME_LENGTH, parse_id
+from jqd.words.tenant import SEPARATOR
 
 ROW_VERSION = 2
+TENANT_VERSION = 3  # the same of a tenant: an older jqd would give it to anybody's workers
 ABSOLUTE_VERSION = 1  # its `created` is ms since 1970
 CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
 CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a daemon's hand
@@ -68,7 +70,8 @@ def encode_job(job: Job) -> bytes:
     """The row of a job. Its id is the field's name and not repeated."""
     timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
-    fields = (ROW_VERSION, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
+    version = TENANT_VERSION if SEPARATOR in job.jobtype else ROW_VERSION
+    fields = (version, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
     if job.backoff:
         return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags, job.backoff)) + job.argument
     if job.eligible_at_ms or job.name or job.tags:
@@ -90,8 +93,8 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
     except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError) as error:
         raise _unreadable(keys["jobs"], job_id, str(error)) from error
     header = read.header
-    if header.version not in (ROW_VERSION, ABSOLUTE_VERSION):
-        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {ROW_VERSION}")
+    if header.version not in (ROW_VERSION, TENANT_VERSION, ABSOLUTE_VERSION):
+        raise _unreadable(keys["jobs"], job_id, f"it has version {header.version}, this jqd reads {TENANT_VERSION}")
     return Job(
         job_id,
         header.jobtype,
@@ -100,7 +103,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         header.max_retry,
         header.timeout_s,
         header.keep_result,
-        header.created + (_id_ms(job_id[:TIME_LENGTH]) if header.version == ROW_VERSION else 0),
+        header.created + (0 if header.version == ABSOLUTE_VERSION else _id_ms(job_id[:TIME_LENGTH])),
         header.eligible_at_ms,
         header.name,
         header.tags,

@@ -114,10 +114,17 @@ class EdgeStore(Protocol):
         ...
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         """Up to `limit` jobs that match, newest first; in exact order if all fit in one page and few lie in each place.
 
+        `tenant`: whose; None: of all tenants.
         A page may be short and have a cursor: then many jobs were looked at that did not match. Raises ValueError for
         a cursor that this store did not give.
         """

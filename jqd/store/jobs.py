@@ -26,6 +26,7 @@ from jqd.words.job import Change, ChangeKind, Held, Job, Outcome, Wanted
 from jqd.words.jobid import journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
+from jqd.words.tenant import any_of
 
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
 PAGE_JOBS = 500  # jobs per call where a method works in steps by itself
@@ -206,7 +207,8 @@ class JobMethods:
         for part in _pages(wanted, TYPES_PER_CALL) if limit > 0 else ():
             wishes: list[object] = []
             for one in part:
-                wishes += (one.jobtype or "", one.priority_min, one.priority_max, len(one.besides), *one.besides)
+                jobtype = one.jobtype or any_of(one.tenant)
+                wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
             answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
             flat = codec.list_of(self._keys, "types", answer)
             for jobtype, priority, head_id, waiting, suspect in zip(*(flat[at::5] for at in range(5)), strict=True):

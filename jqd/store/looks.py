@@ -14,6 +14,7 @@ from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, StoreStats, TypeView
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
+from jqd.words.tenant import tenant_of
 
 VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
@@ -73,13 +74,19 @@ class LookMethods:
         return None if answer is None else codec.text(self._keys, "names", answer)
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         """See EdgeStore."""
         walked = _decode_cursor(cursor)
         found: dict[str, JobView] = {}  # by id: a job that moves while it is walked is looked at in both places
         left = LIST_SCAN
-        sources = await self._sources(state, jobtype)
+        sources = await self._sources(state, jobtype, tenant)
         for at in range(0, len(sources), LIST_SOURCES):
             group = [
                 _Source(*place, walked.get(":".join(place), (0.0, ""))) for place in sources[at : at + LIST_SOURCES]
@@ -92,12 +99,12 @@ class LookMethods:
                 for source, (job_id, score) in rows:
                     walked[source.name] = score, job_id
                 views = await self._views([job_id for _, (job_id, _) in rows], brief=True)
-                found |= {v.id: v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag)}
+                found |= {v.id: v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag, tenant)}
             else:
                 return Page(_newest_first(found.values()), _encode_cursor(walked))
         return Page(_newest_first(found.values()), "")
 
-    async def _sources(self, state: State | None, jobtype: str | None) -> list[tuple[str, str]]:
+    async def _sources(self, state: State | None, jobtype: str | None, tenant: str | None) -> list[tuple[str, str]]:
         sources: list[tuple[str, str]] = []
         for place in PLACES[state]:
             if place == "held":
@@ -108,7 +115,8 @@ class LookMethods:
                 )
             elif place == "ready" and jobtype is None:
                 answer = codec.list_of(self._keys, "types", await self._caller.call("list_ready", LIST_TYPES))
-                sources += (("ready", name) for name in sorted(codec.text(self._keys, "types", t) for t in answer))
+                names = sorted(codec.text(self._keys, "types", t) for t in answer)
+                sources += (("ready", name) for name in names if tenant is None or tenant_of(name) == tenant)
             else:
                 sources.append((place, (jobtype or "") if place == "ready" else ""))
         return sources
@@ -289,9 +297,10 @@ def _newest_first(views: Iterable[JobView]) -> list[JobView]:
     return sorted(views, key=lambda view: view.id, reverse=True)
 
 
-def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None) -> bool:
+def _matches(view: JobView, state: State | None, jobtype: str | None, tag: str | None, tenant: str | None) -> bool:
     good_state = state is None or view.state is state
-    return good_state and (jobtype is None or view.jobtype == jobtype) and (tag is None or tag in view.tags)
+    whose = tenant is None or view.tenant == tenant
+    return good_state and whose and (jobtype is None or view.jobtype == jobtype) and (tag is None or tag in view.tags)
 
 
 def _encode_cursor(walked: dict[str, tuple[float, str]]) -> str:

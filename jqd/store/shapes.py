@@ -7,6 +7,7 @@ import msgspec
 
 from jqd.words.job import Held, Outcome, State
 from jqd.words.rules import Rule
+from jqd.words.tenant import tenant_of
 
 CALL_JOBS_MAX = 2_000  # records in one call: four times what a caller should send, so a script stays below about 20 ms
 
@@ -296,6 +297,7 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     jobtype: str
+    """Its tenant before it, as before `name` (words/tenant.py)."""
     name: str
     """The pusher's own id, or empty."""
     priority: int
@@ -337,6 +339,11 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     """How often it was put off."""
     log: str = ""
     """The end of what its last attempt printed, if that failed; only of the newest failures."""
+
+    @property
+    def tenant(self) -> str:
+        """Whose it is; "" is one."""
+        return tenant_of(self.jobtype)
 
 
 class Page(NamedTuple):

@@ -181,7 +181,13 @@ class Spread:
         return gone
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         """See EdgeStore."""
         walks = _decode_cursor(cursor, len(self._stores))
@@ -195,7 +201,7 @@ class Spread:
                 size = limit - len(found) if last else piece
                 pages = await self._all(
                     {
-                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, walk.begin(size), walk.start)
+                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, walk.begin(size), walk.start, tenant)
                         for n, walk in dry.items()
                     }
                 )

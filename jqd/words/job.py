@@ -6,6 +6,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import Meta
 
+from jqd.words.tenant import tenant_of
+
 NIL = b"\xc0"  # MessagePack nil: the default argument and the absent result
 
 PRIORITY_MIN, PRIORITY_MAX = -(2**31), 2**31 - 1  # int32, as the LightJQ specification has it
@@ -65,6 +67,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
 
     id: str
     jobtype: str
+    """Its tenant before it, as before all names of jobtypes within jqd (tenant.py)."""
     argument: bytes = NIL
     """One MessagePack value, never decoded by the daemon."""
     priority: int = 0
@@ -77,7 +80,7 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     eligible_at_ms: int = 0
     """Not before this date; 0 means at once."""
     name: str = ""
-    """The pusher's own id for the job, or empty."""
+    """The pusher's own id for the job, its tenant before it; or empty."""
     tags: tuple[str, ...] = ()
     change: Change | None = None
     """None: its content is the one it was pushed with, and its id was made here."""
@@ -87,15 +90,22 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     backoff: float | tuple[float, ...] = ()
     """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
 
+    @property
+    def tenant(self) -> str:
+        """Whose it is; "" is one."""
+        return tenant_of(self.jobtype)
+
 
 class Wanted(NamedTuple):
-    """Jobs that somebody can run now: of one jobtype, or of any, with a priority between two, both included."""
+    """Jobs that somebody can run now: of one jobtype, or of any of a tenant, with a priority between two, inclusive."""
 
     jobtype: str | None = None
     """None: any, but those of `besides`."""
     priority_min: int = PRIORITY_MIN
     priority_max: int = PRIORITY_MAX
     besides: frozenset[str] = frozenset()
+    tenant: str = ""
+    """Whose, of any jobtype."""
 
 
 class State(enum.StrEnum):

@@ -21,6 +21,7 @@ from jqd.words.clock import Clock
 from jqd.words.dates import date_of
 from jqd.words.job import Held, Outcome
 from jqd.words.log import get_logger
+from jqd.words.tenant import bare, tenant_of
 
 QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon can do, an hour of an ordinary one
 WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little
@@ -140,9 +141,15 @@ def _line(row: Mapping[str, object]) -> bytes:
     return _encoder.encode(row) + b"\n"
 
 
+def named(job_id: str, jobtype: str) -> dict[str, object]:
+    """Which job, and whose where that is not the tenant ""."""
+    tenant = tenant_of(jobtype)
+    return {"job_id": job_id, "jobtype": bare(jobtype), **({"tenant": tenant} if tenant else {})}
+
+
 def _attempt(job_id: str, jobtype: str, of: Held | Outcome) -> dict[str, object]:
     # The fence tells which claim a start or an end came of.
-    return {"job_id": job_id, "jobtype": jobtype, "attempt": of.attempt, "fence": of.fence}
+    return {**named(job_id, jobtype), "attempt": of.attempt, "fence": of.fence}
 
 
 def _ending(outcome: Outcome) -> dict[str, object]:

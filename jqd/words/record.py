@@ -4,6 +4,7 @@ One frame carries one request's whole batch. Pushed jobs go to disk as they came
 refuse what is wrong, and an argument is never decoded nor encoded again.
 
     jobs      [ {first, at, …}, [ {name, argument, …}, … ] ]     one map per job, as pushed; see Head
+              [ tenant, {first, at, …}, [ …, … ] ]               the same of a tenant: jobtypes and ids are its own
     outcomes  [ [job_id, fence, fate, …], … ]                    see job.Outcome: ends of attempts, and hand-overs
     cancels   [ "job_id" or "job_id@generation", … ]             see cancel_of
     changes   as jobs, all of them named in the head's `changes`
@@ -24,6 +25,7 @@ from jqd.words.job import NIL, Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import IdRange, is_id, parse_id
 from jqd.words.options import JobOptions
 from jqd.words.rules import Rule
+from jqd.words.tenant import Tenant, annotate
 
 T = TypeVar("T")
 
@@ -43,6 +45,9 @@ class Lane(enum.IntEnum):
 
 CARRIED = frozenset({Lane.JOBS, Lane.CHANGES})  # whole jobs: what retention copies to the journal's end
 ENDINGS = (Lane.CANCELS, Lane.OUTCOMES)
+
+
+_PAIR, _OF_TENANT = b"\x92", b"\x93"  # MessagePack: how an array of two and one of three begin
 
 
 class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defaults=True):
@@ -95,6 +100,14 @@ class _JobsBody(msgspec.Struct, frozen=True, array_like=True, gc=False):
     jobs: Raw
 
 
+class _OfTenant(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
+    """What an older jqd refuses, for it expects the head first: it would take these for jobs of the tenant ""."""
+
+    tenant: Tenant
+    head: Raw
+    jobs: Raw
+
+
 class _JobsRaw(msgspec.Struct, frozen=True, array_like=True, gc=False):
     head: Head
     jobs: list[Raw]
@@ -107,6 +120,7 @@ class _JobsRead(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _record_decoder = msgspec.msgpack.Decoder(JobRecord)
+_tenant_decoder = msgspec.msgpack.Decoder(_OfTenant)
 _jobs_decoder = msgspec.msgpack.Decoder(_JobsRead)
 _jobs_raw_decoder = msgspec.msgpack.Decoder(_JobsRaw)
 _outcomes_decoder = msgspec.msgpack.Decoder(list[Outcome])
@@ -114,9 +128,19 @@ _cancels_decoder = msgspec.msgpack.Decoder(list[str])
 _rules_decoder = msgspec.msgpack.Decoder(list[Rule])
 
 
-def encode_jobs(head: Head, jobs: bytes) -> bytes:
+def encode_jobs(head: Head, jobs: bytes, tenant: str = "") -> bytes:
     """The body of a `jobs` frame. `jobs` is a MessagePack array of job maps, copied as it stands."""
+    if tenant:
+        return _encoder.encode(_OfTenant(tenant, Raw(_encoder.encode(head)), Raw(jobs)))
     return _encoder.encode(_JobsBody(head, Raw(jobs)))
+
+
+def _split_tenant(body: bytes) -> tuple[str, bytes]:
+    """Whose jobs a frame has, and its body as one of the tenant "" would be."""
+    if not body.startswith(_OF_TENANT):
+        return "", body
+    owned = _decode(_tenant_decoder, body, "a jobs")
+    return owned.tenant, _PAIR + bytes(owned.head) + bytes(owned.jobs)
 
 
 def decode_jobs(body: bytes) -> list[Job]:
@@ -124,14 +148,17 @@ def decode_jobs(body: bytes) -> list[Job]:
 
     Raises JournalDamaged when the checksum held but the content is not ours to read.
     """
+    tenant, body = _split_tenant(body)
     read = _decode(_jobs_decoder, body, "a jobs")
     head, records = read.head, read.jobs
-    if len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
+    if not tenant and len(records) == 1 and head == Head(head.first, head.at) and is_id(head.first):
         return [_pushed(head, records[0])]  # one that was pushed by itself: a journal may have a million such frames
     ids = _ids(head, len(records))
     eligible, copied = head.eligible, head.copied
     # Of the content as it was pushed, whatever was registered then: so before the options are put in.
     changes = [_change(head, index, job) for index, job in enumerate(records)] if head.changes else None
+    if tenant:
+        _annotate(records, tenant)
     for options, places in head.options:
         _give(records, places or range(len(records)), options)
     return [
@@ -157,7 +184,7 @@ def decode_jobs(body: bytes) -> list[Job]:
 
 def job_ids(body: bytes) -> list[str]:
     """The ids of a `jobs` frame, in order. Raises JournalDamaged as `decode_jobs` does."""
-    read = _decode(_jobs_raw_decoder, body, "a jobs")
+    read = _decode(_jobs_raw_decoder, _split_tenant(body)[1], "a jobs")
     return _ids(read.head, len(read.jobs))
 
 
@@ -168,6 +195,7 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
     a lane of their own, which they had not always. `position`: of the frame; a copy says where it comes from. Raises
     JournalDamaged.
     """
+    tenant, body = _split_tenant(body)
     read = _decode(_jobs_raw_decoder, body, "a jobs")
     head = read.head
     first_at = head.copied[0] if head.copied else position
@@ -189,15 +217,13 @@ def carry_jobs(body: bytes, keep: Collection[str], position: int) -> Iterator[tu
         theirs = ((each, [index - first for index in indexes if not of or index in of]) for each, of in given_to)
         options = [(each, places) for each, places in theirs if places]
         carried = Head(given[first], head.at, eligible, changes, homes, head.life, options, copied)
-        yield lane, len(indexes), encode_jobs(carried, jobs)
+        yield lane, len(indexes), encode_jobs(carried, jobs, tenant)
 
 
 def generations(body: bytes) -> dict[str, int]:
     """Id → generation of the jobs of a frame that are changes. Raises JournalDamaged as `decode_jobs` does."""
-    return {
-        job_id: generation
-        for job_id, _, generation, _ in _decode(_jobs_raw_decoder, body, "a jobs").head.changes.values()
-    }
+    read = _decode(_jobs_raw_decoder, _split_tenant(body)[1], "a jobs")
+    return {job_id: generation for job_id, _, generation, _ in read.head.changes.values()}
 
 
 def _decode(decoder: "msgspec.msgpack.Decoder[T]", body: bytes, what: str) -> T:
@@ -231,6 +257,12 @@ def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptio
             raise JournalDamaged("a jobs frame with a good checksum has options of a job that it has not")
         for field, value in said:
             setattr(records[index], field, value)
+
+
+def _annotate(records: Iterable[JobRecord], tenant: str) -> None:
+    for record in records:
+        record.name = annotate(tenant, record.name)
+        record.job_id = annotate(tenant, record.job_id) if record.job_id else None
 
 
 def _ids(head: Head, size: int) -> list[str]:

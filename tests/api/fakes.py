@@ -170,7 +170,13 @@ class FakeStore:
         return self.names.get(name)
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         await trio.lowlevel.checkpoint()
         self._check()
@@ -184,6 +190,7 @@ class FakeStore:
             and (state is None or view.state is state)
             and (jobtype is None or view.jobtype == jobtype)
             and (tag is None or tag in view.tags)
+            and (tenant is None or view.tenant == tenant)
         ]
         return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
 
@@ -339,7 +346,7 @@ class FakeControl:
         finally:
             self.waiters[job_id] -= 1
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
         self.acknowledged.append((job_ids, jobs))
 
 

@@ -26,7 +26,7 @@ def test_whatever_comes_and_goes_the_roll_is_what_a_count_would_be() -> None:
             ordered = sorted(known.values(), key=lambda one: (one.registered_at_ms, one.id))
             assert [*roll] == ordered
             for url in ("http://a/", "http://b/"):
-                assert roll.at((url, "w", "native")) == next((one for one in ordered if one.url == url), None)
+                assert roll.at(("", url, "w", "native")) == next((one for one in ordered if one.url == url), None)
         assert len(roll) == len(known)
         assert roll.names == sum(len(one.jobs or ()) for one in known.values())
 

@@ -11,6 +11,7 @@ from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
 from jqd.words.job import PRIORITY_MAX, PRIORITY_MIN, Fate, Job, Outcome
 from jqd.words.jobid import IdSource, parse_id
+from jqd.words.tenant import annotate
 
 KEYS = Keys("jqd")
 texts = st.text(max_size=20)
@@ -91,8 +92,8 @@ def test_rows_of_the_first_version_are_read_and_later_ones_refused() -> None:
     fields = (1, "mail", 3, 5, 30.0, True, 1_790_000_000_123, 17, "mine", ("a",))
     job = codec.decode_job(KEYS, "1", msgspec.msgpack.encode(fields) + b"\x01")
     assert job == Job("1", "mail", b"\x01", 3, 5, 30.0, True, 1_790_000_000_123, 17, "mine", ("a",))
-    with pytest.raises(Unreadable, match="version 3"):
-        codec.decode_job(KEYS, "1", msgspec.msgpack.encode((3, *fields[1:])) + b"\x01")
+    with pytest.raises(Unreadable, match="version 4"):
+        codec.decode_job(KEYS, "1", msgspec.msgpack.encode((4, *fields[1:])) + b"\x01")
 
 
 def test_what_says_nothing_is_left_out_of_a_row() -> None:
@@ -102,3 +103,12 @@ def test_what_says_nothing_is_left_out_of_a_row() -> None:
     assert parts is not None
     row = codec.encode_job(Job(made, "mail", b"\xc0", timeout_s=30.0, created_at_ms=parts.at_ms + 3))
     assert len(row) == len("mail") + 9
+
+
+def test_a_row_of_a_tenant_has_a_version_of_its_own() -> None:
+    """An older jqd would take its jobtype for one of everybody's."""
+    for jobtype, version in (("mail", codec.ROW_VERSION), (annotate("acme", "mail"), codec.TENANT_VERSION)):
+        job = Job("x", jobtype, b"\x01", created_at_ms=17, name=annotate("acme", "order-7"))
+        row = codec.encode_job(job)
+        assert row[1] == version
+        assert codec.decode_job(KEYS, "x", row) == job

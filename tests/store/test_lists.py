@@ -37,7 +37,13 @@ class Ranked(FakeStore):
     calls = 0
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         self.calls += 1
         everything = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
@@ -104,7 +110,13 @@ class Sparse(FakeStore):
     looks = 0
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         self.looks += 1
         at = int(cursor or 0)
@@ -134,7 +146,13 @@ class Moving(FakeStore):
     """The newest of its jobs is seen in a first piece, and again in a second, where it ended."""
 
     async def list_jobs(
-        self, state: State | None, jobtype: str | None, tag: str | None, limit: int, cursor: str
+        self,
+        state: State | None,
+        jobtype: str | None,
+        tag: str | None,
+        limit: int,
+        cursor: str,
+        tenant: str | None = None,
     ) -> Page:
         views = (await super().list_jobs(state, jobtype, tag, EVERYTHING, "")).jobs
         return Page([structs.replace(views[0], state=State.SUCCEEDED)], "") if cursor else Page(views, "1")

@@ -13,7 +13,8 @@ from jqd.words.errors import JournalDamaged
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import IdSource
 from jqd.words.options import JobOptions
-from jqd.words.record import Head, Lane, carry_jobs, decode_jobs, digest_of, encode_jobs, job_ids
+from jqd.words.record import Head, Lane, carry_jobs, decode_jobs, digest_of, encode_jobs, generations, job_ids
+from jqd.words.tenant import annotate, bare
 
 SIZE = 12
 
@@ -37,6 +38,34 @@ def test_carried_jobs_are_the_kept_ones_as_they_were(kept: set[int]) -> None:
     assert [(lane, records) for lane, records, _ in made] == [(Lane.JOBS, len(decode_jobs(part))) for *_, part in made]
     runs = sum(n - 1 not in kept for n in kept)
     assert len(made) == runs, "neighbours share a frame"
+
+
+def test_jobs_of_a_tenant_have_it_before_their_names_also_when_they_are_carried() -> None:
+    ids, _ = frame()
+    jobs = msgspec.msgpack.encode([{"name": "mail", "job_id": "order-7", "argument": 1}, {"name": "bill"}])
+    changes = {0: (ids[0], 70, 0, ChangeKind.NEW)}
+    plain = encode_jobs(Head(ids[0], 5_000, {}, changes), jobs)
+    owned = encode_jobs(Head(ids[0], 5_000, {}, changes), jobs, "acme")
+    ours, theirs = decode_jobs(plain), decode_jobs(owned)
+    assert [(job.tenant, job.jobtype, job.name) for job in theirs] == [
+        ("acme", annotate("acme", "mail"), annotate("acme", "order-7")),
+        ("acme", annotate("acme", "bill"), ""),
+    ]
+    assert [structs.replace(job, jobtype=bare(job.jobtype), name=bare(job.name)) for job in theirs] == ours
+    assert job_ids(owned) == job_ids(plain)
+    assert generations(owned) == generations(plain)
+    carried = [job for _, _, part in carry_jobs(owned, set(ids), 700) for job in decode_jobs(part)]
+    assert [structs.replace(job, copied=None) for job in carried] == theirs
+    with pytest.raises(msgspec.ValidationError, match="Expected `object`"):
+        msgspec.msgpack.decode(owned, type=Before)  # as versions without tenants read a frame
+    for bad in (owned.replace(b"acme", b"ACME"), owned[:-1], owned.replace(b"\x93", b"\x94", 1)):
+        with pytest.raises(JournalDamaged):
+            decode_jobs(bad)
+
+
+class Before(msgspec.Struct, array_like=True):
+    head: Head
+    jobs: Raw
 
 
 def test_changes_among_jobs_are_carried_to_their_own_lane() -> None:

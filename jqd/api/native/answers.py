@@ -67,6 +67,8 @@ class Known(Struct, kw_only=True, frozen=True):
     id: str | UnsetType = UNSET
     """What the worker knows it by, where its pusher chose another."""
     name: str
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
     state: State
     priority: int | UnsetType = UNSET
     attempts: int
@@ -174,6 +176,8 @@ class Jobtype(Struct, frozen=True):
     """Who said so last."""
     paused_at: Instant | None = None
     """Since when its jobs are not begun."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
 
 
 class Jobtypes(Struct, frozen=True):
@@ -295,6 +299,8 @@ class Worker(Struct, frozen=True):
     registered_at: Instant | None
     heard_at: Instant | None
     """When some daemon heard of it last, half a minute more or less; none of versions of handlers."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
 
 
 class Workers(Struct, frozen=True):
@@ -345,6 +351,8 @@ class Handler(Struct, frozen=True, rename={"before_each": "beforeEach", "after_e
     out: str | None
     """Why it gets no jobs any more."""
     versions: Sequence[VersionShare]
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
 
 
 class Handlers(Struct, frozen=True):

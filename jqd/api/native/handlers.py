@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native import answers
@@ -12,6 +12,7 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_body, read_query
 from jqd.desk import handlers
 from jqd.runner.handler import Definition, Handler, Version, shares
+from jqd.words.tenant import bare, tenant_of
 
 
 class Asking(Struct, frozen=True, forbid_unknown_fields=True):
@@ -27,19 +28,19 @@ async def put(parts: Parts, request: Request, name: str) -> Response:
     definition = read_body(request, Definition)
     version = await handlers.put(parts.desk, name, definition, peer=request.peer)
     handler, _ = handlers.find(parts.desk, name)
-    return answer(201, _row(name, handler, version), request.answer_language())
+    return answer(201, _row(parts.desk.own(name), handler, version), request.answer_language())
 
 
 async def get(parts: Parts, request: Request, name: str) -> Response:
     """200 and the newest version, or the one that is asked for."""
     asked = read_query(request, Asking)
     handler, version = await handlers.look(parts.desk, name, asked.version or 0)
-    return answer(200, _row(name, handler, version), request.answer_language())
+    return answer(200, _row(parts.desk.own(name), handler, version), request.answer_language())
 
 
 async def list_handlers(parts: Parts, request: Request) -> Response:
     """200 {handlers}: the newest version of each, by name."""
-    found = parts.desk.workers.handlers()
+    found = handlers.seen_by(parts.desk)
     rows = [_row(name, handler, handler.versions[-1]) for name, handler in found.items()]
     return answer(200, Handlers(rows), request.answer_language())
 
@@ -54,7 +55,8 @@ def _row(name: str, handler: Handler, version: Version) -> answers.Handler:
     options = version.options
     parts = shares(handler)
     return answers.Handler(
-        name=name,
+        name=bare(name),
+        tenant=tenant_of(name) or UNSET,
         version=version.number,
         lang=version.lang,
         body=version.body,

@@ -16,6 +16,7 @@ from jqd.desk.job import Date
 from jqd.desk.narrow import Narrow, Text, narrow
 from jqd.runner.handler import id_of
 from jqd.words.job import State
+from jqd.words.tenant import annotate, bare, tenant_of
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
 TYPES_MAX = 1_000  # in one answer: the store looks at each of them
@@ -89,10 +90,12 @@ async def list_errors(parts: Parts, request: Request) -> Response:
 async def list_types(parts: Parts, request: Request) -> Response:
     """`GET /v1/types` → 200 {types}: those that have jobs waiting or running, and those that are paused."""
     now_ms = parts.desk.clock.wall_ms()
+    sees = parts.desk.principal.sees
     takers, paused = Takers(parts.desk.workers.list()), parts.desk.pauses.since_ms
     rows = [
         Jobtype(
-            name=row.jobtype,
+            name=bare(row.jobtype),
+            tenant=tenant_of(row.jobtype) or UNSET,
             waiting=row.waiting,
             running=row.running,
             oldest_at=iso(row.oldest_ms),
@@ -102,20 +105,25 @@ async def list_types(parts: Parts, request: Request) -> Response:
             note=why_waiting(parts.desk, row.jobtype, takers=takers) if row.waiting else None,
             workers=takers.count(row.jobtype),
             options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
-            options_by=known.by if known else None,
+            options_by=bare(known.by) if known else None,
             paused_at=iso(paused.get(row.jobtype, 0)),
         )
         for row in await parts.desk.store.list_types(TYPES_MAX)
+        if sees(tenant_of(row.jobtype))
     ]
-    named = {row.name for row in rows}
+    named = {annotate(row.tenant or "", row.name) for row in rows}
     idle = ((name, since_ms) for name, since_ms in sorted(paused.items()) if name not in named)
-    rows += [Jobtype(name, 0, 0, None, None, 0.0, paused_at=iso(since_ms)) for name, since_ms in idle]
+    rows += [
+        Jobtype(bare(name), 0, 0, None, None, 0.0, paused_at=iso(since_ms), tenant=tenant_of(name) or UNSET)
+        for name, since_ms in idle
+        if sees(tenant_of(name))
+    ]
     return answer(200, Jobtypes(rows), request.answer_language())
 
 
 def _handler(parts: Parts, jobtype: str) -> str | None:
     handler = parts.desk.workers.handler(jobtype)
-    return id_of(jobtype, handler.versions[-1].number) if handler and handler.versions else None
+    return id_of(bare(jobtype), handler.versions[-1].number) if handler and handler.versions else None
 
 
 async def list_daemons(parts: Parts, request: Request) -> Response:

@@ -5,7 +5,7 @@ from heapq import nsmallest
 from typing import Annotated
 
 import trio
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native.answers import Instant
@@ -17,6 +17,7 @@ from jqd.desk.job import Value
 from jqd.desk.schedules import Plan
 from jqd.words.options import JobOptions
 from jqd.words.schedules import Known, Missed, Overlap
+from jqd.words.tenant import bare, tenant_of
 
 LIST_SCHEDULES, LIST_SCHEDULES_MAX = 50, 1_000  # in one answer, as of jobs: 1,000 of rare dates take some 2 s once
 ROWS_AT_ONCE = 4  # some 5 ms where each date is years away
@@ -58,6 +59,8 @@ class Schedule(Struct, frozen=True):
     skipped: int
     waits: str | None
     """Why a date that has come is not fired."""
+    tenant: str | UnsetType = UNSET
+    """Whose it is; left out for the tenant ""."""
 
 
 class Schedules(Struct, frozen=True):
@@ -103,14 +106,15 @@ async def list_schedules(parts: Parts, request: Request) -> Response:
     """`GET /v1/schedules?limit&cursor` → 200 {schedules, cursor}, by name. Raises Invalid."""
     query = read_query(request, Listing)
     # The cursor is the last name of the page before: one that was deleted meanwhile still has its place.
-    later = (item for item in parts.desk.schedules.known.items() if item[0] > query.cursor)
+    sees, every = parts.desk.principal.sees, parts.desk.schedules.known.items()
+    later = (item for item in every if item[0] > query.cursor and sees(tenant_of(item[0])))
     found = nsmallest(query.limit + 1, later)
     rows = []
     for _, one in found[: query.limit]:
         rows.append(_row(parts, one))
         if len(rows) % ROWS_AT_ONCE == 0:
             await trio.lowlevel.checkpoint()
-    cursor = rows[-1].name if len(found) > query.limit else ""
+    cursor = found[query.limit - 1][0] if len(found) > query.limit else ""
     return answer(200, Schedules(rows, cursor), request.answer_language())
 
 
@@ -147,7 +151,8 @@ def _row(parts: Parts, one: Known) -> Schedule:
     job = schedules.template_of(one)
     is_due = one.next_ms is None or one.next_ms <= now_ms
     return Schedule(
-        name=one.name,
+        name=bare(one.name),
+        tenant=tenant_of(one.name) or UNSET,
         cron=when.cron or None,
         every=when.every_ms / 1000 if when.every_ms else None,
         tz=when.tz,
@@ -158,7 +163,7 @@ def _row(parts: Parts, one: Known) -> Schedule:
         until=iso(when.until_ms),
         paused_at=iso(schedule.paused_at_ms),
         next=[str(iso(date_ms)) for date_ms in schedules.next_dates(one, now_ms)],
-        last=LastDate(iso(fired.date_ms), fired.job_id, iso(fired.at_ms)) if fired.job_id else None,
+        last=LastDate(iso(fired.date_ms), bare(fired.job_id), iso(fired.at_ms)) if fired.job_id else None,
         fired=fired.fired,
         skipped=fired.skipped,
         waits=(one.trouble or None) if is_due else None,

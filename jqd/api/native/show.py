@@ -14,6 +14,7 @@ from jqd.desk.leases import Progress
 from jqd.store import JobView
 from jqd.words import dates, fields
 from jqd.words.job import NIL, Outcome, State
+from jqd.words.tenant import bare
 
 ARGUMENT_BYTES_MAX = 64 * 1024  # shown unasked: a page for a person, and soon rendered as JSON
 BRIEF_MESSAGE_LENGTH_MAX = 300  # of a job among many: the end of a traceback says what it was
@@ -62,11 +63,12 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
     """The fields of `answers.Known`."""
     running = desk.runner.running(view.id) if view.state is State.RUNNING else None
     last = view.outcome
-    worker = running.worker if running else view.worker or (last.worker if last else "")
+    worker = bare(running.worker if running else view.worker or (last.worker if last else ""))
     return {
-        "job_id": view.name or view.id,
+        "job_id": bare(view.name) or view.id,
         "id": view.id if view.name else UNSET,
-        "name": view.jobtype,
+        "name": bare(view.jobtype),
+        "tenant": view.tenant or UNSET,
         "state": view.state,
         "priority": view.priority,
         "attempts": view.attempts,
@@ -102,7 +104,7 @@ def _attempt(outcome: Outcome) -> Attempt:
         status=outcome.status,
         started_at=iso(outcome.started_at_ms),
         finished_at=iso(outcome.finished_at_ms),
-        worker=outcome.worker or None,
+        worker=bare(outcome.worker) or None,
         reason=outcome.reason or None,
         error=Raw(outcome.error),
         message=outcome.message or None,

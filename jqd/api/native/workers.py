@@ -3,7 +3,7 @@
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Meta, structs
+from msgspec import UNSET, Meta, structs
 
 from jqd.api.message import Request, Response, answer
 from jqd.api.native import answers
@@ -19,6 +19,7 @@ from jqd.words import fields
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import Name
 from jqd.words.options import JobOptions
+from jqd.words.tenant import bare
 
 Declarations = Annotated[
     tuple[Name | dict[str, Any], ...],
@@ -48,7 +49,7 @@ async def register(parts: Parts, request: Request) -> Response:
     options = {one.name: JobOptions(**dict(one.said())) for one in declared.values()}
     worker = await workers.register(parts.desk, card, options=options, peer=request.peer)
     control = parts.desk.control
-    told_of = Registered(worker.id, control.sharers(), control.urls(request.peer))
+    told_of = Registered(bare(worker.id), control.sharers(), control.urls(request.peer))
     return answer(201, told_of, request.answer_language())
 
 
@@ -63,7 +64,7 @@ def _declared(place: int, entry: dict[str, Any]) -> Declared:
 
 async def list_workers(parts: Parts, request: Request) -> Response:
     """All workers, and how each daemon sees them."""
-    rows = [_row(parts, worker) for worker in parts.desk.workers.list()]
+    rows = [_row(parts, worker) for worker in workers.seen_by(parts.desk)]
     return answer(200, Workers(rows), request.answer_language())
 
 
@@ -76,10 +77,11 @@ async def unregister(parts: Parts, request: Request, worker_id: str) -> Response
 def _row(parts: Parts, worker: Worker) -> answers.Worker:
     how = health(parts.desk, worker)
     return answers.Worker(
-        worker_id=worker.id,
+        worker_id=bare(worker.id),
         name=worker.name,
+        tenant=worker.tenant or UNSET,
         url=worker.url,
-        jobs=ANY if worker.jobs is None else worker.jobs,
+        jobs=ANY if worker.takes_any else [*map(bare, worker.jobs or ())],
         max_jobs=worker.max_jobs,
         batch=worker.batch,
         batch_linger_ms=worker.batch_linger_ms,
@@ -92,8 +94,8 @@ def _row(parts: Parts, worker: Worker) -> answers.Worker:
         method=worker.method,
         headers=[*worker.headers],
         signed=bool(worker.secrets),
-        options=worker.options,
-        overruled=parts.desk.options.others(worker.options),
+        options={bare(name): said for name, said in worker.options.items()},
+        overruled=[*map(bare, parts.desk.options.others(worker.options))],
         trouble=worker.trouble,
         state=how.state,
         why=how.why,

@@ -15,6 +15,7 @@ from jqd.runner.styles.style import Judgement, Reader, Request, Sending, Style, 
 from jqd.runner.worker import Worker
 from jqd.words import media
 from jqd.words.job import Held
+from jqd.words.tenant import bare
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -56,4 +57,4 @@ class LightJQ(Style):
 def encode_job(held: Held) -> bytes:
     """The body of one request. The timeout is rounded up to whole seconds: else the worker's time ends before ours."""
     job = held.job
-    return _encoder.encode(_Job(job.id, job.id, job.jobtype, Raw(job.argument), math.ceil(job.timeout_s)))
+    return _encoder.encode(_Job(job.id, job.id, bare(job.jobtype), Raw(job.argument), math.ceil(job.timeout_s)))

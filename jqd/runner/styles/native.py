@@ -21,6 +21,7 @@ from jqd.runner.worker import Format, Worker
 from jqd.words import media, pieces
 from jqd.words.dates import iso
 from jqd.words.job import Held
+from jqd.words.tenant import bare
 
 VALUES_PER_JOB = 4  # of an answer: a note that it was begun and its outcome, and each once more
 VALUES_MORE = 64  # and some about jobs it was not asked for, and arrays around all
@@ -97,7 +98,7 @@ def batch_jobs(held: Sequence[Held], sent_at_ms: int, language: Format = "msgpac
         BatchJob(
             h.job.id,
             h.job.id,
-            h.job.jobtype,
+            bare(h.job.jobtype),
             Raw(h.job.argument if language == "msgpack" else pieces.json_of(h.job.argument)),
             h.attempt,
             h.job.max_retry,

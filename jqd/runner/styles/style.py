@@ -22,6 +22,7 @@ from jqd.runner.verdict import Report
 from jqd.runner.worker import Worker
 from jqd.words import media
 from jqd.words.job import Held
+from jqd.words.tenant import bare
 
 Headers = list[tuple[str, str]]
 BATCH_ID = "JQD-Batch-Id"
@@ -208,7 +209,8 @@ def batch_headers(sending: Sending, content_type: str, **named: str) -> Headers:
         *common_headers(sending.daemon, **named),
         (BATCH_ID, sending.batch_id),
         ("JQD-Lease-Id", str(first.fence)),  # one claim gave them all
-        ("JQD-Job-Type", quote(sending.jobtype, safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+        ("JQD-Job-Type", quote(bare(sending.jobtype), safe="!#$&'()*+,-./:;<=>?@[]^_`{|}~ ").strip()),
+        *([("JQD-Tenant", tenant)] if (tenant := first.job.tenant) else ()),
         ("traceparent", trace_of(first) if len(sending.held) == 1 else _trace(sending.batch_id, 1)),
     ]
 

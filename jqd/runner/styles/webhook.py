@@ -20,6 +20,7 @@ from jqd.runner.worker import Worker
 from jqd.words import media, pieces, tagged
 from jqd.words.dates import iso
 from jqd.words.job import NIL
+from jqd.words.tenant import bare
 
 MISPLACED = frozenset({404, 405, 415})  # of a deploy that is under way, or a URL with a slip in it: no job's fault
 BODILESS = frozenset({"GET", "DELETE"})  # a body has no meaning there, and many servers refuse one
@@ -41,17 +42,17 @@ class WebHook(Style):
         """See Style."""
         (only,) = sending.held
         worker, job = sending.worker, only.job
-        url = fill(sending.url, job.jobtype, job.id)
+        url = fill(sending.url, bare(job.jobtype), job.id)
         language = worker.language or "json"
-        bare = worker.method in BODILESS
+        bodiless = worker.method in BODILESS
         headers = [
-            *batch_headers(sending, "" if bare else media.NAMES[language], accept="*/*"),
+            *batch_headers(sending, "" if bodiless else media.NAMES[language], accept="*/*"),
             ("JQD-Job-Id", job.id),
             ("JQD-Attempt", str(only.attempt)),
             ("JQD-Max-Retry", str(job.max_retry)),
             ("JQD-Deadline", iso(sending.sent_at_ms + round(job.timeout_s * 1000))),
         ]
-        body = b"" if bare else job.argument if language == "msgpack" else pieces.json_of(job.argument)
+        body = b"" if bodiless else job.argument if language == "msgpack" else pieces.json_of(job.argument)
         # The same for all attempts at the same content: a job that was replaced says something else under its id.
         message = f"{job.id}-{only.generation}" if only.generation else job.id
         return Request(worker.method, url, headers, body, message)

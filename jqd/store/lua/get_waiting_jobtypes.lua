@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Which jobtypes have ready jobs that the caller wants, and the best of these jobs of each.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit, then per wish: jobtype or nothing for any, priority_min, priority_max, number of jobtypes that are
---          not meant by "any", those
+-- ARGV     now_ms, limit, then per wish: jobtype; or for any what stands before those of a tenant, nothing for those of the
+--          tenant ""; priority_min, priority_max, number of jobtypes that are not meant by "any", those
 -- Returns  flat: jobtype, priority and id of its first job that is wanted, number waiting, 1 when that job may only run alone;
 --          in no order. Of "any" the best `limit`
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
@@ -15,6 +15,7 @@ local CHUNK, HEADS = 128, 1024  -- rows read at once, and at most: more than one
 local SAMPLE = 2  -- jobtypes looked at whether they stand in `heads`: an older jqd writes nothing there
 
 expect('types', 'heads', 'deaths')
+local SEPARATOR = '\31'  -- behind the tenant in a jobtype
 local jobtypes, best, wrong = {}, {}, {}
 
 local function note(jobtype, id, priority)
@@ -35,13 +36,17 @@ local function look_at(jobtype, priority_min, priority_max)
   end
 end
 
-local function look_at_all(priority_min, priority_max)
+local function is_of(tenant, jobtype)
+  return tenant == '' and not jobtype:find(SEPARATOR, 1, true) or tenant ~= '' and jobtype:sub(1, #tenant) == tenant
+end
+
+local function look_at_all(tenant, priority_min, priority_max)
   local seen, number, offset = {}, 0, 0
   while number < limit and offset < HEADS do
     local rows = redis.call('ZRANGE', K.heads, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
     for at = 1, #rows, 2 do
       local id, jobtype = rows[at]:match('^([^:]*):(.*)$')
-      if jobtype and not seen[jobtype] and number < limit then
+      if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) then
         expect_ready(jobtype)
         local first = head_of(jobtype, rows[at + 1])
         if first ~= id then
@@ -57,12 +62,18 @@ local function look_at_all(priority_min, priority_max)
   end
 end
 
--- One row for each jobtype, however many priorities those have that are not meant.
-local function look_at_others(priority_min, priority_max, besides, number)
-  for _, jobtype in ipairs(redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', 0, limit + number)) do
-    if not besides[jobtype] then
-      look_at(jobtype, priority_min, priority_max)
+-- One row for each jobtype, however many priorities those have that are not meant. Those of other tenants are passed over.
+local function look_at_others(tenant, priority_min, priority_max, besides, number)
+  local found, offset, size = 0, 0, limit + number
+  while found < limit and offset < size + HEADS do
+    local rows = redis.call('ZRANGE', K.types, '-inf', priority_max, 'BYSCORE', 'LIMIT', offset, size)
+    for _, jobtype in ipairs(rows) do
+      if found < limit and not besides[jobtype] and is_of(tenant, jobtype) then
+        look_at(jobtype, priority_min, priority_max)
+        found = found + 1
+      end
     end
+    offset = #rows < size and size + HEADS or offset + size
   end
 end
 
@@ -73,12 +84,12 @@ while at <= #ARGV do
   for place = at + FIELDS, at + FIELDS + count - 1 do
     besides[ARGV[place]] = true
   end
-  if jobtype ~= '' then
+  if jobtype ~= '' and jobtype:sub(-1) ~= SEPARATOR then
     look_at(jobtype, priority_min, priority_max)
   elseif count > 0 then
-    look_at_others(priority_min, priority_max, besides, count)
+    look_at_others(jobtype, priority_min, priority_max, besides, count)
   else
-    look_at_all(priority_min, priority_max)
+    look_at_all(jobtype, priority_min, priority_max)
   end
   at = at + FIELDS + count
 end

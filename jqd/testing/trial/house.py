@@ -256,7 +256,7 @@ class Control:
         """Nobody waits here: time passes otherwise."""
         yield trio.Event()
 
-    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob]) -> None:
+    def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None:
         """Remember them."""
         self._house.pushed += job_ids
 

@@ -1,0 +1,42 @@
+"""Tenants: whose a job, a name or a rule is. Within jqd a tenant's name stands before each name that it gives.
+
+    mail              of the tenant "", as ever
+    acme US mail      of acme; US is one character, and no name that comes from outside may have it
+
+So what goes by a name keeps tenants apart without a thought of them (docs/adr/0054).
+"""
+
+from typing import Annotated
+
+from msgspec import Meta
+
+SEPARATOR = "\x1f"  # it cannot be printed, and names of all kinds are printable
+TENANT_LENGTH_MAX = 32  # characters: with a jobtype of 128 still a short key
+PATTERN = f"^[a-z0-9][a-z0-9_-]{{0,{TENANT_LENGTH_MAX - 1}}}$"
+Tenant = Annotated[
+    str,
+    Meta(
+        pattern=PATTERN,
+        description=f"1 to {TENANT_LENGTH_MAX} small letters, digits, - and _, beginning with a letter or digit",
+    ),
+]
+
+
+def annotate(tenant: str, name: str) -> str:
+    """A name as jqd knows it."""
+    return f"{tenant}{SEPARATOR}{name}" if tenant else name
+
+
+def tenant_of(name: str) -> str:
+    """Whose it is."""
+    return name.partition(SEPARATOR)[0] if SEPARATOR in name else ""
+
+
+def bare(name: str) -> str:
+    """As its tenant wrote it."""
+    return name.partition(SEPARATOR)[2] if SEPARATOR in name else name
+
+
+def any_of(tenant: str) -> str:
+    """What stands for all jobtypes of a tenant, where a jobtype is named; empty for the tenant ""."""
+    return annotate(tenant, "")

@@ -1,0 +1,140 @@
+"""Tenants at the edge: each has its own jobs, ids, jobtypes, handlers, schedules, pauses and workers, and no others."""
+
+from typing import Any
+
+import pytest
+
+from jqd.store import Owner
+from jqd.testing.store import FakeStore
+from jqd.words.job import Wanted
+from jqd.words.jobid import parse_id
+from jqd.words.tenant import annotate, any_of
+from tests.api.edge import JSON, Answer
+from tests.api.whole import Whole
+
+ACME, OTHER = {"jqd-tenant": "acme"}, {"jqd-tenant": "other"}
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+async def call(edge: Whole, method: str, path: str, body: Any = None, **as_: Any) -> Answer:
+    return await edge.call(method, path, body, accept=JSON, **as_)
+
+
+async def push(edge: Whole, headers: Any, **fields: Any) -> str:
+    told = await call(edge, "POST", "/v1/jobs", {"name": "mail", **fields}, headers=headers)
+    assert told.status == 201, told.body
+    await edge.apply()
+    return str(told.body["job_id"])
+
+
+async def names_of(edge: Whole, headers: Any = None, query: str = "") -> list[tuple[str, str]]:
+    told = await call(edge, "GET", f"/v1/jobs{query}", headers=headers)
+    return sorted((row["name"], row.get("tenant", "")) for row in told.body["jobs"])
+
+
+async def test_a_job_has_its_tenant_and_its_plain_name(edge):
+    job_id = await push(edge, ACME, argument=[1], tags=["a"])
+    shown = (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body
+    assert (shown["name"], shown["tenant"], shown["argument"]) == ("mail", "acme", [1])
+    ours = await push(edge, None)
+    assert "tenant" not in (await call(edge, "GET", f"/v1/jobs/{ours}")).body
+    assert await names_of(edge) == [("mail", ""), ("mail", "acme")], "who speaks for nobody sees all"
+    assert await names_of(edge, ACME, "?name=mail") == [("mail", "acme")]
+    assert await names_of(edge, {"jqd-tenant": ""}) == [("mail", "")]
+
+
+async def test_an_id_that_a_pusher_chose_is_his_tenants(edge):
+    for headers, argument in ((ACME, "a"), (OTHER, "b"), (None, "c")):
+        assert await push(edge, headers, job_id="order-7", argument=argument) == "order-7"
+    for headers, argument in ((ACME, "a"), (OTHER, "b"), (None, "c")):
+        shown = (await call(edge, "GET", "/v1/jobs/order-7", headers=headers)).body
+        assert (shown["job_id"], shown["argument"]) == ("order-7", argument)
+    again = await call(edge, "POST", "/v1/jobs", {"name": "mail", "job_id": "order-7", "argument": "a"}, headers=ACME)
+    assert (again.status, again.body["duplicate"]) == (200, True)
+    edited = await call(edge, "PATCH", "/v1/jobs/order-7", {"priority": 3}, headers=ACME)
+    assert (edited.status, edited.body["name"], edited.body["tenant"]) == (200, "mail", "acme"), edited.body
+    priorities = [
+        (await call(edge, "GET", "/v1/jobs/order-7", headers=headers)).body["priority"]
+        for headers in (ACME, OTHER, None)
+    ]
+    assert priorities == [3, 0, 0]
+
+
+async def claim(store: FakeStore, owner: Owner, wanted: Wanted) -> list[str]:
+    found = []
+    for row in await store.get_waiting_jobtypes([wanted], 9):
+        held = await store.get_waiting_jobs(owner, row.jobtype, 9, priority_min=-9, priority_max=9, bytes_max=9_999)
+        found += [one.job.jobtype for one in held]
+    return found
+
+
+async def test_what_takes_any_type_gets_those_of_its_tenant(edge):
+    for headers in (ACME, OTHER, None):
+        await push(edge, headers)
+        await push(edge, headers, name="bill", priority=-1)
+    assert edge.owner is not None
+    besides = frozenset({annotate("acme", "bill")})
+    assert await claim(edge.whole, edge.owner, Wanted(None, besides=besides, tenant="acme")) == [
+        annotate("acme", "mail")
+    ]
+    assert await claim(edge.whole, edge.owner, Wanted(None, tenant="acme")) == [annotate("acme", "bill")]
+    assert sorted(await claim(edge.whole, edge.owner, Wanted(None))) == ["bill", "mail"]
+    assert sorted(await claim(edge.whole, edge.owner, Wanted(None, besides=frozenset({"x"})))) == []
+    assert await claim(edge.whole, edge.owner, Wanted(annotate("other", "mail"))) == [annotate("other", "mail")]
+
+
+async def test_a_worker_is_its_tenants_and_so_is_its_id(edge):
+    card = {"name": "w", "url": "http://127.0.0.1:9/", "jobs": "*", "max_jobs": 1}
+    ids = [(await call(edge, "POST", "/v1/workers", card, headers=who)).body["worker_id"] for who in (ACME, OTHER)]
+    named = {**card, "jobs": ["mail"], "worker_id": "w1"}
+    for who in (ACME, None):
+        assert (await call(edge, "POST", "/v1/workers", named, headers=who)).body["worker_id"] == "w1"
+    everybody = sorted(edge.workers.list(), key=lambda one: (one.name, one.url is None, one.jobs))
+    assert [(one.tenant, one.jobs) for one in everybody] == [
+        ("acme", (any_of("acme"),)),
+        ("acme", (annotate("acme", "mail"),)),
+        ("", ("mail",)),
+        ("other", (any_of("other"),)),
+    ]
+    assert [one.takes(annotate("acme", "mail"), 0) for one in everybody] == [True, True, False, False]
+    assert [one.takes("mail", 0) for one in everybody] == [False, False, True, False]
+    rows = (await call(edge, "GET", "/v1/workers", headers=ACME)).body["workers"]
+    found = sorted((row["worker_id"], row["jobs"], row["tenant"]) for row in rows)
+    assert found == sorted([(ids[0], "*", "acme"), ("w1", ["mail"], "acme")])
+    assert (await call(edge, "DELETE", "/v1/workers/w1", headers=OTHER)).status == 404
+    assert (await call(edge, "DELETE", "/v1/workers/w1", headers=ACME)).status == 204
+    assert [one.id for one in edge.workers.list() if not one.tenant] == ["w1"]
+
+
+async def test_no_name_from_outside_is_another_tenants(edge):
+    for path, body in (
+        ("/v1/jobs", {"name": annotate("acme", "mail")}),
+        ("/v1/jobs", {"name": "mail", "job_id": annotate("acme", "order-7")}),
+        ("/v1/workers", {"name": "w", "jobs": [annotate("acme", "mail")], "max_jobs": 1}),
+        ("/v1/workers", {"name": "w", "jobs": ["a"], "max_jobs": 1, "worker_id": annotate("acme", "w")}),
+        ("/v1/types/acme%1Fmail/pause", None),
+    ):
+        assert (await call(edge, "POST", path, body)).status == 422, path
+    for what, body in (("schedules", {"every": 60, "job": {"name": "a"}}), ("handlers", {"lang": "http", "body": "x"})):
+        assert (await call(edge, "PUT", f"/v1/{what}/acme%1Fa", body)).status == 422
+    for name in ("ACME", "a/b", "-a", "a" * 33):
+        told = await call(edge, "GET", "/v1/jobs", headers={"jqd-tenant": name})
+        assert told.status == 422, name
+
+
+async def test_of_an_id_on_its_way_a_stranger_learns_nothing_and_does_nothing(edge, autojump_clock):
+    edge.cancels_first = True  # the lanes of jobs stand still
+    told = await call(edge, "POST", "/v1/jobs", {"name": "mail"}, headers=ACME)
+    job_id = told.body["job_id"]
+    assert parse_id(job_id) is not None
+    assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body["state"] == "waiting"
+    for method in ("GET", "DELETE"):
+        assert (await call(edge, method, f"/v1/jobs/{job_id}", headers=OTHER)).status == 503
+    edge.cancels_first = False
+    await edge.apply()
+    assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=ACME)).body["state"] == "waiting", "nobody cancelled"
+    assert (await call(edge, "GET", f"/v1/jobs/{job_id}", headers=OTHER)).status == 404
