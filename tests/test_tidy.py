@@ -3,7 +3,8 @@
 import ast
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +20,6 @@ BROAD = {"Exception", "BaseException"}
 HEADER = ("-- KEYS", "-- ARGV", "-- Returns", "-- Errors", "-- Cost")
 
 
-def name(path: Path) -> str:
-    return str(path.relative_to(ROOT))
-
-
 def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
     """Each function and its lines without its docstring."""
     for node in ast.walk(tree):
@@ -36,36 +33,56 @@ def functions(tree: ast.AST) -> Iterator[tuple[str, int]]:
             yield node.name, lines
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_a_file_is_one_idea_on_a_few_pages(path: Path) -> None:
-    text = path.read_text()
-    assert len(text.splitlines()) <= LINES_MAX
-    assert re.fullmatch(r"[a-z]+|__init__|__main__", path.stem)
-    tree = ast.parse(text)
-    assert ast.get_docstring(tree), "it begins with what it promises"
-    long = [(function, lines) for function, lines in functions(tree) if lines > FUNCTION_LINES_MAX]
-    assert long == []
+def faults(judge: Callable[[Path], Iterator[str]], paths: Iterable[Path] = FILES) -> list[str]:
+    """What is wrong with these files. One test for all of a kind: a test for each took longer than the looks."""
+    return [f"{path.relative_to(ROOT)}: {fault}" for path in paths for fault in judge(path)]
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_clocks_and_the_environment_have_one_door(path: Path) -> None:
-    text = path.read_text()
-    if path.name != "clock.py":
-        assert not re.search(r"^\s*(import time|from time import)", text, re.MULTILINE)
-    # The SDK knows nothing of the daemon, so it has a door of its own.
-    if path not in (ROOT / "jqd" / "config.py", ROOT / "jqd" / "client" / "environ.py"):
-        assert not re.search(r"os\.(environ|getenv)", text)
-    if path != ROOT / "jqd" / "worker" / "aio.py":  # users' functions may be written for it
-        assert not re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE), "trio only"
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_nothing_is_swallowed_without_a_word(path: Path) -> None:
-    text = path.read_text()
-    lines = text.splitlines()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ExceptHandler):
-            assert not all(isinstance(each, ast.Pass) for each in node.body), f"line {node.lineno} only passes"
+def test_a_file_is_one_idea_on_a_few_pages() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        lines = len(path.read_text().splitlines())
+        if lines > LINES_MAX:
+            yield f"{lines} lines"
+        if not re.fullmatch(r"[a-z]+|__init__|__main__", path.stem):
+            yield "its name is not one word"
+        if not ast.get_docstring(tree_of(path)):
+            yield "it does not begin with what it promises"
+        yield from (
+            f"{name} has {lines} lines" for name, lines in functions(tree_of(path)) if lines > FUNCTION_LINES_MAX
+        )
+
+    assert faults(judge) == []
+
+
+def test_clocks_and_the_environment_have_one_door() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        text = path.read_text()
+        if path.name != "clock.py" and re.search(r"^\s*(import time|from time import)", text, re.MULTILINE):
+            yield "only clock.py imports time"
+        # The SDK knows nothing of the daemon, so it has a door of its own.
+        doors = (ROOT / "jqd" / "config.py", ROOT / "jqd" / "client" / "environ.py")
+        if path not in doors and re.search(r"os\.(environ|getenv)", text):
+            yield "only config.py and client/environ.py read the environment"
+        ours = path != ROOT / "jqd" / "worker" / "aio.py"  # users' functions may be written for it
+        if ours and re.search(r"^\s*(import asyncio|from asyncio)", text, re.MULTILINE):
+            yield "trio only"
+
+    assert faults(judge) == []
+
+
+def test_nothing_is_swallowed_without_a_word() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        lines = path.read_text().splitlines()
+        for node in ast.walk(tree_of(path)):
+            if not isinstance(node, ast.ExceptHandler):
+                continue
+            if all(isinstance(each, ast.Pass) for each in node.body):
+                yield f"line {node.lineno} only passes"
             caught = (
                 {"BaseException"}
                 if node.type is None
@@ -75,35 +92,54 @@ def test_nothing_is_swallowed_without_a_word(path: Path) -> None:
             raises_again = isinstance(last, ast.Raise) and last.exc is None
             if caught & BROAD and not raises_again:
                 reason = re.sub(r"noqa: ?[A-Z0-9, ]+", "", lines[node.lineno - 1].partition("#")[2])
-                assert len(reason.split()) > 2, f"line {node.lineno} catches everything and does not say why"
+                if len(reason.split()) <= 2:
+                    yield f"line {node.lineno} catches everything and does not say why"
+
+    assert faults(judge) == []
 
 
-@pytest.mark.parametrize("path", FILES, ids=name)
-def test_only_the_command_line_prints(path: Path) -> None:
-    if "cli" not in path.parts:
-        calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-        assert [call.lineno for call in calls if isinstance(call.func, ast.Name) and call.func.id == "print"] == []
+def test_only_the_command_line_prints() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        if "cli" in path.parts:
+            return
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print":
+                yield f"line {node.lineno} prints"
+
+    assert faults(judge) == []
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=name)
-def test_a_script_says_what_it_needs_and_scans_nothing(path: Path) -> None:
-    text = path.read_text()
-    assert text.startswith("#!lua")
-    assert [field for field in HEADER if field not in text] == []
-    assert not re.search(r"call\(\s*['\"](KEYS|SCAN|HSCAN|SSCAN|ZSCAN)['\"]", text, re.IGNORECASE)
+def test_a_script_says_what_it_needs_and_scans_nothing() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        text = path.read_text()
+        if not text.startswith("#!lua"):
+            yield "it does not begin with #!lua"
+        yield from (f"its head lacks {field}" for field in HEADER if field not in text)
+        if re.search(r"call\(\s*['\"](KEYS|SCAN|HSCAN|SSCAN|ZSCAN)['\"]", text, re.IGNORECASE):
+            yield "it scans"
+
+    assert faults(judge, SCRIPTS) == []
 
 
-@pytest.mark.parametrize("path", INCLUDES, ids=name)
-def test_a_shared_piece_of_script_says_what_it_needs(path: Path) -> None:
-    header = re.match(r"(--.*\n)+", path.read_text())
-    assert header
-    assert re.search(r"\bNeeds?\b", header[0])
+def test_a_shared_piece_of_script_says_what_it_needs() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        header = re.match(r"(--.*\n)+", path.read_text())
+        if not header or not re.search(r"\bNeeds?\b", header[0]):
+            yield "it does not say what it needs"
+
+    assert faults(judge, INCLUDES) == []
 
 
-@pytest.mark.parametrize("path", PAGES, ids=name)
-def test_a_link_leads_somewhere(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
-    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+def test_a_link_leads_somewhere() -> None:
+    def judge(path: Path) -> Iterator[str]:
+        links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text())
+        yield from (f"{link} is not there" for link in links if "://" not in link and not (path.parent / link).exists())
+
+    assert faults(judge, PAGES) == []
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert all(map(len, (FILES, SCRIPTS, INCLUDES, PAGES)))
 
 
 def test_news_fragments_have_a_number_and_a_kind() -> None:
