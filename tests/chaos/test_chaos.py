@@ -1,4 +1,4 @@
-"""The short form of the chaos runs: the same faults and rules as `python -m tests.chaos`, for half a minute."""
+"""The short form of the chaos runs, for `make slow`: the same faults and rules as `python -m tests.chaos`."""
 
 import random
 from collections import Counter
@@ -9,9 +9,10 @@ import pytest
 from tests.chaos.nemesis import KINDS, plan
 from tests.chaos.run import Settings, run
 
-SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute. `.ci/run` takes a minute of them
+SECONDS = 15.0  # of faults; with start, drain and the last look it is half a minute
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_under_all_faults_nothing_is_lost_and_every_duplicate_is_explained(tmp_path: Path) -> None:
     seed = random.randrange(1_000_000)

@@ -20,6 +20,8 @@ from jqd.client import Client
 from tests.live.harness import ROOT, Process, short_directory
 from tests.valkey import valkey
 
+pytestmark = pytest.mark.long
+
 WAIT_S = 110.0  # for a block of commands on a busy machine; the longest counts the words of 1,500 files
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
