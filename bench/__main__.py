@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import e2e, enqueue, journal, latency, memory, pull, scale, single, space, start
+from bench import e2e, edge, enqueue, journal, latency, memory, pull, scale, single, space, start
 from bench.result import Result
 
 ENTRIES: dict[str, Callable[[int], Result]] = {
@@ -23,6 +23,8 @@ ENTRIES: dict[str, Callable[[int], Result]] = {
     "webhook": e2e.webhook,
     "pull": pull.run,
     "latency": latency.run,
+    "slow": edge.slow,
+    "flood": edge.flood,
 }
 SHORT_JOBS = {
     "journal": 20_000,
@@ -36,6 +38,8 @@ SHORT_JOBS = {
     "webhook": 10_000,
     "pull": 20_000,
     "latency": 500,
+    "slow": 2_000,
+    "flood": 200,
 }
 
 

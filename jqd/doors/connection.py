@@ -17,6 +17,7 @@ from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
+from jqd.doors.turns import Turns
 
 Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
 """Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
@@ -32,7 +33,7 @@ class House:
     """What all connections of a door share."""
 
     def __init__(self, app: App, config: DoorConfig, log: Any, server: Address) -> None:
-        self.app = app
+        self.app = Turns().share(app)
         self.config = config
         self.log = log
         self.server = server

@@ -268,6 +268,17 @@ async def test_a_flood_of_frames_leaves_the_others_their_turns(autojump_clock: N
     assert max(steps) < 2 * TURN_BYTES, "each is answered by as many bytes"
 
 
+@pytest.mark.parametrize(("size", "taken"), [(BOTH.head_bytes_max - 1_000, True), (BOTH.head_bytes_max, False)])
+async def test_a_head_is_not_read_beyond_our_limit(autojump_clock: None, size: int, taken: bool) -> None:
+    """h2's own limit is 64 KiB, and so much takes a tenth of a second."""
+    async with talking() as talk:
+        await talk.turn()
+        fields = [(":method", "GET"), (":path", "/a"), (":scheme", "http"), (":authority", "localhost")]
+        talk.client.send_headers(1, [*fields, ("x-long", "a" * size)], end_stream=True)
+        await talk.turn()
+        assert (talk.statuses.get(1) == "200", talk.goaway is None) == (taken, taken)
+
+
 async def test_who_takes_no_answer_is_cut_off(autojump_clock: None) -> None:
     async with talking() as talk:
         talk.client.update_settings({h2.settings.SettingCodes.INITIAL_WINDOW_SIZE: 0})

@@ -3,10 +3,12 @@
 import random
 import resource
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import trio
 
+from bench.crowd import BEGUN, HOST
 from tests.live.harness import Daemon, short_directory
 from tests.wire.attack import Target, parse, send_corpus, send_frames, send_mutations, talk, targets
 from tests.wire.corpus import DAEMON
@@ -67,8 +69,11 @@ async def test_what_is_said_of_them_holds_no_byte_of_a_request(listening: list[T
     assert "Traceback" not in target.process.log.read_text()
 
 
-async def test_silent_connections_take_nothing_from_jobs() -> None:
-    """More of them than the process may open files: they used to take the last one, and the daemon ended."""
+async def test_silent_and_slow_connections_take_nothing_from_jobs() -> None:
+    """More of them than the process may open files: they used to take the last one, and the daemon ended.
+
+    Slow heads, bodies and readers come from an address of their own, and stay until the end: a stop waits for none.
+    """
     with short_directory() as base:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, hard))
@@ -79,6 +84,10 @@ async def test_silent_connections_take_nothing_from_jobs() -> None:
         with daemon:
             target = Target("daemon", daemon, int(daemon.url.rpartition(":")[2]), DAEMON)
             silent = [await trio.open_tcp_stream("127.0.0.1", target.port) for _ in range(2 * FILES)]
+            slow = [await trio.open_tcp_stream("127.0.0.1", target.port, local_address=HOST) for _ in range(FILES)]
+            for number, stream in enumerate(slow):
+                with suppress(trio.BrokenResourceError):  # it had to give way, or was turned away
+                    await stream.send_all(BEGUN[number % len(BEGUN)])
             for _ in range(3):
                 data, whole = await talk(target.port, [DAEMON["push"].data], "wait")
                 assert [answer.status for answer in target.hear(data, whole=whole)] == [201]
@@ -86,4 +95,6 @@ async def test_silent_connections_take_nothing_from_jobs() -> None:
             for stream in silent:
                 await stream.aclose()
             assert daemon.stop() == 0
+            for stream in slow:
+                await trio.aclose_forcefully(stream)
             assert "Too many open files" not in daemon.log.read_text()

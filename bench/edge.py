@@ -1,0 +1,96 @@
+"""What honest pushers notice of others: of thousands that are slow on purpose, and of one address that floods.
+
+An honest client pushes one job at a time, 100 a second, first alone and then beside the others (crowd.py).
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+
+import msgspec
+
+from bench.processes import serve
+from bench.result import Result, percentile
+
+PUSHES = 500
+RATE = 100
+RATIO_MAX = 2.0  # of the 99th percentile, beside others to alone
+STOP_S_MAX = 10.0
+BODY = msgspec.msgpack.encode({"name": "honest", "argument": "x" * 200})
+
+
+def slow(connections: int) -> Result:
+    """Slow heads, bodies and readers; and how long a stop takes with them."""
+    return _beside("slow", connections)
+
+
+def flood(connections: int) -> Result:
+    """Pushes without a pause, all from one other address."""
+    return _beside("flood", connections)
+
+
+def _beside(kind: str, connections: int) -> Result:
+    with (
+        tempfile.TemporaryDirectory(prefix=".jqd-bench-", dir=Path.cwd()) as directory,
+        serve(Path(directory) / "data", {"JQD_PRESSURE__WAITING_JOBS_MAX": "100000000"}) as (url, process),
+    ):
+        port = int(url.rpartition(":")[2])
+        _pushes(port)  # what is compiled and opened once
+        alone, memory_before = _pushes(port), _memory_mb(process.pid)
+        with _crowd(kind, port, connections):
+            beside, memory = _pushes(port), _memory_mb(process.pid)
+            began_s = time.perf_counter()
+            process.terminate()
+            process.wait(timeout=60)
+            stop_s = time.perf_counter() - began_s
+    ratio = percentile(beside, 0.99) / percentile(alone, 0.99)
+    figures = {
+        "connections": connections,
+        "alone_p50_ms": percentile(alone, 0.5),
+        "alone_p99_ms": percentile(alone, 0.99),
+        "beside_p50_ms": percentile(beside, 0.5),
+        "beside_p99_ms": percentile(beside, 0.99),
+        "ratio_p99": ratio,
+        "more_mb": memory - memory_before,
+        "stop_s": stop_s,
+    }
+    return Result(kind, figures, ok=ratio <= RATIO_MAX and stop_s <= STOP_S_MAX)
+
+
+def _pushes(port: int) -> list[float]:
+    """Milliseconds of each."""
+    took: list[float] = []
+    client = HTTPConnection("127.0.0.1", port, timeout=30)
+    for _ in range(PUSHES):
+        began_s = time.perf_counter()
+        client.request("POST", "/v1/jobs", BODY, {"content-type": "application/msgpack"})
+        answer = client.getresponse()
+        told = answer.read()
+        assert answer.status == 201, told
+        took.append((time.perf_counter() - began_s) * 1e3)
+        time.sleep(max(0.0, began_s + 1 / RATE - time.perf_counter()))
+    client.close()
+    return took
+
+
+@contextmanager
+def _crowd(kind: str, port: int, connections: int) -> Iterator[None]:
+    args = [sys.executable, "-m", "bench.crowd", kind, str(port), str(connections)]
+    with subprocess.Popen(args, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield
+        finally:
+            process.kill()
+            process.wait(timeout=60)
+
+
+def _memory_mb(pid: int) -> float:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * 4_096 / 1e6

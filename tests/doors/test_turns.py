@@ -1,0 +1,135 @@
+"""One address that asks for very much leaves the others their turns, and nobody is forgotten in line."""
+
+from typing import Any
+
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from jqd.doors.asked import Answer, Asked
+from jqd.doors.turns import EACH, Turns
+
+FLOOD = 40 * EACH
+
+
+class Peer:
+    """A request, as far as it matters here."""
+
+    def __init__(self, address: str) -> None:
+        self.peer = address
+
+
+class Hall:
+    """An application behind turns, and who it was asked by, in order."""
+
+    def __init__(self) -> None:
+        self.turns = Turns()
+        self.begun: list[str] = []
+        self.held = trio.Event()
+        self.held.set()
+        self.app: Any = self.turns.share(self.work)
+
+    async def work(self, asked: Asked) -> Answer:
+        assert asked.peer is not None
+        self.begun.append(asked.peer)
+        await trio.lowlevel.checkpoint()
+        await self.held.wait()
+        return Answer(200)
+
+    def empty(self) -> bool:
+        return not (self.turns._under_way or self.turns._lines or self.turns._led)
+
+
+async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
+    hall = Hall()
+    async with trio.open_nursery() as nursery:
+        for _ in range(FLOOD):
+            nursery.start_soon(hall.app, Peer("192.0.2.1"))
+        await trio.lowlevel.checkpoint()
+        begun = len(hall.begun)
+        assert begun <= EACH
+        for _ in range(3):
+            await hall.app(Peer("192.0.2.2"))
+        # Each of these took a few turns; in each of them as many of the flood were begun.
+        assert hall.begun.count("192.0.2.2") == 3
+        assert len(hall.begun) < begun + 12 * EACH < FLOOD
+    assert hall.begun.count("192.0.2.1") == FLOOD
+    assert hall.empty()
+
+
+async def test_two_that_ask_much_share_alike() -> None:
+    hall = Hall()
+    async with trio.open_nursery() as nursery:
+        for address in ("192.0.2.1", "2001:db8::1"):
+            for _ in range(FLOOD):
+                nursery.start_soon(hall.app, Peer(address))
+            await trio.lowlevel.checkpoint()
+        first = hall.begun[:FLOOD]
+        assert abs(first.count("192.0.2.1") - first.count("2001:db8::1")) <= 4 * EACH
+    assert len(hall.begun) == 2 * FLOOD
+    assert hall.empty()
+
+
+async def test_one_that_waits_and_is_given_up_leaves_the_line_to_the_others() -> None:
+    hall = Hall()
+    hall.held = trio.Event()
+    scopes = [trio.CancelScope() for _ in range(4 * EACH)]
+    ended: list[int] = []
+
+    async def ask(number: int) -> None:
+        with scopes[number]:
+            await hall.app(Peer("192.0.2.1"))
+            ended.append(number)
+
+    async with trio.open_nursery() as nursery:
+        for number in range(len(scopes)):
+            nursery.start_soon(ask, number)
+            await trio.lowlevel.checkpoint()  # so the first beyond EACH counts the turns
+        for number in (EACH, EACH + 1, 3 * EACH):
+            scopes[number].cancel()
+        hall.held.set()
+    assert len(ended) >= len(scopes) - 3
+    assert hall.empty()
+
+
+async def test_whoever_leads_may_be_given_up_in_the_same_turn_as_who_would_follow() -> None:
+    turns = Turns(each=1)
+    went: list[str] = []
+
+    async def wait(name: str, scope: trio.CancelScope) -> None:
+        with scope:
+            assert name == "first" or not turns.enter("a")
+            if name == "first":
+                assert turns.enter("a")
+                return
+            try:
+                await turns.wait("a")
+                went.append(name)
+            finally:
+                turns.leave("a")
+
+    scopes = {name: trio.CancelScope() for name in ("first", "leads", "follows", "last")}
+    async with trio.open_nursery() as nursery:
+        await wait("first", scopes["first"])
+        for name in ("leads", "follows", "last"):
+            nursery.start_soon(wait, name, scopes[name])
+        scopes["leads"].cancel()
+        scopes["follows"].cancel()
+    assert "last" in went
+    turns.leave("a")
+    assert (turns._under_way, turns._lines, turns._led) == ({}, {}, False)
+
+
+async def test_one_that_waits_for_long_is_in_nobodys_way() -> None:
+    """Long polls count among those under way: what comes then waits one turn, and no more."""
+    hall = Hall()
+    hall.held = trio.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(FLOOD):
+            nursery.start_soon(hall.app, Peer("192.0.2.1"))
+        await wait_all_tasks_blocked()
+        assert len(hall.begun) == FLOOD
+        nursery.start_soon(hall.app, Peer("192.0.2.1"))
+        await wait_all_tasks_blocked()
+        assert len(hall.begun) == FLOOD + 1
+        hall.held.set()
+    assert hall.empty()
