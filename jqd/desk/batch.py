@@ -39,6 +39,8 @@ class Batch(Struct):
     """Each with the place of its job in the request."""
     plain: bool = False
     """Known: no job of it has an id of its own, a date, tags, or is for one version of a handler."""
+    key: str = ""
+    """What its pusher calls the whole request by (`keyed.py`)."""
 
     def told(self, faults: Sequence[Fault]) -> list[Fault]:
         """As whoever sent the jobs knows them: one that came alone has no place among others."""
