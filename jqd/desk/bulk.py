@@ -13,7 +13,7 @@ from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, resolve
 from jqd.desk.job import Date
-from jqd.desk.listing import page_of
+from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import EVERYTHING, Text, narrow
 from jqd.store import JobView
 from jqd.words.dates import instant_ms
@@ -27,6 +27,8 @@ WITHIN_S = 5.0  # no step is begun later than this: the answer comes before a cl
 IDS_MAX = 1_000  # named in one request
 CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
+
+WORDS = ("state", "name", "tag", "error", "search", "since", "before", "job_ids")  # of a filter
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 T = TypeVar("T")
@@ -43,6 +45,8 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
     tag: str | None = None
     error: Text | None = None
     """Stands in what its last attempt said."""
+    search: Text | None = None
+    """Stands in its name, its pusher's id, a tag, its argument or what its last attempt said (`narrow.py`)."""
     since: Date | None = None
     """Its last attempt ended then or later; where there was none, it was pushed."""
     before: Date | None = None
@@ -162,17 +166,15 @@ def _telling(tally: Tally) -> Iterator[None]:
 
 def _tally_for(wanted: Filter) -> Tally:
     """An empty one. Raises Invalid for a filter that means nothing, or too much."""
-    given = (wanted.state, wanted.name, wanted.tag, wanted.error, wanted.since, wanted.before, wanted.job_ids)
+    given = [getattr(wanted, each) for each in WORDS]
     if all(value is None for value in given):
-        raise Invalid(
-            "a filter of nothing is every job there is; give state, name, tag, error, since, before or job_ids"
-        )
+        raise Invalid(f"a filter of nothing is every job there is; give {', '.join(WORDS[:-1])} or {WORDS[-1]}")
     return Tally()
 
 
 async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
-    fits = narrow(wanted.error, wanted.since, wanted.before).fits
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search)
     with _telling(tally):
         if wanted.job_ids is not None:
             await _act_on(await _named(desk, wanted, tally, may), wanted, tally, act)
@@ -180,9 +182,12 @@ async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: 
         until_s = trio.current_time() + WITHIN_S
         tally.cursor = wanted.cursor
         for _ in range(STEPS_MAX):
-            page = await page_of(desk, wanted.state, wanted.name, wanted.tag, STEP_JOBS, tally.cursor)
+            page = await page_of(
+                desk, wanted.state, wanted.name, wanted.tag, narrowed.step(STEP_JOBS), tally.cursor, narrowed.row_bytes
+            )
             tally.cursor = page.cursor
-            await _act_on([view for view in page.jobs if may(view) and fits(view)], wanted, tally, act)
+            fit = await fitting(narrowed, [*filter(may, page.jobs)])
+            await _act_on(fit, wanted, tally, act)
             if not tally.cursor or trio.current_time() >= until_s:
                 return
 
@@ -221,7 +226,7 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
-    narrowed = narrow(wanted.error, wanted.since, wanted.before)
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search)
     if isinstance(view, Coming):
         known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
         return known and wanted.state in (None, view.state)

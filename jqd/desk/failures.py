@@ -6,7 +6,7 @@ import trio
 
 from jqd.desk.bulk import STEP_JOBS, STEPS_MAX, WITHIN_S
 from jqd.desk.desk import Desk
-from jqd.desk.listing import page_of
+from jqd.desk.listing import fitting, page_of
 from jqd.desk.narrow import Narrow, last_line
 from jqd.words.job import State
 from jqd.words.tenant import bare
@@ -45,12 +45,12 @@ async def failures(
     groups: dict[tuple[str, str], Failure] = {}
     looked, until_s = 0, trio.current_time() + WITHIN_S
     for _ in range(STEPS_MAX):
-        page = await page_of(desk, state, name, tag, STEP_JOBS, cursor)
+        page = await page_of(desk, state, name, tag, narrow.step(STEP_JOBS), cursor, narrow.row_bytes)
         cursor = page.cursor
-        for view in page.jobs:
-            looked += 1
+        looked += len(page.jobs)
+        for view in await fitting(narrow, page.jobs):
             last = view.outcome
-            if last is None or not narrow.fits(view):
+            if last is None:
                 continue
             key, at_ms = (bare(view.jobtype), last_line(last)), last.finished_at_ms
             known = groups.get(key) or Failure(*key, 0, at_ms, at_ms, bare(view.name) or view.id)

@@ -1,9 +1,11 @@
-"""What a filter asks of a job that the store does not look at: the words of its failure, and when it was."""
+"""What a filter asks of a job that the store does not look at: words that it holds, and when it ended."""
 
 import json
 import re
-from typing import Annotated, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
 from jqd.desk.job import Date
@@ -13,13 +15,18 @@ from jqd.words.dates import instant_ms
 from jqd.words.errors import Fault, Invalid
 from jqd.words.job import NIL, Outcome
 from jqd.words.telling import telling_line
+from jqd.words.tenant import bare
 
 TEXT_LENGTH_MAX = 1_000  # of a text to be found: a line of a traceback
+SEARCHED_BYTES_MAX = 16_384  # of a job's row: a page of them is 1.6 MB then, and looked through in some milliseconds
+SEARCHED_JOBS = 100  # in one step: the worst of arguments take some 30 ms each
 LINE_LENGTH_MAX = 300  # shown of the line that says what went wrong
 
 Text = Annotated[
     str, Meta(min_length=1, max_length=TEXT_LENGTH_MAX, description=f"a text of 1 to {TEXT_LENGTH_MAX} characters")
 ]
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+_encode = msgspec.msgpack.Encoder().encode
 _SECONDS = re.compile(r"\d{9,12}(\.\d+)?")  # a date of digits in a query: so long are Unix seconds, and no ISO date is
 
 
@@ -30,6 +37,18 @@ class Narrow(NamedTuple):
     """Stands in what its last attempt said, in capitals or not."""
     since_ms: int = 0
     before_ms: int | None = None
+    search: str = ""
+    """Stands in its name, its pusher's id, a tag, a text or key of its argument or what its last attempt said, in
+    capitals or not; or is a whole number in its argument."""
+
+    @property
+    def row_bytes(self) -> int:
+        """See `EdgeStore.list_jobs`: arguments are asked for when they are looked at."""
+        return SEARCHED_BYTES_MAX if self.search else 0
+
+    def step(self, jobs: int) -> int:
+        """How many jobs are looked at in one step, of so many that are wanted."""
+        return min(jobs, SEARCHED_JOBS) if self.search else jobs
 
     def fits(self, view: JobView) -> bool:
         """By its last attempt that ended; where there was none, by when it was pushed."""
@@ -37,20 +56,54 @@ class Narrow(NamedTuple):
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if at_ms < self.since_ms or (self.before_ms is not None and at_ms >= self.before_ms):
             return False
-        if not self.error:
+        if not self.error and not self.search:
             return True
         # The last line, too: an attempt without words is shown by its reason, and found by what is shown.
         said = f"{words_of(last)}\n{last_line(last)}" if last is not None else ""
-        return self.error.casefold() in said.casefold()
+        if self.error.casefold() not in said.casefold():
+            return False
+        return not self.search or self._finds((bare(view.jobtype), bare(view.name), *view.tags, said), view.argument)
+
+    def _finds(self, texts: Sequence[str], argument: bytes) -> bool:
+        wanted = self.search.casefold()
+        if any(wanted in text.casefold() for text in texts):
+            return True
+        # Looked for in the bytes first, which takes microseconds: to take an argument apart may take a thousand times
+        # as long. What is found there may stand across two values, so then it is.
+        number = int(wanted) if _NUMBER.fullmatch(wanted) else None
+        in_bytes = wanted in argument.decode("utf-8", "replace").casefold()
+        if not in_bytes and (number is None or _encode(number) not in argument):
+            return False
+        return any(
+            one == number if isinstance(one, int) else wanted in one.casefold()
+            for one in _parts(tagged.show_packed(argument))
+        )
+
+
+def _parts(value: Any) -> Iterator[str | int]:
+    """The texts and whole numbers in a value as JSON has it, keys of maps among them."""
+    left = [value]
+    while left:
+        match left.pop():
+            case str() as one:
+                yield one
+            case bool():
+                continue
+            case int() as one:
+                yield one
+            case list() as several:
+                left += several
+            case dict() as several:
+                left += [*several, *several.values()]
 
 
 EVERYTHING = Narrow()
 
 
-def narrow(error: str | None, since: Date | None, before: Date | None) -> Narrow:
+def narrow(error: str | None, since: Date | None, before: Date | None, search: str | None = None) -> Narrow:
     """As it was asked for. Raises Invalid for what is no date."""
     before_ms = None if before is None else _instant_ms("before", before)
-    return Narrow(error or "", 0 if since is None else _instant_ms("since", since), before_ms)
+    return Narrow(error or "", 0 if since is None else _instant_ms("since", since), before_ms, search or "")
 
 
 def _instant_ms(field: str, told: Date) -> int:

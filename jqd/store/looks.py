@@ -65,7 +65,7 @@ class LookMethods:
 
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         """See EdgeStore."""
-        (view,) = await self._views([job_id], brief=False)
+        (view,) = await self._views([job_id])
         return view
 
     async def resolve(self, name: str) -> str | None:
@@ -81,6 +81,8 @@ class LookMethods:
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         """See EdgeStore."""
         walked = _decode_cursor(cursor)
@@ -98,7 +100,7 @@ class LookMethods:
                 left -= len(rows)
                 for source, (job_id, score) in rows:
                     walked[source.name] = score, job_id
-                views = await self._views([job_id for _, (job_id, _) in rows], brief=True)
+                views = await self._views([job_id for _, (job_id, _) in rows], brief=max(1, row_bytes))
                 found |= {v.id: v for v in views if isinstance(v, JobView) and _matches(v, state, jobtype, tag, tenant)}
             else:
                 return Page(_newest_first(found.values()), _encode_cursor(walked))
@@ -153,12 +155,13 @@ class LookMethods:
             ]
             source.done = len(source.rows) < count
 
-    async def _views(self, job_ids: Sequence[str], *, brief: bool) -> list[JobView | OnItsWay | None]:
+    async def _views(self, job_ids: Sequence[str], *, brief: int = 0) -> list[JobView | OnItsWay | None]:
+        """`brief`: without results, and without the arguments of rows that have more bytes than this; 0: with all."""
         flat: list[object] = []
         for job_id in job_ids:
             number = codec.journal_of(job_id)
             flat += (job_id, "" if number is None else last_field(number))
-        answer = await self._caller.call("get_jobs", self._caller.identity, int(brief), *flat)
+        answer = await self._caller.call("get_jobs", self._caller.identity, brief, *flat)
         rows = codec.list_of(self._keys, "jobs", answer)
         return [self._view(job_id, row) for job_id, row in zip(job_ids, rows, strict=True)]
 

@@ -188,6 +188,8 @@ class Spread:
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         """See EdgeStore."""
         walks = _decode_cursor(cursor, len(self._stores))
@@ -199,12 +201,20 @@ class Spread:
                 # What is fetched of the last one is told in full, so nothing of it is fetched twice.
                 last = len(dry) == 1 and not any(walk.rows or walk.told for walk in walks)
                 size = limit - len(found) if last else piece
-                pages = await self._all(
-                    {
-                        n: partial(self._stores[n].list_jobs, state, jobtype, tag, walk.begin(size), walk.start, tenant)
-                        for n, walk in dry.items()
-                    }
-                )
+                asks = {
+                    n: partial(
+                        self._stores[n].list_jobs,
+                        state,
+                        jobtype,
+                        tag,
+                        walk.begin(size),
+                        walk.start,
+                        tenant,
+                        row_bytes=row_bytes,
+                    )
+                    for n, walk in dry.items()
+                }
+                pages = await self._all(asks)
                 for number, page in pages.items():
                     dry[number].take(page)
                 continue

@@ -125,8 +125,8 @@ async def test_what_somebody_else_changed_meanwhile_is_not_counted(edge, monkeyp
     first, second = await edge.ended(Fate.FAILED), await edge.ended(Fate.FAILED)
     real = edge.whole.list_jobs
 
-    async def late(*given: Any) -> Any:
-        page = await real(*given)
+    async def late(*given: Any, **named: Any) -> Any:
+        page = await real(*given, **named)
         await edge.whole.delete_dead([second])
         assert (await edge.call("POST", f"/v1/jobs/{first}/retry")).status == 200
         monkeypatch.setattr(edge.whole, "list_jobs", real)

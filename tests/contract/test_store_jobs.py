@@ -296,3 +296,11 @@ async def test_a_job_that_moves_while_it_is_listed_stands_once(
     page = await store_bench.store.list_jobs(None, None, None, 100, "")
     assert (len(page.jobs), page.cursor, told) == (71, "", [])
     assert [view.state for view in page.jobs if view.id == job.id] == [State.SUCCEEDED], "as it was seen last"
+
+
+async def test_a_list_has_arguments_only_of_rows_that_are_small_enough(store_bench: StoreBench) -> None:
+    small, large = store_bench.make(argument=b"\xa3abc"), store_bench.make(argument=b"\xc5\x08\0" + bytes(2_048))
+    await store_bench.add(small, large)
+    for row_bytes, told in ((0, [b"\xc0", b"\xc0"]), (1_024, [b"\xc0", small.argument]), (1 << 20, None)):
+        page = await store_bench.store.list_jobs(None, None, None, 9, "", row_bytes=row_bytes)
+        assert [view.argument for view in page.jobs] == (told or [large.argument, small.argument])

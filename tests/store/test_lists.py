@@ -44,6 +44,8 @@ class Ranked(FakeStore):
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         self.calls += 1
         everything = await super().list_jobs(state, jobtype, tag, EVERYTHING, "")
@@ -117,6 +119,8 @@ class Sparse(FakeStore):
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         self.looks += 1
         at = int(cursor or 0)
@@ -153,6 +157,8 @@ class Moving(FakeStore):
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         views = (await super().list_jobs(state, jobtype, tag, EVERYTHING, "")).jobs
         return Page([structs.replace(views[0], state=State.SUCCEEDED)], "") if cursor else Page(views, "1")

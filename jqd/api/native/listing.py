@@ -31,6 +31,9 @@ class Matching(Struct, frozen=True, forbid_unknown_fields=True):
     tag: str | UnsetType = UNSET
     error: Text | UnsetType = UNSET
     """Stands in what the last attempt said, in capitals or not."""
+    search: Text | UnsetType = UNSET
+    """Stands in its name, its pusher's id, a tag, a text of its argument (up to some 16 KiB) or what its last attempt
+    said; or is a whole number in its argument."""
     since: Date | UnsetType = UNSET
     """The last attempt ended then or later; where there was none, the job was pushed."""
     before: Date | UnsetType = UNSET
@@ -42,7 +45,7 @@ class Matching(Struct, frozen=True, forbid_unknown_fields=True):
         """What the store does not look at. Raises Invalid."""
         since = None if self.since is UNSET else self.since
         before = None if self.before is UNSET else self.before
-        return narrow(_said(self.error), since, before)
+        return narrow(_said(self.error), since, before, _said(self.search))
 
 
 class Failing(Matching, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +64,7 @@ class Listing(Matching, frozen=True, forbid_unknown_fields=True):
 
 
 async def list_jobs(parts: Parts, request: Request) -> Response:
-    """`GET /v1/jobs?state&name&tag&error&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
+    """`GET /v1/jobs?state&name&tag&error&search&since&before&limit&cursor` → 200 {jobs, cursor}, newest first.
 
     Raises Invalid.
     """
@@ -73,7 +76,7 @@ async def list_jobs(parts: Parts, request: Request) -> Response:
 
 
 async def list_errors(parts: Parts, request: Request) -> Response:
-    """`GET /v1/errors?state&name&tag&error&since&before&cursor` → 200 {errors, others, looked, cursor}.
+    """`GET /v1/errors?state&name&tag&error&search&since&before&cursor` → 200 {errors, others, looked, cursor}.
 
     Raises Invalid.
     """

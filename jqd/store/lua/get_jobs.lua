@@ -2,7 +2,8 @@
 -- All about some jobs.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, identity of the store as the caller knows it: "never was" is no answer in a store that was emptied just
---          now; 1 to leave arguments and results out; then per job: id, last field of the journal that made it, or nothing
+--          now; 0 for all, or else results are left out, and arguments of rows with more bytes than this; then per job: id,
+--          last field of the journal that made it, or nothing
 -- Returns  per job: place (ready, later, held, ended, dead, nowhere, early, unseen; awaited: a later content was acknowledged
 --          under its name and is on its way, which only a full answer tells), its score, sysid that holds it, row,
 --          tries row, outcome, result, 1 when its cancel was asked, last id applied of that journal, its row of
@@ -11,7 +12,8 @@
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE
 -- Cost     O(jobs · (members + log jobs)), and their bytes
 --@include fail keys now order heads pages members holder move early life tries leases change
-local brief = ARGV[3] == '1'
+local row_bytes = number(ARGV[3], 'bytes')
+local brief = row_bytes > 0
 local FIRST, FIELDS = 4, 2
 
 expect('jobs', 'types', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'tomb', 'applied', 'early', 'life', 'generation', 'names', 'logs')
@@ -54,7 +56,7 @@ for at = FIRST, #ARGV, FIELDS do
   local worker = sysid == WORKERS and (select(3, lease(tonumber(score))) or '')
   local progress = sysid and redis.call('HGET', K.leases, 'p' .. id)
   table.insert(views, {
-    name, score, sysid, row and brief and header_of(row) or row, redis.call('HGET', K.tries, id),
+    name, score, sysid, row and brief and #row > row_bytes and header_of(row) or row, redis.call('HGET', K.tries, id),
     redis.call('HGET', K.outcome, id), not brief and redis.call('HGET', K.result, id),
     redis.call('ZSCORE', K.tomb, 'c' .. id) and '1', redis.call('HGET', K.applied, ARGV[at + 1]),
     redis.call('HGET', K.generation, id), worker, progress, not brief and redis.call('HGET', K.logs, id),

@@ -1,0 +1,102 @@
+"""`search`: what is found of a job by its words, and how far is looked for one answer."""
+
+from urllib.parse import quote
+
+import msgspec
+import pytest
+
+from jqd.desk.listing import LOOKED_MAX
+from jqd.desk.narrow import SEARCHED_BYTES_MAX, SEARCHED_JOBS
+from jqd.store import Page
+from jqd.words.job import State
+from tests.api.edge import Edge
+from tests.api.fakes import outcome
+
+pack = msgspec.msgpack.encode
+ARGUMENT = {"to": "Ann@Example.org", "order": 4711, "deep": [{"straße": "Größe"}, -7, 5, 2.5, True], b"\xff": 1}
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+async def found(edge: Edge, search: str, more: str = "") -> list[str]:
+    told = await edge.call("GET", f"/v1/jobs?search={quote(search)}{more}")
+    assert told.status == 200, told.body
+    return [job["job_id"] for job in told.body["jobs"]]
+
+
+def add(edge: Edge) -> str:
+    last = outcome("J", message="no such mailbox", error=pack({"code": 550}))
+    named = {"jobtype": "mail:send", "name": "order/17", "tags": ("red", "Blue")}
+    edge.add(State.FAILED, outcome=last, argument=pack(ARGUMENT), **named)
+    return "order/17"
+
+
+FOUND = [
+    *("mail:send", "MAIL", "order/17", "red", "blue", "mailbox", "550", "ann@example", "4711", "STRASSE"),
+    *("größe", "GRÖSSE", "-7", "5", "order", "to"),
+]
+MISSED = ["bill", "471", "47110", "2.5", "true", "sendred", "orderann", "Example.orgorder", "é", "\ufffd", "8"]
+
+
+@pytest.mark.parametrize("search", FOUND)
+async def test_it_stands_in_name_id_tags_argument_or_error_in_capitals_or_not(edge, search):
+    job_id = add(edge)
+    edge.add(State.WAITING, jobtype="another", argument=pack(None))
+    assert await found(edge, search) == [job_id]
+
+
+@pytest.mark.parametrize("search", MISSED)
+async def test_it_does_not_stand_across_two_values_and_numbers_are_whole(edge, search):
+    add(edge)
+    assert await found(edge, search) == []
+
+
+async def test_it_goes_with_all_other_filters(edge):
+    add(edge)
+    other = edge.add(State.FAILED, argument=pack(["ann@example.org"]))
+    assert await found(edge, "ann@", "&name=mail") == [other]
+    assert await found(edge, "ann@", "&state=waiting") == []
+    assert await found(edge, "ann@", "&error=mailbox") == ["order/17"]
+    told = await edge.call("GET", "/v1/errors?search=ann%40")
+    assert sum(row["count"] for row in told.body["errors"]) == 1, "of the other nobody knows why"
+    assert told.body["looked"] == 2
+    body = {"search": "ann@", "dry_run": True}
+    assert (await edge.call("POST", "/v1/jobs/retry", body)).body == {"matched": 2, "changed": 0, "cursor": ""}
+
+
+async def test_arguments_are_asked_for_only_where_they_are_looked_at(edge, monkeypatch):
+    asked: list[tuple[int, int]] = []
+    listed = edge.store.list_jobs
+
+    async def list_jobs(*given, row_bytes):
+        asked.append((given[3], row_bytes))
+        return await listed(*given, row_bytes=row_bytes)
+
+    monkeypatch.setattr(edge.store, "list_jobs", list_jobs)
+    await edge.call("GET", "/v1/jobs?error=x&limit=1000")
+    await edge.call("GET", "/v1/jobs?search=x&limit=1000")
+    assert asked == [(1_000, 0), (SEARCHED_JOBS, SEARCHED_BYTES_MAX)]
+
+
+async def test_one_answer_looks_at_so_many_jobs_and_says_where_to_go_on(edge, monkeypatch):
+    add(edge)
+    (view,) = edge.store.views.values()
+    pages: list[str] = []
+
+    async def endless(*given, row_bytes):
+        pages.append(given[4])
+        return Page([view] * given[3], edge.journal.ids.take(1).first)
+
+    monkeypatch.setattr(edge.store, "list_jobs", endless)
+    told = await edge.call("GET", "/v1/jobs?search=nowhere&limit=1000")
+    assert (told.status, told.body["jobs"], told.body["cursor"] > pages[-1]) == (200, [], True)
+    assert len(pages) == LOOKED_MAX // SEARCHED_JOBS
+
+
+@pytest.mark.parametrize("search", ["", "x" * 1_001])
+async def test_what_is_no_search(edge, search):
+    assert (await edge.call("GET", f"/v1/jobs?search={search}")).status == 422
+    assert (await edge.call("POST", "/v1/jobs/cancel", {"search": search})).status == 422
