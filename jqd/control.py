@@ -3,7 +3,7 @@
 Readiness is reported in two halves (`interfaces.md` 1): pushes need the journal only, running needs the store too.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -18,7 +18,7 @@ from jqd.reload import Reload
 from jqd.runner import Runners, Seen
 from jqd.store import Owner
 from jqd.words.errors import Pressed, StaleOwner, StoreAway
-from jqd.words.joblog import named
+from jqd.words.joblog import Row, named
 from jqd.words.lease import Peer
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
@@ -113,6 +113,10 @@ class Control:
             for job_id, job in zip(job_ids, jobs, strict=True)
         )
         self._shared.joblog.write("entered", rows)
+
+    def heard(self, hear: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]:
+        """Call `hear` with what happens to jobs here, as it happens."""
+        return self._shared.joblog.heard(hear)
 
     def settled(self, where: Collection[int]) -> bool:
         """Whether all daemons have told these partitions of the store what their journals know.

@@ -97,7 +97,7 @@ def answer_of(response: Response) -> Answer:
     headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in response.headers.items()]
     if response.content_type:
         headers.append((b"content-type", response.content_type.encode()))
-    return Answer(response.status, headers, response.body, response.lost)
+    return Answer(response.status, headers, response.body, response.lost, response.stream)
 
 
 def _too_large(bytes_max: int) -> Problem:

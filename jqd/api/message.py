@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
+from jqd.doors import Stream
 from jqd.words import media, tagged
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.media import JSON_TYPES, MSGPACK_TYPES, Language
@@ -75,6 +76,8 @@ class Response(Struct):
     headers: dict[str, str] = {}
     lost: Sequence[Callable[[], None]] = ()
     """Called when it is known that the client has not got this answer."""
+    stream: Stream | None = None
+    """Writes its body, where that is not whole from the beginning."""
 
 
 @lru_cache(maxsize=256)

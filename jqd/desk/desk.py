@@ -1,7 +1,7 @@
 """What the desk is given to work with."""
 
 import copy
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -10,6 +10,7 @@ import msgspec
 import trio
 
 from jqd.desk.config import DeskConfig
+from jqd.desk.heard import Listener
 from jqd.desk.job import NewJob
 from jqd.desk.options import Options
 from jqd.desk.principal import EVERYBODY, Principal
@@ -21,6 +22,7 @@ from jqd.store import EdgeStore
 from jqd.words.clock import Clock
 from jqd.words.errors import Pressed
 from jqd.words.jobid import partition_of
+from jqd.words.joblog import Row
 from jqd.words.lease import Peer
 from jqd.words.pauses import Pauses
 from jqd.words.record import Lane
@@ -47,6 +49,7 @@ class Control(Protocol):
     def posted(self, worker_id: str) -> int: ...
     def seen(self, worker_id: str) -> Mapping[str, Seen]: ...
     async def in_hand(self, sysid: str) -> int | None: ...
+    def heard(self, hear: Callable[[Sequence[Row]], None]) -> AbstractContextManager[None]: ...
     def ended(self, job_id: str) -> AbstractContextManager[trio.Event]: ...
     def entered(self, job_ids: Sequence[str], jobs: Sequence[NewJob], tenant: str = "") -> None: ...
 
@@ -66,6 +69,7 @@ class Desk:
     taken: Taken = field(default_factory=Taken)
     reported: Reported = field(default_factory=Reported)
     pulls: Pulls = field(default_factory=Pulls)
+    listeners: list[Listener] = field(default_factory=list)
     polls: dict[int, dict[trio.Event, str]] = field(default_factory=dict)
     """Of each partition: what is set when a job may have ended, and its id (polls.py)."""
     principal: Principal = EVERYBODY

@@ -2,7 +2,7 @@
 
 from jqd.doors.address import address_of, bind, listen, url_of
 from jqd.doors.asgi import from_asgi, to_asgi
-from jqd.doors.asked import Answer, Asked, Heading
+from jqd.doors.asked import Answer, Asked, Heading, Stream, Write
 from jqd.doors.config import DoorConfig
 from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
@@ -16,6 +16,8 @@ __all__ = [
     "DoorConfig",
     "Guard",
     "Heading",
+    "Stream",
+    "Write",
     "address_of",
     "bind",
     "from_asgi",

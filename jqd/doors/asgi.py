@@ -8,7 +8,7 @@ from urllib.parse import quote
 import trio
 
 from jqd.doors.answer import BODILESS, TOO_SLOW, problem_answer
-from jqd.doors.asked import Answer, Core, Heading
+from jqd.doors.asked import Answer, Core, Heading, Stream
 from jqd.doors.config import DoorConfig
 from jqd.doors.exchange import App, Exchange
 
@@ -153,16 +153,36 @@ class _AsgiAsked:
         headers = [field for field in answer.headers if field[0] != b"connection"]
         if self._closes and (not self.whole or len(headers) < len(answer.headers)):
             headers.append((b"connection", b"close"))
-        if answer.status not in BODILESS:
+        if answer.status not in BODILESS and answer.stream is None:
             headers.append((b"content-length", b"%d" % len(answer.body)))
         whole = False
         try:
             await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+            if answer.stream is not None:
+                await self._stream(answer.stream, send)
             await send({"type": "http.response.body", "body": answer.body})
             whole = True
         finally:
             for tell in () if whole else answer.lost:
                 tell()
+
+    async def _stream(self, stream: Stream, send: Send) -> None:
+        """Let the pieces of a body be written, and notice meanwhile that the client leaves."""
+        left = trio.Event()
+
+        async def watch() -> None:
+            await self.wait_left()
+            left.set()
+
+        async def write(piece: bytes) -> bool:
+            if piece:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+            return not left.is_set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(watch)
+            await stream(write)
+            nursery.cancel_scope.cancel()
 
     def _due_s(self) -> float:
         config = self._config

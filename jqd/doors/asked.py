@@ -55,6 +55,11 @@ class Asked(Protocol):
         ...
 
 
+Write = Callable[[bytes], Awaitable[bool]]
+"""Sends a piece of a body, nothing perhaps; whether more of it is wanted: the client listens, and the door is open."""
+Stream = Callable[[Write], Awaitable[None]]
+
+
 class Answer(Struct, frozen=True, gc=False):
     """A whole answer. Its length is the door's to say."""
 
@@ -64,6 +69,8 @@ class Answer(Struct, frozen=True, gc=False):
     body: bytes = b""
     lost: Sequence[Callable[[], None]] = ()
     """Each is called when it is known that the client has not got this answer."""
+    stream: Stream | None = None
+    """Writes the body, in place of one that is whole: it returns when a piece is not wanted any more, soon."""
 
 
 Core = Callable[[Asked], Awaitable[Answer | None]]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import trio
 
 from jqd.doors.answer import BODILESS, CONTINUE, Dates, render_head
-from jqd.doors.asked import Answer
+from jqd.doors.asked import Answer, Stream
 from jqd.doors.body import body_of
 from jqd.doors.config import DoorConfig
 from jqd.doors.head import Head, Headers, Refused
@@ -189,11 +189,27 @@ class Exchange:
         """Give a whole answer."""
         self.begin(answer.status, answer.headers)
         try:
+            if answer.stream is not None:
+                await self._stream(answer.stream)
             await self.send(answer.body, more=False)
         finally:
             if self.gone or not self.complete:
                 for tell in answer.lost:
                     tell()
+
+    async def _stream(self, stream: Stream) -> None:
+        """Let the pieces of a body be written, and notice meanwhile that the client leaves."""
+
+        async def write(piece: bytes) -> bool:
+            if piece:
+                await self.send(piece, more=True)
+            return not (self.gone or self.left or self.wire.closing)
+
+        await self.send(b"", more=True)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self.wait_left)
+            await stream(write)
+            nursery.cancel_scope.cancel()
 
     def begin(self, status: int, headers: Sequence[tuple[bytes, bytes]]) -> None:
         """How the answer begins, names in lower case; it goes out with the first piece of its body.

@@ -1,4 +1,5 @@
-"""The job log: one JSON line per job and event, for analytics from files. Off unless a path is set.
+"""The job log: one JSON line per job and event, for analytics from files, and for who listens. Off unless a path is
+set or somebody listens.
 
 Events: `entered` (acknowledged to its pusher), `ingested` (in the store), `started` (handed to a worker), `ended` (an
 attempt ended, with its fate; `entrusted`: it goes on, held by its worker), `cancelled`. All of them name a job by
@@ -10,7 +11,8 @@ full are dropped and counted, and the log says how many (`dropped`) as soon as i
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,6 +29,9 @@ QUEUE_BYTES_MAX = 16 << 20  # some 100,000 lines: a second of all that a daemon 
 WRITE_BYTES = 1 << 20  # written at once: so that what is dropped when a write fails is little
 
 _encoder = msgspec.json.Encoder()
+
+Row = Mapping[str, object]
+"""What is said of one job at one event."""
 
 
 class _Lines(NamedTuple):
@@ -53,6 +58,7 @@ class JobLog:
         self._queue: deque[_Lines] = deque()
         self._queued_bytes = 0  # what is being written included
         self._dropped = 0  # lines, since the last that were written
+        self._ears: list[Callable[[Sequence[Row]], None]] = []
         self._bell, self._written = trio.Event(), trio.Event()
         self._limiter = trio.CapacityLimiter(1)
         self._log = get_logger("joblog")
@@ -61,8 +67,17 @@ class JobLog:
 
     @property
     def is_on(self) -> bool:
-        """Whether lines are written at all."""
-        return self._path is not None
+        """Whether anybody reads lines at all."""
+        return self._path is not None or bool(self._ears)
+
+    @contextmanager
+    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
+        """Call `hear` with the rows of each event as they come. It must not wait, nor raise."""
+        self._ears.append(hear)
+        try:
+            yield
+        finally:
+            self._ears.remove(hear)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Write what is queued until cancelled."""
@@ -86,15 +101,18 @@ class JobLog:
         """Attempts ended, and the store knows."""
         self.write("ended", map(_ending, outcomes))
 
-    def write(self, event: str, rows: Iterable[Mapping[str, object]]) -> None:
+    def write(self, event: str, rows: Iterable[Row]) -> None:
         """Queue one line per row, `event` and the common fields added. Never waits; off, it looks at no row."""
-        if self._path is None:
+        if not self.is_on:
             return
         common = self._common(event)
-        lines = [_line({**common, **row}) for row in rows]
-        data = b"".join(lines)
-        if not lines:
+        told = [{**common, **row} for row in rows]
+        for hear in self._ears:
+            hear(told)
+        if self._path is None or not told:
             return
+        lines = [*map(_line, told)]
+        data = b"".join(lines)
         if self._queued_bytes + len(data) > QUEUE_BYTES_MAX:
             self._lose(len(lines), f"more than {QUEUE_BYTES_MAX >> 20} MiB wait for its disk")
             return
@@ -137,7 +155,7 @@ class JobLog:
         return {"ts": ts, "event": event, "daemon": self._daemon}
 
 
-def _line(row: Mapping[str, object]) -> bytes:
+def _line(row: Row) -> bytes:
     return _encoder.encode(row) + b"\n"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,6 +22,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, Pressed, StoreAway, StoreUnsettled
 from jqd.words.job import Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, parse_id
+from jqd.words.joblog import Row
 from jqd.words.lease import Peer
 from jqd.words.record import Lane, decode_cancels, decode_jobs
 
@@ -177,6 +178,8 @@ class FakeStore:
         limit: int,
         cursor: str,
         tenant: str | None = None,
+        *,
+        row_bytes: int = 0,
     ) -> Page:
         await trio.lowlevel.checkpoint()
         self._check()
@@ -287,6 +290,7 @@ class FakeControl:
         self.waiters: Counter[str] = Counter()
         self.acknowledged: list[tuple[Sequence[str], Sequence[NewJob]]] = []
         self.on_apply: dict[Lane, Any] = {}
+        self.ears: list[Callable[[Sequence[Row]], None]] = []
         self._journal = journal
 
     def push_ready(self) -> str | None:
@@ -336,6 +340,14 @@ class FakeControl:
             if lane in self.on_apply:
                 self.on_apply[lane]()
         return self.applies
+
+    @contextmanager
+    def heard(self, hear: Callable[[Sequence[Row]], None]) -> Iterator[None]:
+        self.ears.append(hear)
+        try:
+            yield
+        finally:
+            self.ears.remove(hear)
 
     @contextmanager
     def ended(self, job_id: str) -> Iterator[trio.Event]:

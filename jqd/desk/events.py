@@ -1,0 +1,100 @@
+"""Listening to this daemon: its counters each second, and what happens here to the jobs that a filter names."""
+
+import math
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, NamedTuple
+
+import trio
+
+from jqd.desk.desk import Desk
+from jqd.desk.find import resolve
+from jqd.desk.heard import Listener
+from jqd.store import JobView
+from jqd.words.dates import iso
+from jqd.words.errors import NotYet, StoreAway, StoreRefused
+from jqd.words.joblog import Row
+from jqd.words.tenant import bare
+
+LISTENERS_MAX = 64  # at once: each costs a daemon a look at every row, some microseconds
+COUNT_S = 1.0
+
+
+class Event(NamedTuple):
+    """Something to be told."""
+
+    kind: str
+    """`counters`, `job` or `dropped`."""
+    told: Mapping[str, Any]
+
+
+Say = Callable[[Sequence[Event]], Awaitable[bool]]
+"""Tells some; whether there is anybody to tell more."""
+
+
+async def listener_for(desk: Desk, *, name: str | None, job_id: str | None, event: str | None) -> Listener:
+    """Who hears of these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
+    if len(desk.listeners) >= LISTENERS_MAX:
+        raise NotYet(f"{LISTENERS_MAX} listen here already, which is the most; try again, or at another daemon")
+    tenant = None if desk.principal.sees_all else desk.principal.tenant
+    job_id = None if job_id is None else await resolve(desk, job_id)
+    return Listener(tenant=tenant, jobtype=name, job_id=job_id, event=event)
+
+
+async def listen(desk: Desk, mine: Listener, say: Say, *, counts: bool, jobs: bool, for_s: float) -> None:
+    """Tell what comes, and each second at least nothing, until nobody listens or the time is over."""
+    if len(desk.listeners) >= LISTENERS_MAX:
+        return  # others were quicker: it ends as it begins, and is asked for again
+    with ExitStack() as stack:
+        desk.listeners.append(mine)
+        stack.callback(desk.listeners.remove, mine)
+        if jobs:
+            stack.enter_context(desk.control.heard(mine.hear))
+        now_s = trio.current_time()
+        next_s, end_s = now_s, now_s + for_s if for_s else math.inf
+        while True:
+            with trio.move_on_at(min(next_s, end_s)):
+                await mine.bell.wait()
+            now_s, events = trio.current_time(), await _jobs(desk, mine)
+            if now_s >= next_s:
+                next_s = now_s + COUNT_S
+                events += [await _counters(desk)] if counts else []
+            if not await say(events) or now_s >= end_s:
+                return
+
+
+async def _jobs(desk: Desk, mine: Listener) -> list[Event]:
+    rows, dropped = mine.take()
+    events = [Event("job", _told(row)) for row in rows if await _fits(desk, mine, row)]
+    return [*events, Event("dropped", {"count": dropped})] if dropped else events
+
+
+async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
+    """Of a cancel nobody says here whose job it was, and of which jobtype."""
+    if "jobtype" in row or (mine.jobtype is None and mine.tenant is None):
+        return True
+    try:
+        view = await desk.store.get_job(str(row["job_id"]))
+    except (StoreAway, StoreRefused):
+        return False  # it cannot be said whether it was meant
+    if not isinstance(view, JobView) or not desk.principal.sees(view.tenant):
+        return False
+    return mine.jobtype in (None, bare(view.jobtype))
+
+
+def _told(row: Row) -> Mapping[str, Any]:
+    """A row of the job log in the words of the interface."""
+    first = {"event": row["event"], "at": row["ts"], "daemon": row["daemon"], "job_id": row["job_id"]}
+    named = {"name": row["jobtype"]} if "jobtype" in row else {}
+    return {**first, **named, **{name: value for name, value in row.items() if name not in (*first, "ts", "jobtype")}}
+
+
+async def _counters(desk: Desk) -> Event:
+    told: dict[str, Any] = {"at": iso(desk.clock.wall_ms()), "daemon": desk.control.sharers()[0]}
+    if not desk.principal.sees_all:
+        return Event("counters", told)  # those of the store are of all tenants together
+    try:
+        told["store"] = (await desk.store.stats())._asdict()
+    except (StoreAway, StoreRefused) as error:
+        told |= {"store": None, "store_error": str(error)}
+    return Event("counters", told)

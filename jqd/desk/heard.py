@@ -1,0 +1,65 @@
+"""Who listens to what happens to jobs at this daemon, and what each has not been told yet. Pure.
+
+What happens is what the job log has (`words/joblog.py`). Nobody waits for a listener: what comes when its queue is full
+is dropped and counted, and it is told how much that was.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+import trio
+
+from jqd.words.joblog import Row
+
+QUEUE_MAX = 1_000  # rows of one listener, some 300 KB: a second of a busy daemon
+
+
+class Listener:
+    """One, with its queue."""
+
+    def __init__(
+        self,
+        *,
+        tenant: str | None = None,
+        jobtype: str | None = None,
+        job_id: str | None = None,
+        event: str | None = None,
+    ) -> None:
+        """All that is given must be so of a row. Of one that names no jobtype nobody knows here whose and which it is:
+        it is kept, and to be looked up where that matters.
+        """
+        self.tenant = tenant
+        self.jobtype = jobtype
+        self._job_id = job_id
+        self._event = event
+        self._rows: deque[Row] = deque()
+        self._dropped = 0
+        self.bell = trio.Event()
+        """Set when there is something to be taken."""
+
+    def hear(self, rows: Sequence[Row]) -> None:
+        """Keep those that are meant, as far as there is room."""
+        for row in rows:
+            if not self._means(row):
+                continue
+            if len(self._rows) >= QUEUE_MAX:
+                self._dropped += 1
+            else:
+                self._rows.append(row)
+            self.bell.set()
+
+    def take(self) -> tuple[list[Row], int]:
+        """What came since the last time, and how many rows were dropped behind it."""
+        rows, dropped = [*self._rows], self._dropped
+        self._rows.clear()
+        self._dropped, self.bell = 0, trio.Event()
+        return rows, dropped
+
+    def _means(self, row: Row) -> bool:
+        if self.tenant is not None and "jobtype" in row and row.get("tenant", "") != self.tenant:
+            return False
+        return (
+            (self._event is None or row["event"] == self._event)
+            and (self._job_id is None or row["job_id"] == self._job_id)
+            and (self.jobtype is None or row.get("jobtype", self.jobtype) == self.jobtype)
+        )

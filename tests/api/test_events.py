@@ -1,0 +1,188 @@
+"""GET /v1/events: what is told, to whom, and what becomes of those who do not listen."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from jqd.desk.events import LISTENERS_MAX
+from jqd.desk.heard import QUEUE_MAX, Listener
+from jqd.words.job import State
+from tests.api.edge import Answer, Edge
+
+Events = list[tuple[str, dict[str, Any]]]
+Meanwhile = Callable[[], Awaitable[None]]
+
+
+@pytest.fixture
+def edge() -> Edge:
+    return Edge()
+
+
+def row(event: str, job_id: str = "J", jobtype: str | None = "mail", **more: object) -> dict[str, object]:
+    named = {} if jobtype is None else {"jobtype": jobtype}
+    return {"ts": "2030-01-31T08:00:00.000+00:00", "event": event, "daemon": "d", "job_id": job_id, **named, **more}
+
+
+def read(answer: Answer) -> Events:
+    """What a listener was told, in order."""
+    assert answer.raw.startswith(b"retry: 2000\n\n")
+    blocks = answer.raw.decode().removeprefix("retry: 2000\n\n").split("\n\n")
+    assert blocks.pop() == ""
+    told = []
+    for block in blocks:
+        kind, data = block.split("\n")
+        told.append((kind.removeprefix("event: "), json.loads(data.removeprefix("data: "))))
+    return told
+
+
+async def listen(
+    edge: Edge, query: str, meanwhile: Meanwhile | None = None, seconds: float = 0.5, tenant: str = ""
+) -> Events:
+    """What is told in that time, which is the clock's own."""
+    told: list[Answer] = []
+
+    async def call() -> None:
+        headers = {"jqd-tenant": tenant} if tenant else {}
+        told.append(await edge.call("GET", f"/v1/events?seconds={seconds}&{query}", headers=headers))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        if meanwhile is not None:
+            await meanwhile()
+    (answer,) = told
+    assert (answer.status, answer.headers["content-type"]) == (200, "text/event-stream")
+    assert "content-length" not in answer.headers
+    assert (edge.control.ears, edge.api._parts.desk.listeners) == ([], [])
+    return read(answer)
+
+
+async def test_counters_come_at_once_and_each_second(edge, autojump_clock):
+    told = await listen(edge, "", seconds=2.5)
+    assert [kind for kind, _ in told] == ["counters"] * 3
+    assert told[0][1]["store"]["waiting"] == 1
+    assert told[0][1]["daemon"] == "fake"
+    edge.store.away = True
+    ((_, away),) = await listen(edge, "")
+    assert (away["store"], "does not answer" in away["store_error"]) == (None, True)
+    assert await listen(edge, "counters=0", seconds=3) == []
+
+
+ROWS = [row("entered"), row("started", "K"), row("ended", fate="succeeded"), row("entered", "L", "bill")]
+
+
+@pytest.mark.parametrize(
+    ("query", "heard"),
+    [
+        ("jobs=1", [0, 1, 2, 3]),
+        ("name=mail", [0, 1, 2]),
+        ("name=bill", [3]),
+        ("event=entered", [0, 3]),
+        ("event=entered&name=mail", [0]),
+        ("", []),
+    ],
+)
+async def test_of_jobs_is_told_what_a_filter_names(edge, autojump_clock, query, heard):
+    async def meanwhile() -> None:
+        for hear in edge.control.ears:
+            hear(ROWS)
+
+    told = await listen(edge, f"counters=0&{query}", meanwhile)
+    assert [data["event"] + data["job_id"] for _, data in told] == [
+        f"{ROWS[place]['event']}{ROWS[place]['job_id']}" for place in heard
+    ]
+    for kind, data in told:
+        assert (kind, data["at"], data["daemon"]) == ("job", "2030-01-31T08:00:00.000+00:00", "d")
+        assert data["name"] in ("mail", "bill")
+        assert not {"ts", "jobtype"} & set(data)
+
+
+async def test_one_job_by_either_of_its_ids(edge, autojump_clock):
+    job_id = edge.add(State.WAITING)
+    edge.store.names["order/17"] = job_id
+
+    async def meanwhile() -> None:
+        edge.control.ears[0]([row("started", job_id), row("started", "another")])
+
+    for named in (job_id, "order%2F17"):
+        told = await listen(edge, f"counters=0&job_id={named}", meanwhile)
+        assert [data["job_id"] for _, data in told] == [job_id]
+    assert (await edge.call("GET", "/v1/events?job_id=none")).status == 404
+
+
+async def test_whose_cancel_it_was_is_looked_up(edge, autojump_clock):
+    mail, bill = edge.add(State.CANCELLED), edge.add(State.CANCELLED, jobtype="bill")
+
+    async def meanwhile() -> None:
+        edge.control.ears[0]([row("cancelled", each, None) for each in (mail, bill, "gone")])
+
+    told = await listen(edge, "counters=0&name=mail", meanwhile)
+    assert [data["job_id"] for _, data in told] == [mail]
+
+
+def test_what_does_not_fit_a_queue_is_dropped_and_counted():
+    listener = Listener(jobtype="mail")
+    for _ in range(3):
+        listener.hear([row("started")] * QUEUE_MAX)
+    listener.hear([row("started", jobtype="bill")])
+    assert listener.bell.is_set()
+    rows, dropped = listener.take()
+    assert (len(rows), dropped) == (QUEUE_MAX, 2 * QUEUE_MAX)
+    assert (listener.take(), listener.bell.is_set()) == (([], 0), False)
+
+
+async def test_who_is_slow_is_told_what_was_dropped(edge, autojump_clock):
+    async def meanwhile() -> None:
+        edge.control.ears[0]([row("started")] * (QUEUE_MAX + 7))
+
+    told = await listen(edge, "counters=0&jobs=1", meanwhile)
+    assert [kind for kind, _ in told] == ["job"] * QUEUE_MAX + ["dropped"]
+    assert told[-1][1] == {"count": 7}
+
+
+async def test_no_more_listen_than_may_and_who_leaves_makes_room(edge, autojump_clock):
+    leave = trio.Event()
+    answers: list[Answer] = []
+
+    async def call() -> None:
+        answers.append(await edge.call("GET", "/v1/events?counters=0", gone=leave))
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(LISTENERS_MAX):
+            nursery.start_soon(call)
+        await trio.testing.wait_all_tasks_blocked()
+        refused = await edge.call("GET", "/v1/events")
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        leave.set()
+    assert {answer.status for answer in answers} == {200}
+    assert edge.api._parts.desk.listeners == []
+    assert len(await listen(edge, "")) == 1
+
+
+@pytest.mark.parametrize(
+    "query", ["event=pushed", "counters=maybe", "seconds=-1", "seconds=1e9", "tag=red", "jobs=2", "seconds=nan"]
+)
+async def test_what_is_wrong_is_named(edge, query):
+    assert (await edge.call("GET", f"/v1/events?{query}")).status == 422
+
+
+async def test_who_asks_for_the_head_alone_listens_to_nothing(edge):
+    answer = await edge.call("HEAD", "/v1/events")
+    assert (answer.status, answer.raw) == (200, b"")
+
+
+async def test_a_tenant_hears_of_its_own_jobs_only(edge, autojump_clock):
+    ours, others = edge.add(State.CANCELLED, jobtype="acme\x1fmail"), edge.add(State.CANCELLED)
+    rows = [row("entered"), row("entered", "K", tenant="acme"), row("entered", "L", tenant="other")]
+
+    async def meanwhile() -> None:
+        edge.control.ears[0]([*rows, *(row("cancelled", each, None) for each in (ours, others, "gone"))])
+
+    for named in ("jobs=1", "name=mail"):
+        told = await listen(edge, f"counters=1&{named}", meanwhile, tenant="acme")
+        assert "store" not in told[0][1], "its numbers are of all tenants"
+        assert [data["job_id"] for _, data in told[1:]] == ["K", ours]
