@@ -11,7 +11,7 @@ from typing import Any
 from jqd.config import Config, settings
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
-from jqd.words.setting import told
+from jqd.words.setting import SECRET, masked, told
 
 # What a daemon takes over while it runs: these, and all of these sections. The certificate's files are read again, too;
 # where they lie needs a restart, for whether TLS is spoken is part of the URL that workers were told.
@@ -70,7 +70,9 @@ class Reload:
         self.config = merged
         waiting = [key for key in changed if not reloads(key)]
         self.complaints = (f"changed, and waiting for a restart: {', '.join(waiting)}",) if waiting else ()
-        now = {key: told(_value(merged, key), key) for key in changed if reloads(key)}
+        marks = {key: field.metadata.get(SECRET) for key, field in settings(Config)}
+        values = ((key, _value(merged, key)) for key in changed if reloads(key))
+        now = {key: told(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
         note = self._log.warning if waiting else self._log.info
         note("config.reloaded", changed=now, needs_restart=waiting)
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import trio
 from msgspec import structs
 
-from jqd.api import lightjq
+from jqd.api import lightjq, skygear
 from jqd.api.config import ApiConfig
 from jqd.api.intake import Disconnected, Part, Room, answer_of, check_head, read_body, request_of
 from jqd.api.match import Found, Table
@@ -27,6 +27,7 @@ from jqd.words.log import get_logger
 MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
 )
+ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
 ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
@@ -109,6 +110,8 @@ class Api:
             return Response(200, headers=allowed)
         taken = ", ".join(sorted(found))
         detail = f"{request.method} is nothing that '{_short(request.path)}' takes; it takes {taken}"
+        if request.path == "/":  # a person looks what is here
+            detail += f"; {ELSEWHERE}"
         response = _render(request, Problem(405, detail))
         response.headers.update(allowed)
         return response
@@ -158,7 +161,7 @@ def _no_path(path: str, *, look: bool) -> str:
     if TABLE.match(f"/v1{path}"):
         return f"there is no path '{_short(path)}'; did you mean '/v1{_short(path)}'?"
     close = difflib.get_close_matches(_ID.sub(r"\1{id}", path[:TOLD_MAX]), PATHS, n=1, cutoff=0.7) if look else []
-    meant = f"did you mean '{close[0]}'?" if close else "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
+    meant = f"did you mean '{close[0]}'?" if close else ELSEWHERE
     return f"there is no path '{_short(path)}'; {meant}"
 
 
@@ -168,6 +171,9 @@ def _short(path: str) -> str:
 
 def _render(request: Request, error: JqdError) -> Response:
     """An error in the words of the surface the request was made to; what the guard says is the same on all."""
-    if lightjq.has(request.path) and not isinstance(error, Foreign):
-        return lightjq.refuse(request, error)
+    if not isinstance(error, Foreign):
+        if skygear.has(request.method, request.path):
+            return skygear.refuse(request, error)
+        if lightjq.has(request.path):
+            return lightjq.refuse(request, error)
     return problem_answer(as_problem(error), request.answer_language())

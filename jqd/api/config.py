@@ -1,9 +1,18 @@
 """Limits of the HTTP edge, each with its unit and reason."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from msgspec import Meta
 
 from jqd.desk import DeskConfig
+from jqd.words.setting import SECRET, WHOLE
 from jqd.words.units import Bytes, Seconds
+
+NamedUrls = Annotated[
+    tuple[Annotated[str, Meta(pattern=r"^[^=]+=https?://.+$")], ...],
+    Meta(description="a list of name=URL, such as mailer=http://127.0.0.1:8000"),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,8 +21,17 @@ class ApiConfig(DeskConfig):
 
     bodies_bytes_max: Bytes = 256 << 20  # of all requests at once: many large pushes must not eat the machine's memory
     request_s: Seconds = 30.0  # from the first byte of a request to its last: a stalled or dripped body ends here
+    master_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
+    """Who shows it may push what is `server_only`, and everything through the Skygear surface. Empty: nobody is asked
+    for it, and that surface takes nothing."""
+    client_key: str = field(default="", repr=False, metadata={SECRET: WHOLE})
+    """Of clients of Skygear, who may call nothing that there is here, and are told so."""
+    lightjq_workers: NamedUrls = ()
+    """Where LightJQ workers are reached that register without a `url`, as their interface has it: by their names."""
 
     def __post_init__(self) -> None:
         DeskConfig.__post_init__(self)
         if not self.array_bytes_max <= self.bodies_bytes_max:
             raise ValueError(f"needed is array_bytes_max <= bodies_bytes_max; got {self}")
+        if self.client_key and self.client_key == self.master_key:
+            raise ValueError("client_key and master_key must differ: clients would be masters")

@@ -44,7 +44,7 @@ STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.DeskError, 400),
 )
 """The first that fits."""
-UNSAID = frozenset({413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
+UNSAID = frozenset({403, 413, 414, 415, 422})  # what the edge itself refuses with, and this interface has no word for
 
 
 class LightJob(msgspec.Struct, forbid_unknown_fields=True):
@@ -130,7 +130,8 @@ async def push_job(parts: Parts, request: Request) -> Response:
     # Our own limits of a job hold here too, and what is registered of its type; only this default is LightJQ's.
     if job.max_retry is UNSET and not parts.desk.options.says(parts.desk.own(job.name), "max_retry"):
         job.max_retry = MAX_RETRY
-    pushed = await take.push(parts.desk, read_array(msgspec.msgpack.encode([job]), True, parts.config))
+    batch = read_array(msgspec.msgpack.encode([job]), True, parts.config)
+    pushed = await take.push(parts.desk, batch, by_server=parts.keys.is_server(request))
     return answer(201, LightTaken(str(pushed.job_ids[0])), _language(request))
 
 
@@ -170,9 +171,15 @@ def _polling_s(request: Request, max_s: float) -> float:
 
 
 async def register(parts: Parts, request: Request) -> Response:
-    """`POST /worker` → 201 {worker_id}. With `url` jobs are posted to its /worker-job; without, it pulls."""
+    """`POST /worker` → 201 {worker_id}. Jobs are posted to /worker-job below its `url`; without one, it pulls.
+
+    Its own interface has no word for where it is reached: then the setting `api.lightjq_workers` says so by its name.
+    """
     card = Card(**msgspec.structs.asdict(read_body(request, LightWorker)), style="lightjq")
-    worker = await workers.register(parts.desk, card, peer=request.peer)
+    peer = request.peer
+    if card.url is None and card.name in (known := dict(one.split("=", 1) for one in parts.config.lightjq_workers)):
+        card, peer = msgspec.structs.replace(card, url=known[card.name]), None  # the operator says it, not who asks
+    worker = await workers.register(parts.desk, card, peer=peer)
     return answer(201, LightRegistered(bare(worker.id)), _language(request))
 
 

@@ -28,6 +28,7 @@ TAGS = {
     "workers": "Who runs jobs here",
     "daemon": "How this daemon is, and this interface itself",
     "lightjq": "The interface of LightJQ; MessagePack unless JSON is asked for",
+    "skygear": "The interface of Skygear's job queue",
 }
 PROBLEMS = {
     "4XX": ("Refused", "The request is refused; `detail` and `errors` say why. Nothing was done unless they say so."),
@@ -41,7 +42,7 @@ _RAISES = re.compile(r"\s*\bRaises\b.*", re.DOTALL)
 
 def draw(routes: Sequence[Route]) -> dict[str, Any]:
     """The document of these routes."""
-    kinds = [Details, *(kind for route in routes for kind in (*_kinds(route), route.query))]
+    kinds = [kind for route in routes for kind in (route.refusal, *_kinds(route), route.query)]
     drawn, schemas = msgspec.json.schema_components(kinds, ref_template=SCHEMAS + "{name}")
     schema = dict(zip(kinds, drawn, strict=True))
     # A query stands in its call, parameter by parameter.
@@ -50,7 +51,10 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
     for route in routes:
         calls = paths.setdefault(_NAME.sub(r"{\1}", route.path), {})
         calls[route.method.lower()] = _call(route, schema, queries[route.query])
-    responses = {name: _problem(words) for name, words in PROBLEMS.values()}
+    refusals = dict.fromkeys(route.refusal for route in routes)
+    responses = {
+        _refused(name, kind): _problem(words, kind, schema) for name, words in PROBLEMS.values() for kind in refusals
+    }
     return {
         "openapi": "3.1.0",
         "info": {"title": "jqd", "version": __version__, "description": ABOUT},
@@ -69,6 +73,8 @@ def tag_of(path: str) -> str:
         return "schedules"
     if path.startswith(("/v1/workers", "/v1/leases", "/v1/outcomes")):
         return "workers"
+    if path in ("/", "/job/enqueue", "/job/cancel"):
+        return "skygear"
     return "lightjq" if path.startswith(("/job", "/worker", "/done")) else "daemon"
 
 
@@ -94,7 +100,7 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
     if description:
         call["description"] = " ".join(description.split())
     for status, (name, _) in PROBLEMS.items():
-        call["responses"][status] = {"$ref": f"#/components/responses/{name}"}
+        call["responses"][status] = {"$ref": f"#/components/responses/{_refused(name, route.refusal)}"}
     if parameters := [*_parameters(route, query)]:
         call["parameters"] = parameters
     if route.body is not None:
@@ -105,8 +111,9 @@ def _call(route: Route, schema: dict[Any, Any], query: dict[str, Any]) -> dict[s
 def _parameters(route: Route, query: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for name in _NAME.findall(route.path):
         yield {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    for name, words in route.headers.items():
-        yield {"name": name, "in": "header", "required": True, "description": words, "schema": {"type": "string"}}
+    for name, words in (*route.headers.items(), *route.heeds.items()):
+        required = name in route.headers
+        yield {"name": name, "in": "header", "required": required, "description": words, "schema": {"type": "string"}}
     for name, kind in query.get("properties", {}).items():
         # A call that passes over what it does not know takes a wrong value for none.
         schema = kind if route.query.__struct_config__.forbid_unknown_fields else {"default": kind.get("default")}
@@ -137,9 +144,17 @@ def _content(kinds: Any, schema: dict[Any, Any], json: str = media.JSON) -> dict
     return {json: one, media.MSGPACK: one}
 
 
-def _problem(words: str) -> dict[str, Any]:
+def _refused(name: str, kind: type[Struct]) -> str:
+    """How a refusal is called: each surface says it in a type of its own."""
+    return name if kind is Details else f"{kind.__name__}{name}"
+
+
+def _problem(words: str, kind: type[Struct], schema: dict[Any, Any]) -> dict[str, Any]:
     after = {"schema": {"type": "string"}, "description": f"seconds; {RETRY_AFTER_S} where it is worth to try again"}
-    content = _content(Details, {Details: {"$ref": f"{SCHEMAS}{Details.__name__}"}}, media.PROBLEM)
+    if kind is Details:
+        content = _content(Details, schema, media.PROBLEM)
+    else:  # what is refused before any surface is asked is said alike on all
+        content = {**_content((kind, Details), schema), media.PROBLEM: {"schema": schema[Details]}}
     return {"description": words, "headers": {"retry-after": after}, "content": content}
 
 

@@ -1,5 +1,6 @@
 """The interface shown by itself: as OpenAPI in JSON and YAML, and as one page that needs nothing from elsewhere."""
 
+import re
 from collections.abc import Sequence
 from functools import cached_property
 from html import escape
@@ -17,6 +18,7 @@ YAML = "application/yaml"
 HTML = "text/html; charset=utf-8"
 # No script, and nothing from anywhere: the page cannot be made to do more than to be read.
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+_REFUSAL = re.compile(r"(Refused|Unable)$")  # behind the type that says it, where that is not Details
 STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 code, .call { font-family: ui-monospace, monospace; }
@@ -101,7 +103,10 @@ def _call(method: str, path: str, call: dict[str, Any]) -> str:
 
 
 def _told(answer: dict[str, Any]) -> str:
-    return "<a href='#Details'>Details</a>" if "$ref" in answer else escape(answer["description"])
+    if "$ref" not in answer:
+        return escape(answer["description"])
+    kind = _REFUSAL.sub("", answer["$ref"].rpartition("/")[2]) or "Details"
+    return f'<a href="#{kind}">{kind}</a>'
 
 
 def _content(content: dict[str, Any]) -> str:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 import trio
 
 from jqd.api.config import ApiConfig
+from jqd.api.keys import Keys
 from jqd.desk import Desk
 from jqd.desk.principal import Principal
 from jqd.doors import Guard
@@ -21,6 +22,11 @@ class Parts:
     """Large bodies that are being read, one at a time, as below (native/body.py)."""
     shown: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large answers that are being made, one at a time: each may take 300 MB as objects (large.py)."""
+
+    @property
+    def keys(self) -> Keys:
+        """Those that are set now."""
+        return Keys(self.config)
 
     def acting(self, principal: Principal) -> "Parts":
         """The same, with the desk acting for somebody."""

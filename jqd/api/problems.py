@@ -14,6 +14,7 @@ RETRY_AFTER_S = 1  # a pusher that waits a second meets the next journal segment
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
     (ours.Unreadable, 400),
     (ours.Incomplete, 400),
+    (ours.Denied, 403),
     (ours.NotFound, 404),
     (ours.Conflict, 409),
     (ours.TooLarge, 413),

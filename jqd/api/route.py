@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct
 
 from jqd.api.message import Response
+from jqd.api.problems import Details
 
 Handler = Callable[..., Awaitable[Response]]
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -36,6 +37,10 @@ class Route(NamedTuple):
     query: type[Struct] = NoQuery
     headers: Mapping[str, str] = NO_HEADERS
     """Those that it needs, and what stands in them."""
+    heeds: Mapping[str, str] = NO_HEADERS
+    """The same of those that may be left out."""
+    refusal: type[Struct] = Details
+    """The type of its errors."""
     polls: bool = False
     """Whether it may wait for a job to end: it ends when its client leaves, while all others go on to their end."""
     bare: bool = False

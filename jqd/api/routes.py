@@ -6,8 +6,8 @@ table of the surface.
 
 from typing import Any
 
-from jqd.api import lightjq
-from jqd.api.native import acts, bulk, handlers, jobs, leases, listing, pauses, push, schedules, status, workers
+from jqd.api import lightjq, skygear
+from jqd.api.native import acts, bulk, events, handlers, jobs, leases, listing, pauses, push, schedules, status, workers
 from jqd.api.native import answers as told
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
@@ -21,11 +21,18 @@ from jqd.words import media
 PUSHED = {200: (told.Taken, told.TakenMany), 201: (told.Taken, told.TakenMany), 207: told.TakenMany}
 HALF = {200: told.Half, 503: told.Half}
 DONE = (lightjq.Success, lightjq.Failure)
+KEYED = {push.KEY_HEADER: "the request counts once under it, however often it is sent"}
 WORKER = {"worker-id": "the id that the worker was given when it registered"}
+SKY = {200: skygear.SkyResult}
+SKYGEAR: dict[str, Any] = {
+    "query": lightjq.AnyQuery,
+    "heeds": {skygear.KEY_HEADER: "the master key, where it is not in the body"},
+    "refusal": skygear.SkyRefusal,
+}
 PAGES = Pages()
 
 ROUTES = [
-    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.Pushing),
+    Route("POST", "/v1/jobs", push.push, PUSHED, (NewJob, list[NewJob]), push.Pushing, heeds=KEYED),
     Route("GET", "/v1/jobs", listing.list_jobs, {200: told.Jobs}, None, listing.Listing),
     Route("POST", "/v1/jobs/cancel", bulk.cancel_many, {200: Tally}, Filter),
     Route("POST", "/v1/jobs/retry", bulk.retry_many, {200: Tally}, Filter),
@@ -59,6 +66,7 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/run-now", schedules.run_now, {201: schedules.Pushed}),
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
+    Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
     Route("GET", "/livez", status.livez, {200: told.Live}),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),
@@ -75,5 +83,8 @@ ROUTES = [
     Route("POST", "/worker", lightjq.register, {201: lightjq.LightRegistered}, lightjq.LightWorker, lightjq.AnyQuery),
     Route("DELETE", "/worker", lightjq.unregister, {204: None}, None, lightjq.AnyQuery, WORKER),
     Route("POST", "/done", lightjq.done, {204: None}, DONE, lightjq.AnyQuery, WORKER),
+    Route("POST", "/", skygear.act, SKY, (skygear.SkyEnqueue, skygear.SkyCancel), **SKYGEAR),
+    Route("POST", "/job/enqueue", skygear.enqueue, SKY, skygear.SkyEnqueue, **SKYGEAR),
+    Route("POST", "/job/cancel", skygear.cancel_job, SKY, skygear.SkyCancel, **SKYGEAR),
 ]
 PAGES.routes = ROUTES

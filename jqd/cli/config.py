@@ -126,7 +126,7 @@ def _rows(loaded: Loaded) -> list[Said]:
         section, _, name = key.rpartition(".")
         value, usual = _value(loaded.config, key), _value(default, key)
         if SECRET in field.metadata:
-            value = masked(value)
+            value, usual = masked(value, field.metadata[SECRET]), masked(usual, field.metadata[SECRET])
         hint = get_type_hints(type(_value(default, section)), include_extras=True)[name]
         why = page.get(key, ("", ""))
         rows.append(

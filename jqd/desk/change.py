@@ -17,6 +17,7 @@ from jqd.desk.find import Coming, find, once_noted, resolve
 from jqd.desk.job import Date, Delay
 from jqd.desk.limits import date_faults, eligible_at_ms
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
+from jqd.desk.reserved import expect_allowed
 from jqd.store import EditGiven, JobView
 from jqd.words.errors import Conflict, Fault, Invalid, NotYet
 from jqd.words.job import ChangeKind, Priority, State
@@ -51,13 +52,15 @@ LAPSES_S = 10.0  # well below the store's `name_reserve_s`: a change that took l
 _encoder = msgspec.msgpack.Encoder()
 
 
-async def retry(desk: Desk, given: str, wanted: Edit | None = None) -> JobView:
+async def retry(desk: Desk, given: str, wanted: Edit | None = None, *, by_server: bool = False) -> JobView:
     """Try a job anew that failed or was cancelled, with what is `wanted` otherwise.
 
-    Raises Invalid, NotFound; as `change`.
+    Raises Denied, Invalid, NotFound; as `change`.
     """
     fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
-    return await change(desk, await latest(desk, given), Kind.RETRY, **fields)
+    view = await latest(desk, given)
+    _expect_allowed(desk, view, fields, by_server=by_server)
+    return await change(desk, view, Kind.RETRY, **fields)
 
 
 async def run_now(desk: Desk, given: str) -> JobView:
@@ -65,10 +68,18 @@ async def run_now(desk: Desk, given: str) -> JobView:
     return await change(desk, await latest(desk, given), Kind.RUN_NOW)
 
 
-async def edit(desk: Desk, given: str, wanted: Edit) -> JobView:
-    """Give a job that waits another priority, date or argument. Raises Invalid, NotFound; as `change`."""
+async def edit(desk: Desk, given: str, wanted: Edit, *, by_server: bool = False) -> JobView:
+    """Give a job that waits another priority, date or argument. Raises Denied, Invalid, NotFound; as `change`."""
     fields = _fields(desk, wanted)
-    return await change(desk, await latest(desk, given), Kind.EDIT, **fields)
+    view = await latest(desk, given)
+    _expect_allowed(desk, view, fields, by_server=by_server)
+    return await change(desk, view, Kind.EDIT, **fields)
+
+
+def _expect_allowed(desk: Desk, view: JobView, fields: dict[str, Any], *, by_server: bool) -> None:
+    """Another argument is another job: who may not push such a job does not give it one. Raises Denied."""
+    if "argument" in fields:
+        expect_allowed(desk, [view.jobtype], by_server=by_server)
 
 
 def _fields(desk: Desk, wanted: Edit) -> dict[str, Any]:

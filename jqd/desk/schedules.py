@@ -141,7 +141,7 @@ async def run_now(desk: Desk, name: str) -> str:
         batch = Batch(True, 1, b"\x91" + item, [_job_decoder.decode(item)])
     except msgspec.MsgspecError as error:
         raise NotYet(f"the job of schedule {name!r} cannot be read here: {error}; ask a newer daemon") from error
-    return str((await push(desk, batch)).job_ids[0])
+    return str((await push(desk, batch, by_server=True)).job_ids[0])
 
 
 async def known(desk: Desk, name: str) -> Known:

@@ -10,9 +10,11 @@ from msgspec import Raw, Struct, structs
 from jqd.desk.batch import Batch
 from jqd.desk.desk import Desk
 from jqd.desk.job import NewJob
+from jqd.desk.keyed import other_request
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
 from jqd.desk.pinned import refuse_unset
+from jqd.desk.reserved import expect_allowed
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
 from jqd.words.record import Head, Lane, encode_jobs
@@ -61,12 +63,17 @@ def expect_taking(desk: Desk) -> None:
         raise Closed(reason, full=desk.journal.refusing_full)
 
 
-async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False) -> Pushed:
+async def push(
+    desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = False, by_server: bool = False
+) -> Pushed:
     """Take one job or many; returns when those that are good are as safe as `wanted` says. `atomic`: all or none.
 
-    Raises Invalid or Conflict where none can be taken, Incomplete; JournalRefused; and of what goes by its pusher's
-    id, which only the store knows: NotYet, StoreAway, StoreUnsettled, StoreRefused.
+    `by_server`: who pushes has the master key, or is not asked for it. Raises Denied, Invalid or Conflict where none
+    can be taken, Incomplete; JournalRefused; and of what goes by its pusher's id, which only the store knows: NotYet,
+    StoreAway, StoreUnsettled, StoreRefused.
     """
+    if not by_server:
+        expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}), by_server=False)
     if not batch.plain:
         batch = await refuse_unset(desk, batch)
     if batch.refused and not batch.single and atomic:
@@ -93,6 +100,8 @@ async def push(desk: Desk, batch: Batch, wanted: Ack = FSYNC, *, atomic: bool = 
 async def _push_named(desk: Desk, batch: Batch, wanted: Ack, *, atomic: bool) -> Pushed:
     """As `push`, where pushers chose ids: the same again counts once, another job under the same id is refused."""
     agreed = await agree(desk, batch)
+    if batch.key and agreed.refused:
+        raise other_request()
     refused = refusals(batch, agreed)
     if refused and batch.single:
         raise Conflict(refused[0].detail, batch.told(refused))

@@ -170,6 +170,10 @@ class NotFound(DeskError):
     """There is no such job, worker or attempt, or not any more. To ask again is in vain."""
 
 
+class Denied(DeskError):
+    """Who asks may not do this, though it could be done. With another key, or by somebody else."""
+
+
 class Conflict(DeskError):
     """How a job stands now does not allow it, or another content has its id. The client looks at the job."""
 

@@ -16,6 +16,7 @@ KINDS = {bool: "truth value", int: "whole number", float: "number", str: "text",
 PASSWORD = re.compile(r"://.*@", re.DOTALL)  # where one may stand: in a URL before its host
 # A field with this mark may hold a password: it is never shown whole, and may be said by a file of its own.
 SECRET = "secret"  # noqa: S105 - a mark, not a password
+WHOLE = "whole"  # with that mark: nothing of it is shown; else what may be a password in it is not
 _IN_QUERY = re.compile(r"(?<=password=)[^&#\s]+", re.IGNORECASE)
 
 
@@ -51,8 +52,10 @@ def told(value: Any, name: str) -> str:
     return str(value)
 
 
-def masked(value: Any) -> Any:
-    """A secret without what may be a password in it."""
+def masked(value: Any, mark: object = True) -> Any:
+    """A secret without what may be a password in it. `mark`: that of its field."""
+    if mark == WHOLE:
+        return "…" if value else value
     if isinstance(value, tuple):
         return tuple(map(masked, value))
     return _IN_QUERY.sub("…", PASSWORD.sub("://…@", value)) if isinstance(value, str) else value

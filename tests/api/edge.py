@@ -173,7 +173,7 @@ def expect_typed(method: str, raw_path: str, answer: Answer) -> None:
     """The route table says which statuses a call has besides errors, and of which type its answer is."""
     decode = msgspec.json.decode if "json" in answer.headers.get("content-type", "") else msgspec.msgpack.decode
     route, _ = TABLE.match(raw_path).get(method, (None, {}))
-    kinds: Any = Details
+    kinds: Any = Details if route is None else (route.refusal, Details)
     if route is not None and (answer.status < 400 or answer.status in route.answers):
         kinds = route.answers[answer.status]
     if method == "HEAD" or kinds is None or not answer.raw:

@@ -31,7 +31,7 @@ async def test_every_route_of_the_table_is_in_it_with_all_it_takes_and_gives() -
         assert named == {
             *(("path", name) for name in re.findall("<(.*?)>", route.path)),
             *(("query", name) for name in route.query.__struct_encode_fields__),
-            *(("header", name) for name in route.headers),
+            *(("header", name) for name in (*route.headers, *route.heeds)),
         }
         assert set(call.get("requestBody", {}).get("content", ())) >= (
             {"application/json", "application/msgpack"} if route.body else set()

@@ -48,12 +48,15 @@ def test_where_each_was_said_and_no_password(
     secret.write_text("redis://me:s3@c/ret@a/0?password=other redis://b")
     monkeypatch.setenv("JQD_STORE__URLS_FILE", str(secret))
     monkeypatch.setenv("JQD_LOG__LEVEL", "error")
+    secret.with_name("key").write_text("s3@c master\n")
+    monkeypatch.setenv("JQD_API__MASTER_KEY_FILE", str(secret.with_name("key")))
     told = rows(capsys, "--changed", "--config", str(file), "--bind", "127.0.0.1:1")
     assert {key: (row["value"], row["origin"]) for key, row in told.items()} == {
         "drain_s": (60.0, str(file)),
         "http.bind": ("127.0.0.1:1", "--bind"),
         "store.urls": (["redis://…@a/0?password=…", "redis://b"], f"JQD_STORE__URLS_FILE ({secret})"),
         "api.job_bytes_max": (512 * 1024, str(file)),
+        "api.master_key": ("…", f"JQD_API__MASTER_KEY_FILE ({secret.with_name('key')})"),
         "log.level": ("error", "JQD_LOG__LEVEL"),
     }
     assert run(["config", "show", "--origin", "--config", str(file)]) == 0

@@ -2,13 +2,16 @@
 
 Every call is asked with what its document allows and with what it does not. Every answer must be one that the document
 has, and what the document forbids must be refused.
+`--of lightjq`: the API against LightJQ's document, which says less of what is refused: any answer that it has will do.
 """
 
 import argparse
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from tests.live.harness import ROOT, Daemon, short_directory
 
@@ -22,21 +25,29 @@ CHECKS = (
     "response_headers_conformance",
     "negative_data_rejection",
 )
+ANSWERS = CHECKS[:-2]  # those about answers alone
+KEY = "the master key"
 ENV = {
+    "JQD_API__MASTER_KEY": KEY,
     "JQD_API__WAIT_S_MAX": "0.05",  # nobody ends the jobs that are waited for
     "JQD_RUNNER__WORKER_NETWORKS": '["127.0.0.0/8"]',  # invented workers are asked for nothing elsewhere
     "JQD_LOG__LEVEL": "warning",
 }
+LIGHTJQ: dict[str, Any] = {"document": str(ROOT / "tests/wire/lightjq.yaml"), "checks": ANSWERS}
 
 
-def run(url: str, base: Path, *, phases: str, examples: int, seed: int) -> tuple[int, str]:
-    """Exit code and report. `base`: a directory for what it leaves behind."""
+def run(
+    url: str, base: Path, *, phases: str, examples: int, seed: int, document: str = "", checks: Sequence[str] = CHECKS
+) -> tuple[int, str]:
+    """Exit code and report. `base`: a directory for what it leaves behind. `document`: a file; else what is served."""
     command = [
         str(Path(sys.executable).with_name("st")),
         f"--config-file={ROOT / 'tests/wire/schemathesis.toml'}",
         "run",
-        f"{url}/openapi.json",
-        f"--checks={','.join(CHECKS)}",
+        document or f"{url}/openapi.json",
+        f"--url={url}",
+        f"--header=X-Skygear-Api-Key: {KEY}",
+        f"--checks={','.join(checks)}",
         f"--phases={phases}",
         f"--max-examples={examples}",
         f"--seed={seed}",
@@ -54,9 +65,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.wire.conform", description=__doc__)
     parser.add_argument("--examples", type=int, default=500, help="of each call, beside the edges of every parameter")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--of", choices=("daemon", "lightjq"), default="daemon")
     options = parser.parse_args()
+    how = LIGHTJQ if options.of == "lightjq" else {}
     with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
-        code, told = run(daemon.url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed)
+        code, told = run(
+            daemon.url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed, **how
+        )
         daemon.stop()
     sys.stdout.write(told)
     return code

@@ -35,7 +35,8 @@ ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{32}-[0-9a-f]{16}")
 NUMBER = re.compile(
     r"[0-9a-f]{32}-[0-9a-f]{16}|\d{4}-\d\d-\d\dT[\d:.]+Z|\b\d+(\.\d+)?(e-?\d+)?\b|[0-9a-f]{8,}"
 )  # or a daemon's id
-OF_CONNECTIONS = frozenset({b"date", b"connection"})
+OF_CONNECTIONS = frozenset({b"date", b"connection", b"transfer-encoding"})
+KEY = "the master key"  # that its daemon has
 WAIT_S = 20.0  # no answer comes near
 SOON_S = 0.05
 ODD_ID = "a/b ü%?"
@@ -181,6 +182,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _pauses(surface)
     await _pulls(surface)
     await _many(surface)
+    await _skygear(surface)
     await _health(surface)
     for route in ROUTES:
         await _refused(surface, route)
@@ -354,6 +356,21 @@ async def _pauses(surface: Surface) -> None:
     for call, status in (("pause", 200), ("resume", 200)):
         await surface.ask(f"POST /v1/types/<name>/{call}", status, into="nobody%20pushes%20it", numbers=False)
     await surface.ask("POST /v1/types/<name>/pause", 422, into="x" * 129)
+
+
+async def _skygear(surface: Surface) -> None:
+    """Its calls, and what listens to all of them."""
+    ask, keyed = surface.ask, {"x-skygear-api-key": KEY}
+    enqueue = {"job": {"action": "nobody calls it", "args": [1]}, "job_id": "sky", "run_at": "2999-01-01T00:00:00Z"}
+    await ask("POST /job/enqueue", 200, enqueue, fields=keyed)
+    await ask("POST /job/enqueue", 409, enqueue, fields=keyed)
+    await ask("POST /job/enqueue", 401, enqueue, kind=MSGPACK)
+    await ask("POST /", 200, {"action": "job:enqueue", **enqueue, "replace": True, "api_key": KEY}, kind=MSGPACK)
+    await ask("POST /", 404, {"action": "job:stop", "api_key": KEY})
+    await ask("POST /job/cancel", 200, {"job_id": "sky"}, fields=keyed)
+    await ask("POST /job/cancel", 404, {"job_id": "sky"}, fields=keyed)
+    await ask("GET /v1/events", 200, query=f"?seconds={SOON_S}&counters=0")
+    await ask("GET /v1/events", 422, query="?event=odd", accept=MSGPACK)
 
 
 async def _health(surface: Surface) -> None:

@@ -1,11 +1,13 @@
-"""A real daemon against the OpenAPI that it serves."""
+"""A real daemon against the OpenAPI that it serves, and against LightJQ's own."""
 
 from tests.live.harness import Daemon, short_directory
-from tests.wire.conform import ENV, run
+from tests.wire.conform import ENV, LIGHTJQ, run
 
 
 def test_every_answer_is_one_that_the_document_has() -> None:
     with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
         code, told = run(daemon.url, base, phases="fuzzing", examples=5, seed=1)
+        assert code == 0, told
+        code, told = run(daemon.url, base, phases="fuzzing", examples=5, seed=1, **LIGHTJQ)
         assert code == 0, told
         assert daemon.stop() == 0

@@ -13,7 +13,7 @@ from jqd.api.routes import ROUTES
 from tests.live.harness import Daemon, short_directory
 from tests.valkey import Valkey, valkey
 from tests.wire.streams import Streams, streams
-from tests.wire.surface import WAIT_S, Client, Plain, Stub, Surface, Told, drive, leave
+from tests.wire.surface import KEY, WAIT_S, Client, Plain, Stub, Surface, Told, drive, leave
 
 
 class Side(NamedTuple):
@@ -43,7 +43,9 @@ def sides() -> Iterator[list[Side]]:
         for door in ("lean", "hypercorn"):
             base = stack.enter_context(short_directory())
             store = stack.enter_context(valkey("--appendfsync", "always"))
-            daemon = stack.enter_context(Daemon(base / "d", "--store", store.url, env={"JQD_HTTP__DOOR": door}))
+            daemon = stack.enter_context(
+                Daemon(base / "d", "--store", store.url, env={"JQD_HTTP__DOOR": door, "JQD_API__MASTER_KEY": KEY})
+            )
             deadline_s = time.monotonic() + WAIT_S
             while '"through":true' not in daemon.get("/v1/daemons").text:
                 assert time.monotonic() < deadline_s, daemon.log.read_text()

@@ -12,9 +12,11 @@ from jqd.api.parts import Parts
 from jqd.api.problems import errors_of
 from jqd.api.read import YES, Flag, read_query
 from jqd.desk import take
+from jqd.desk.keyed import KEY_LENGTH_MAX, under_key
 from jqd.desk.take import FSYNC, Ack, Level
 from jqd.words.errors import Invalid
 
+KEY_HEADER = "idempotency-key"
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
 
@@ -29,13 +31,15 @@ class Pushing(Struct, frozen=True, forbid_unknown_fields=True):
 async def push(parts: Parts, request: Request) -> Response:
     """Take one job or many. 201 means: on this daemon's disk, synced (unless `?ack=memory` asked for less).
 
-    200: the same was pushed before. 207: some of an array are refused. Raises Problem 415, and as `take.push`.
+    200: the same was pushed before. 207: some of an array are refused. Raises Invalid, Problem 415, and as `take.push`.
     """
     query = read_query(request, Pushing)
     wanted, atomic = _ack_wanted(query), query.atomic in YES
     take.expect_open(parts.desk)
     batch = await read_push(request, parts)
-    pushed = await take.push(parts.desk, batch, wanted, atomic=atomic)
+    if (key := _key(request)) is not None and batch.jobs:
+        batch = under_key(batch, key)
+    pushed = await take.push(parts.desk, batch, wanted, atomic=atomic, by_server=parts.keys.is_server(request))
     language, ids = request.answer_language(), pushed.job_ids
     ack = pushed.ack.level if pushed.ack else UNSET
     replicas = (pushed.ack.replicas if pushed.ack else 0) or UNSET
@@ -47,6 +51,19 @@ async def push(parts: Parts, request: Request) -> Response:
         return answer(200 if pushed.duplicates else 201, taken, language, location)
     many = TakenMany(ids, ack, replicas, pushed.duplicates or UNSET, errors_of(pushed.refused) or UNSET)
     return answer(207 if pushed.refused else 201 if pushed.ack else 200, many, language)
+
+
+def _key(request: Request) -> str | None:
+    """What the request is to be known by; a text in quotes, or without. Raises Invalid."""
+    given = request.headers.get(KEY_HEADER)
+    if given is None:
+        return None
+    key = given.strip()
+    if len(key) > 1 and key[0] == key[-1] == '"':
+        key = key[1:-1]
+    if not key.isprintable() or not 1 <= len(key) <= KEY_LENGTH_MAX:
+        raise Invalid(f"an Idempotency-Key has 1 to {KEY_LENGTH_MAX} printable characters, in quotes or without")
+    return key
 
 
 def _ack_wanted(query: Pushing) -> Ack:

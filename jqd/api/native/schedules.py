@@ -14,6 +14,7 @@ from jqd.api.parts import Parts
 from jqd.api.read import read_body, read_query
 from jqd.desk import schedules
 from jqd.desk.job import Value
+from jqd.desk.reserved import expect_allowed
 from jqd.desk.schedules import Plan
 from jqd.words.options import JobOptions
 from jqd.words.schedules import Known, Missed, Overlap
@@ -92,7 +93,9 @@ async def put(parts: Parts, request: Request, name: str) -> Response:
 
     Only dates after this call are fired; where just the job is another one, the dates stay as they were.
     """
-    new = await schedules.put(parts.desk, name, read_body(request, Plan))
+    plan = read_body(request, Plan)
+    expect_allowed(parts.desk, [parts.desk.own(plan.job.name)], by_server=parts.keys.is_server(request))
+    new = await schedules.put(parts.desk, name, plan)
     return _shown(parts, request, name, 201 if new else 200)
 
 

@@ -1,0 +1,41 @@
+"""Whose key a request shows: the master's, a client's, one that nobody has, or none.
+
+This is where tokens join: what is compared here with two settings is looked up among them then, and no surface changes.
+"""
+
+import enum
+from hmac import compare_digest
+
+from jqd.api.config import ApiConfig
+from jqd.api.message import Request
+
+
+class Key(enum.Enum):
+    """What is known of whoever shows a key."""
+
+    MASTER = "master"
+    CLIENT = "client"
+    UNKNOWN = "unknown"
+    NONE = "none"
+
+
+class Keys:
+    """The keys that are set. With no master key set nobody is asked for one, but by who has no other way to be told."""
+
+    def __init__(self, config: ApiConfig) -> None:
+        self._master, self._client = config.master_key.encode(), config.client_key.encode()
+
+    def whose(self, given: str) -> Key:
+        """Compared in constant time, also where nothing is set."""
+        key = given.encode("utf-8", "surrogatepass")
+        is_master, is_client = compare_digest(key, self._master), compare_digest(key, self._client)
+        if not key:
+            return Key.NONE
+        return Key.MASTER if is_master else Key.CLIENT if is_client else Key.UNKNOWN
+
+    def is_server(self, request: Request) -> bool:
+        """Whether a request may do what only the server itself may: by its bearer, where a master key is set."""
+        if not self._master:
+            return True
+        scheme, _, given = request.headers.get("authorization", "").partition(" ")
+        return scheme.lower() == "bearer" and self.whose(given.strip()) is Key.MASTER
