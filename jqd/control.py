@@ -133,10 +133,6 @@ class Control:
             return True
         return False
 
-    def rate(self, jobtype: str) -> float:
-        """Jobs of that type that ended here, a second, over the last minute."""
-        return round(self._shared.rates.per_s(jobtype), 3)
-
     def daemons(self) -> list[Peer]:
         """The daemons of the store, as the last renewals brought them: each as its worst partition has it."""
         worst: dict[str, Peer] = {}

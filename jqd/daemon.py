@@ -46,7 +46,6 @@ from jqd.words.errors import ConfigError, JournalForked, JournalVersion, JqdErro
 from jqd.words.jobid import partition_of_name
 from jqd.words.joblog import JobLog
 from jqd.words.log import configure, get_logger
-from jqd.words.rates import Rates
 from jqd.words.rules import Rules
 
 FLUSH_S = 2.0  # for the job log at the end: it is no promise, and the process must end
@@ -100,7 +99,6 @@ class Daemon:
             views=self.views,
             pool=self.pool,
             endings=self.endings,
-            rates=Rates(clock),
             joblog=joblog,
             partitions=len(stores),
         )

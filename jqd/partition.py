@@ -40,7 +40,6 @@ from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import JobLog, named
 from jqd.words.log import get_logger, logging_with
-from jqd.words.rates import Rates
 from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
@@ -65,7 +64,6 @@ class Shared:
     pool: Pool
     """Connections to workers."""
     endings: Endings
-    rates: Rates
     joblog: JobLog
     partitions: int
 
@@ -297,8 +295,6 @@ class Partition:
         self.runner.out_of_hand(((outcome.job_id, outcome.fence) for outcome in outcomes), epoch)
         self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is Fate.SUCCEEDED)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
-        goes_on = (Fate.RETRY, Fate.ENTRUSTED)
-        shared.rates.note(outcome.jobtype for outcome in outcomes if outcome.fate not in goes_on)
         self.claims.wake()
         shared.joblog.ended(outcomes)
 

@@ -7,7 +7,21 @@ table of the surface.
 from typing import Any
 
 from jqd.api import lightjq, skygear
-from jqd.api.native import acts, bulk, events, handlers, jobs, leases, listing, pauses, push, schedules, status, workers
+from jqd.api.native import (
+    acts,
+    bulk,
+    events,
+    handlers,
+    jobs,
+    jobtypes,
+    leases,
+    listing,
+    pauses,
+    push,
+    schedules,
+    status,
+    workers,
+)
 from jqd.api.native import answers as told
 from jqd.api.pages import HTML, YAML, Pages
 from jqd.api.route import Document, Route
@@ -48,7 +62,7 @@ ROUTES = [
     Route("POST", "/v1/leases", leases.pull, {200: told.Lease}, leases.Pulling, polls=True),
     Route("POST", "/v1/outcomes", leases.report, {200: told.Reports}, list[leases.Outcome]),
     Route("GET", "/v1/errors", listing.list_errors, {200: told.Errors}, None, query=listing.Failing),
-    Route("GET", "/v1/types", listing.list_types, {200: told.Jobtypes}),
+    Route("GET", "/v1/types", jobtypes.list_types, {200: jobtypes.Jobtypes}, None, jobtypes.Typing),
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),

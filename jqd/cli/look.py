@@ -135,9 +135,9 @@ def errors(
 
 
 def types(*, common: Common | None = None) -> int:
-    """List the jobtypes that have jobs waiting or running; ends with 0 also where some wait without a worker."""
+    """List the jobtypes that have jobs, and how many stand how; ends with 0 also where some wait without a worker."""
     common = common or Common()
-    return rows_of(common, lambda client: client.types(), type_table, "no job waits or runs")
+    return rows_of(common, lambda client: client.types(), type_table, "there are no jobs")
 
 
 def workers(*, common: Common | None = None) -> int:
@@ -235,13 +235,15 @@ def quoted(text: str) -> str:
     return shlex.quote(text)
 
 
+STATES = ("waiting", "scheduled", "running", "retrying", "succeeded", "failed")  # cancelled ones only -o json has
+
+
 def type_table(rows: Sequence[dict[str, Any]]) -> Text:
     """Jobtypes; those that wait and have no worker stand out."""
     cells = [
         (
             row["name"],
-            row["waiting"],
-            row.get("running"),
+            *(row.get(state) for state in STATES),
             "" if row.get("oldest_s") is None else lasting(row["oldest_s"]),
             f"{row.get('rate') or 0:.6g}",
             row.get("workers"),
@@ -250,8 +252,9 @@ def type_table(rows: Sequence[dict[str, Any]]) -> Text:
         )
         for row in rows
     ]
-    styles = {n: "red" for n, row in enumerate(rows) if row["waiting"] and row.get("workers") == 0}
-    return table(("NAME", "WAITING", "RUNNING", "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE"), cells, styles)
+    styles = {n: "red" for n, row in enumerate(rows) if row.get("oldest_s") is not None and row.get("workers") == 0}
+    states = (state.upper() for state in STATES)
+    return table(("NAME", *states, "OLDEST", "PER S", "WORKERS", "HANDLER", "NOTE"), cells, styles)
 
 
 def _workers(rows: Sequence[dict[str, Any]]) -> Text:

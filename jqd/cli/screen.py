@@ -6,7 +6,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.look import Flag, type_table, watch_screen
+from jqd.cli.look import STATES, Flag, type_table, watch_screen
 from jqd.cli.render import CONTROLS, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
@@ -76,8 +76,7 @@ def _summary(url: str, seen: Glance) -> Text:
     if store is None:
         lines.append((f"store     {seen.stats.get('store_error', 'does not answer')}", "bold red"))
     else:
-        told = [f"{store[name]} {name}" for name in ("waiting", "scheduled", "running")]
-        lines.append((f"jobs      {', '.join(told)}, {store['dead']} dead", ""))
+        lines += [(line, "") for line in _numbers(store)]
         if store["dead"]:
             lines.append((f"dead      {store['dead']}: `jqd errors` says why, and what to do", "yellow"))
     oldest = [row for row in seen.types if row.get("oldest_s") is not None]
@@ -85,14 +84,32 @@ def _summary(url: str, seen: Glance) -> Text:
         worst = max(oldest, key=lambda row: row["oldest_s"])
         lines.append((f"oldest    {worst['name']} waits for {lasting(worst['oldest_s'])}", ""))
     lines.append((f"workers   {seen.workers}", "" if seen.workers else "yellow"))
-    stuck = [row for row in seen.types if row["waiting"] and row.get("note")]
-    lines += [(f"waits     {row['name']} ({row['waiting']}): {row['note']}", "red") for row in stuck]
+    stuck = [row for row in oldest if row.get("note")]
+    lines += [(f"waits     {row['name']} ({_ready(row)}): {row['note']}", "red") for row in stuck]
     lines += [(f"warning   {warning}", "yellow") for warning in seen.ready.get("warnings") or ()]
     text = Text()
     for line, style in lines:
         text.append(line.translate(CONTROLS), style=style)
         text.append("\n")
     return text
+
+
+def _ready(row: dict[str, Any]) -> int:
+    """Those that wait, and those that wait again."""
+    return int(row["waiting"]) + int(row.get("retrying") or 0)
+
+
+def _numbers(store: dict[str, Any]) -> list[str]:
+    """How many jobs stand how, and what happened in the last minute. An older daemon counts fewer."""
+    counts = store.get("counts") or store
+    told = ", ".join(f"{counts[state]} {state}" for state in (*STATES, "cancelled") if state in counts)
+    lines = [f"jobs      {told}, {store['dead']} dead"]
+    rates = {what: counts.get(f"{what}_a_minute") for what in ("pushed", "started", "ended", "failed")}
+    if any(rates.values()):
+        lines.append(f"minute    {', '.join(f'{rate:.6g} {what}' for what, rate in rates.items() if rate is not None)}")
+    if store.get("counting"):
+        lines.append("counting  jobs that an older jqd left are being counted: there are more than the numbers say")
+    return lines
 
 
 def _top(client: Client) -> Text:

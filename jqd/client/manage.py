@@ -235,8 +235,18 @@ class Manage(Schedules):
         return self._rows("workers")
 
     def types(self) -> list[dict[str, Any]]:
-        """The jobtypes that have jobs waiting or running, as the daemon tells them."""
-        return self._rows("types")
+        """The jobtypes that have jobs, or are paused, by name, as the daemon tells them."""
+        rows: list[dict[str, Any]] = []
+        cursor = ""
+        while True:
+            answer = self._http.call("GET", "/v1/types", params=query(cursor=cursor or None))
+            told = _map("a question for types", answer)
+            if not isinstance(told.get("types"), list):
+                raise odd("a question for types", answer)
+            rows += told["types"]
+            cursor = told.get("cursor") or ""
+            if not cursor:
+                return rows
 
     def pause_type(self, name: str) -> dict[str, Any]:
         """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on. `note`: a slip?"""

@@ -120,13 +120,13 @@ def encode_outcome(outcome: Outcome) -> bytes:
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is said once."""
     flat: list[Any] = []
-    common: tuple[Fate, int, int, object] | None = None
+    common: tuple[Fate, int, int, str, object] | None = None
     count_at = 0
     for one in outcomes:
         fate, extra = one.fate, _extra(one)
-        if common != (its := (fate, one.fence, one.generation, extra)):
-            common, count_at = its, len(flat) + 3
-            flat += (fate.value, _claim(one), extra, 0)
+        if common != (its := (fate, one.fence, one.generation, one.jobtype, extra)):
+            common, count_at = its, len(flat) + 4
+            flat += (fate.value, _claim(one), one.jobtype, extra, 0)
         flat[count_at] += 1
         flat += (one.job_id, b"" if fate is Fate.ENTRUSTED else encode_outcome(one))
     return flat
@@ -140,7 +140,7 @@ def _claim(outcome: Outcome) -> int | str:
 def _extra(outcome: Outcome) -> bytes | str:
     """What a script needs beside the packed outcome; see apply_outcomes.lua."""
     if outcome.fate is Fate.RETRY:
-        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms} {outcome.jobtype}"
+        told = f"{outcome.attempt} {outcome.priority} {outcome.delay_ms}"
         return f"{told}\n{outcome.log}" if outcome.log else told
     if outcome.fate is Fate.ENTRUSTED:
         return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"

@@ -20,7 +20,7 @@ from jqd.store.shapes import (
     Page,
     Standing,
     StoreStats,
-    TypeView,
+    Types,
 )
 from jqd.words.job import State
 
@@ -134,8 +134,8 @@ class EdgeStore(Protocol):
         """
         ...
 
-    async def list_types(self, limit: int) -> list[TypeView]:
-        """Jobtypes with jobs waiting or running, by name."""
+    async def list_types(self) -> Types:
+        """All jobtypes that have jobs, by name, with exact numbers, read in parts: a long list is not of one moment."""
         ...
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:

@@ -44,6 +44,8 @@ KINDS = {
     "alive": "zset",
     "logs": "hash",
     "logged": "zset",
+    "counts": "hash",
+    "counting": "hash",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})

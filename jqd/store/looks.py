@@ -9,9 +9,10 @@ import msgspec
 
 from jqd.store import codec
 from jqd.store.config import StoreConfig
+from jqd.store.counts import Counts, decode_counts
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
-from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.store.shapes import CALL_JOBS_MAX, Ends, JobView, OnItsWay, Page, StoreStats, Tally, Types, TypeView
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from jqd.words.tenant import tenant_of
@@ -20,7 +21,8 @@ VIEWS = 100  # jobs asked for in one call when their arguments are left out
 LIST_SOURCES = 64  # places looked through side by side; a store with more jobtypes is walked in groups
 LIST_TYPES = 10_000  # jobtypes whose waiting jobs are listed
 LIST_SCAN = 5_000  # jobs looked at for one page: a filter that fits little then gives a short page and a cursor
-HAND_JOBS = 1_000  # looked at in each hand to count what runs of a jobtype
+TYPES_PART = 1_000  # jobtypes told by one call: some 100 KiB
+RECOUNT_S = 60.0  # counts that do not add up are made anew at most so often
 
 # In which places the jobs of a state lie.
 PLACES = {
@@ -239,26 +241,28 @@ class LookMethods:
 
     # ------------------------------------------------------------ numbers
 
-    async def list_types(self, limit: int) -> list[TypeView]:
+    async def list_types(self) -> Types:
         """See EdgeStore."""
-        flat = codec.list_of(self._keys, "types", await self._caller.call("list_types", limit, HAND_JOBS, BYTES_MAX))
-        views = []
-        for jobtype, waiting, running, head in zip(*(flat[at::4] for at in range(4)), strict=True):
-            parts = parse_id(codec.text(self._keys, "ready", head))
-            views.append(
-                TypeView(
-                    codec.text(self._keys, "types", jobtype),
-                    codec.whole(self._keys, "ready", waiting),
-                    codec.whole(self._keys, "held", running),
-                    0 if parts is None else parts.at_ms,
-                )
-            )
-        return sorted(views)
+        views: dict[str, TypeView] = {}
+        place, counting = "0", False
+        while True:
+            answer = await self._caller.call("list_types", place, TYPES_PART)
+            following, exact, now, rows = codec.list_of(self._keys, "counts", answer)
+            now_ms, flat = codec.whole(self._keys, "counts", now), codec.list_of(self._keys, "counts", rows)
+            for named, row, head in zip(*(flat[at::3] for at in range(3)), strict=True):
+                jobtype = codec.text(self._keys, "counts", named)
+                parts = parse_id(codec.text(self._keys, "ready", head))
+                views[jobtype] = TypeView(jobtype, self._counts(row, now_ms), 0 if parts is None else parts.at_ms)
+            counting = counting or not codec.whole(self._keys, "counts", exact)
+            place = codec.text(self._keys, "counts", following)
+            if place == "0":
+                return Types(sorted(views.values()), counting)
 
     async def stats(self) -> StoreStats:
         """See EdgeStore."""
-        answer = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
-        total, later, running, ended, dead, types = (codec.whole(self._keys, "jobs", number) for number in answer)
+        *numbers, row = codec.list_of(self._keys, "jobs", await self._caller.call("stats"))
+        told = [codec.whole(self._keys, "jobs", number) for number in numbers]
+        total, later, running, ended, dead, types, exact, now_ms = told
         memory = (await self._caller.info("memory")).get("used_memory", "")
         return StoreStats(
             waiting=max(0, total - later - running - ended - dead),
@@ -268,7 +272,24 @@ class LookMethods:
             dead=dead,
             types=types,
             used_memory=int(memory) if memory.isdecimal() else 0,
+            counting=not exact,
+            counts=self._counts(row, now_ms),
         )
+
+    async def count_jobs(self, limit: int) -> Tally:
+        """Count up to some `limit` jobs that an older jqd left uncounted, and see whether the counts add up."""
+        arguments = min(limit, CALL_JOBS_MAX), BYTES_MAX, milliseconds(RECOUNT_S)
+        answer = codec.list_of(self._keys, "counts", await self._caller.call("count_jobs", *arguments))
+        more, jobs, anew = (codec.whole(self._keys, "counts", number) for number in answer)
+        return Tally(bool(more), jobs, bool(anew))
+
+    def _counts(self, row: object, now_ms: int) -> Counts:
+        try:
+            return decode_counts(row if isinstance(row, bytes) else b"", now_ms)
+        except ValueError as error:
+            raise codec.Unreadable(
+                f"the key {self._keys['counts']} holds a row that jqd did not write: {error}"
+            ) from error
 
     # ------------------------------------------------------------ cleaning
 

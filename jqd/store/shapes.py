@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from jqd.store.counts import Counts
 from jqd.words.job import Held, Outcome, State
 from jqd.words.rules import Rule
 from jqd.words.tenant import tenant_of
@@ -54,7 +55,9 @@ class StoreStats(NamedTuple):
     """Numbers of jobs by where they lie, and the server's memory in bytes. A jobtype counts in each partition."""
 
     waiting: int
+    """Ready to run, also if they failed before."""
     scheduled: int
+    """Have a date, also if that is of their next try."""
     running: int
     ended: int
     dead: int
@@ -62,6 +65,10 @@ class StoreStats(NamedTuple):
     used_memory: int
     unreachable: tuple[int, ...] = ()
     """Partitions that are counted nowhere here, for they did not answer."""
+    counting: bool = False
+    """Jobs that an older jqd left are being counted: the store has more than `counts` says."""
+    counts: Counts = Counts()
+    """Numbers of jobs by their states, and of what happened in the last minute."""
 
 
 class Look(NamedTuple):
@@ -272,14 +279,30 @@ class NameJournaled(NamedTuple):
 
 
 class TypeView(NamedTuple):
-    """A jobtype that has jobs waiting or running."""
+    """A jobtype that has jobs, also if they ended."""
 
     jobtype: str
-    waiting: int
-    running: int
-    """Counted among the first thousand in each daemon's hand."""
-    oldest_ms: int
-    """When the job that is next was pushed; 0 when none waits."""
+    counts: Counts = Counts()
+    oldest_ms: int = 0
+    """When the job that is next was pushed; 0 when none is ready."""
+
+
+class Types(NamedTuple):
+    """All jobtypes, by name."""
+
+    types: list[TypeView]
+    counting: bool
+    """Jobs that an older jqd left are being counted: there are more than are told."""
+
+
+class Tally(NamedTuple):
+    """What a call of `count_jobs` did."""
+
+    more: bool
+    jobs: int
+    """Counted by that call."""
+    anew: bool
+    """The counts did not add up, and are made anew."""
 
 
 class OnItsWay(NamedTuple):

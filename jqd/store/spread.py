@@ -12,6 +12,7 @@ from typing import Annotated, TypeVar
 import msgspec
 import trio
 
+from jqd.store.counts import added
 from jqd.store.interface import EdgeStore
 from jqd.store.shapes import (
     EditGiven,
@@ -24,6 +25,7 @@ from jqd.store.shapes import (
     Page,
     Standing,
     StoreStats,
+    Types,
     TypeView,
 )
 from jqd.words.errors import StoreError
@@ -151,15 +153,18 @@ class Spread:
             types=sum(one.types for one in told.values()),
             used_memory=sum(memory.values()),
             unreachable=tuple(lost),
+            counting=any(one.counting for one in told.values()),
+            counts=added(one.counts for one in told.values()),
         )
 
-    async def list_types(self, limit: int) -> list[TypeView]:
+    async def list_types(self) -> Types:
         """See EdgeStore. Jobs under names of their own lie elsewhere than the rest of their type."""
         rows: dict[str, TypeView] = {}
-        for its in await self._each(range(len(self._stores)), lambda store: store.list_types(limit)):
-            for row in its:
+        told = await self._each(range(len(self._stores)), lambda store: store.list_types())
+        for its in told:
+            for row in its.types:
                 rows[row.jobtype] = _joined(rows[row.jobtype], row) if row.jobtype in rows else row
-        return sorted(rows.values())[:limit]
+        return Types(sorted(rows.values()), any(its.counting for its in told))
 
     async def clean_ended(self, before_ms: int, limit: int) -> int:
         """See EdgeStore. An error is raised only when nothing was deleted: who asks again until 0 meets it then."""
@@ -342,7 +347,7 @@ class _Walk:
 
 def _joined(one: TypeView, other: TypeView) -> TypeView:
     oldest = min((row.oldest_ms for row in (one, other) if row.oldest_ms), default=0)
-    return TypeView(one.jobtype, one.waiting + other.waiting, one.running + other.running, oldest)
+    return TypeView(one.jobtype, added((one.counts, other.counts)), oldest)
 
 
 def _encode_cursor(walks: Sequence[_Walk]) -> str:

@@ -6,6 +6,7 @@ becomes empty is gone, as on the server. An argument may be a number: it is writ
 
 import operator
 import random
+import zlib
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -122,6 +123,10 @@ class Keyspace:
         """SET without options."""
         self.keys[key] = text(value)
 
+    def unlink(self, *keys: bytes) -> int:
+        """UNLINK; how many were there."""
+        return sum(self.keys.pop(key, None) is not None for key in keys)
+
     # ------------------------------------------------------------ hashes
 
     def hget(self, key: bytes, field: bytes) -> bytes | bool:
@@ -156,6 +161,19 @@ class Keyspace:
     def hgetall(self, key: bytes) -> tuple[bytes, ...]:
         """HGETALL."""
         return tuple([part for pair in self._hash(key).items() for part in pair])
+
+    def hscan(self, key: bytes, cursor: bytes, option: bytes, count: Text) -> tuple[bytes, ...]:
+        """HSCAN with COUNT, its answer flat: the cursor, then fields and values, in order of a number of each field."""
+        assert option == b"COUNT", "our scripts say how much they look at"
+        start, last = int(cursor), 0
+        found: list[bytes] = []
+        for at, field in sorted((zlib.crc32(field) + 1, field) for field in self._hash(key)):
+            if at > start and (len(found) < 2 * int(count) or at == last):
+                found += [field, self._hash(key)[field]]
+                last = at
+            elif at > start:
+                return b"%d" % last, *found
+        return b"0", *found
 
     def hset(self, key: bytes, *pairs: Text) -> int:
         """HSET; how many fields are new."""
@@ -315,6 +333,7 @@ READS: dict[str, Callable[..., Any]] = {
     "HKEYS": Keyspace.hkeys,
     "HVALS": Keyspace.hvals,
     "HGETALL": Keyspace.hgetall,
+    "HSCAN": Keyspace.hscan,
     "LLEN": Keyspace.llen,
     "LINDEX": Keyspace.lindex,
     "LPOS": Keyspace.lpos,
@@ -328,6 +347,7 @@ READS: dict[str, Callable[..., Any]] = {
 }
 WRITES: dict[str, Callable[..., Any]] = {
     "SET": Keyspace.set,
+    "UNLINK": Keyspace.unlink,
     "HSET": Keyspace.hset,
     "HSETNX": Keyspace.hsetnx,
     "HINCRBY": Keyspace.hincrby,
@@ -338,7 +358,7 @@ WRITES: dict[str, Callable[..., Any]] = {
     "ZADD": Keyspace.zadd,
     "ZREM": Keyspace.zrem,
 }
-ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
+ARRAYS = frozenset({"HMGET", "HKEYS", "HVALS", "HGETALL", "HSCAN", "LRANGE", "ZMSCORE", "ZRANGE", "ZRANDMEMBER"})
 """Commands that answer with an array, which may be an empty one."""
 
 

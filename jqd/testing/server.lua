@@ -18,6 +18,11 @@ local function handlers(may_write)
   end
   local kind = known.TYPE
   known.TYPE = function(key) return {ok = kind(key)} end
+  local scan = known.HSCAN
+  known.HSCAN = function(...)
+    local found = scan(...)
+    return {table.remove(found, 1), found}
+  end
   return setmetatable(known, {__index = function(_, name)
     error({err = 'ERR ' .. name .. ' is no command that this server has, or it writes in a script that says it does not'})
   end})

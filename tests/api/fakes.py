@@ -16,7 +16,7 @@ from jqd.loops.endings import Endings
 from jqd.runner import Report, Running, Seen
 from jqd.runner.verdict import end_attempt, succeed_late
 from jqd.runner.views import WELL
-from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, TypeView
+from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, Types, TypeView
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, Pressed, StoreAway, StoreUnsettled
@@ -99,6 +99,7 @@ class FakeStore:
         self.names: dict[str, str] = {}
         self.changes = 100
         self.types: list[TypeView] = []
+        self.counting = False
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
         self.entrusted: dict[str, Entrusted] = {}
@@ -197,10 +198,10 @@ class FakeStore:
         ]
         return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
 
-    async def list_types(self, limit: int) -> list[TypeView]:
+    async def list_types(self) -> Types:
         await trio.lowlevel.checkpoint()
         self._check()
-        return self.types[:limit]
+        return Types(sorted(self.types), self.counting)
 
     async def delete_dead(self, job_ids: Sequence[str]) -> list[str]:
         await trio.lowlevel.checkpoint()
@@ -307,9 +308,6 @@ class FakeControl:
 
     def settled(self, where: Collection[int]) -> bool:
         return self.calm
-
-    def rate(self, jobtype: str) -> float:
-        return 0.25
 
     def daemons(self) -> Sequence[Peer]:
         return self.peers

@@ -8,6 +8,7 @@ import pytest
 from jqd.api.native.listing import LIST_JOBS, LIST_JOBS_MAX
 from jqd.api.native.show import BRIEF_MESSAGE_LENGTH_MAX
 from jqd.store import TypeView
+from jqd.store.counts import Counts
 from jqd.words.job import State
 from jqd.words.lease import Peer
 from jqd.words.record import Lane
@@ -91,9 +92,9 @@ async def test_without_the_store_nobody_can_tell(edge, path):
 async def test_types_that_have_work(edge):
     now_ms = edge.clock.wall_ms()
     edge.store.types = [
-        TypeView("mail", 3, 2, now_ms - 1_500),
-        TypeView("pdf", 0, 1, 0),
-        TypeView("x", 1, 0, now_ms + 9),
+        TypeView("mail", Counts(3, 4, 2, 1, 7, 6, 5, 60.0, 30.0, 15.0, 1.5), now_ms - 1_500),
+        TypeView("pdf", Counts(running=1)),
+        TypeView("x", Counts(waiting=1), now_ms + 9),
     ]
     told = await edge.call("GET", "/v1/types", accept=JSON)
     mail, pdf, ahead = told.body["types"]
@@ -101,6 +102,12 @@ async def test_types_that_have_work(edge):
         "name": "mail",
         "waiting": 3,
         "running": 2,
+        "scheduled": 4,
+        "retrying": 1,
+        "succeeded": 7,
+        "failed": 6,
+        "cancelled": 5,
+        "per_minute": {"pushed": 60, "started": 30, "ended": 15, "failed": 1.5},
         "oldest_at": "2027-01-15T07:59:58.500Z",
         "oldest_s": 1.5,
         "rate": 0.25,

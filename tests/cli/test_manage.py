@@ -231,7 +231,7 @@ def test_several_are_cancelled(script: Script, capsys: pytest.CaptureFixture[str
     ("words", "path", "told"),
     [
         (["jobs", "--name", "mial"], "jobs", "no job is of that kind"),
-        (["types"], "types", "no job waits or runs"),
+        (["types"], "types", "there are no jobs"),
         (["workers"], "workers", "no worker is registered"),
     ],
 )

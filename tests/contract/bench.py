@@ -13,6 +13,7 @@ from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, State
 from jqd.words.jobid import IdSource, journal_number
 from jqd.words.record import Lane
 from jqd.words.rules import Rule
+from tests.store.counting import Recount
 
 JOURNAL = "0123456789abcdef0123456789abcdef"
 OTHER_JOURNAL = "f" * 32
@@ -57,8 +58,10 @@ class StoreBench:
         *,
         other: Store | None = None,
         wipe: Callable[[], object] = lambda: pytest.fail("this bench cannot wipe its store"),
+        recount: Recount | None = None,
     ) -> None:
-        """`other`: what a second daemon would open. `wipe`: FLUSHALL."""
+        """`other`: what a second daemon would open. `wipe`: FLUSHALL. `recount`: it looks after each call."""
+        self.recount = recount
         self.store = store
         self.other = other or store
         self.wipe = wipe

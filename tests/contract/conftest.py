@@ -9,6 +9,7 @@ from jqd.store import StoreConfig, open_store
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
 from tests.contract.bench import StoreBench
+from tests.store.counting import of_fake, of_server
 from tests.valkey import Valkey, fresh_redis, fresh_valkey, redis_server, valkey_server
 
 __all__ = ["fresh_redis", "fresh_valkey", "redis_server", "store_bench", "store_url", "valkey_server"]
@@ -56,9 +57,16 @@ async def store_bench(store_url: str) -> AsyncIterator[StoreBench]:
                 open_store(config, now_ms=clock.wall_ms) as store,
                 open_store(config, now_ms=clock.wall_ms) as other,
             ):
+                recount = of_server(client)
+                recount.watch(store)
+                recount.watch(other)
                 await store.look(fresh=True)
-                yield StoreBench(store, clock, other=other, wipe=client.flushall)
+                yield StoreBench(store, clock, other=other, wipe=client.flushall, recount=recount)
     else:
         fake = FakeStore(clock, config)
+        another = fake.another_client()
+        recount = of_fake(fake)
+        recount.watch(fake)
+        recount.watch(another)
         await fake.look(fresh=True)
-        yield StoreBench(fake, clock, other=fake.another_client(), wipe=fake.wipe)
+        yield StoreBench(fake, clock, other=another, wipe=fake.wipe, recount=recount)

@@ -29,10 +29,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 import httpx2
+import redis
 
 from jqd.client import Client
+from jqd.store import StoreConfig
+from jqd.store.keys import Keys
 from tests.live.harness import ROOT, START_S, Daemon, Worker, short_directory
 from tests.live.test_crash import wait_all_ended
+from tests.store.places import check_places
 from tests.valkey import valkey
 
 JOBS = 50  # of one life
@@ -168,6 +172,8 @@ def compare(chain: Chain, worker: Worker) -> None:
         assert len(others) <= chain.unanswered, f"{len(others)} jobs nobody pushed"
         assert daemon.get("/readyz").json().get("warnings", []) == []
         assert daemon.stop() == 0
+    with redis.Redis.from_url(chain.store) as client:
+        check_places(client, Keys(StoreConfig().prefix))
     verify = [sys.executable, "-m", "jqd", "journal", "verify", "--data-dir", str(chain.base / "d")]
     done = subprocess.run(verify, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, f"the journal is damaged: {done.stdout}{done.stderr}"

@@ -192,8 +192,3 @@ async def test_a_cursor_of_somebody_else_is_none(fakes: Cluster, cursor: str) ->
     await fakes.add(fakes.make(name_in(2)))
     with pytest.raises(ValueError, match="cursor"):
         await fakes.spread.list_jobs(None, None, None, 10, cursor)
-
-
-async def test_the_list_of_types_keeps_its_limit(fakes: Cluster) -> None:
-    await fakes.add(*(fakes.make(f"t{number}") for number in range(9)))
-    assert [row.jobtype for row in await fakes.spread.list_types(4)] == ["t0", "t1", "t2", "t3"]

@@ -69,6 +69,9 @@ class Furnished:
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
+        self.client.hset(KEYS["counts"], "state", "counting another 0")
+        for job_id in self.client.hkeys(KEYS["jobs"]):
+            self.client.hset(KEYS["counting"], job_id, "")
 
     async def _die(self) -> None:
         """A daemon that held a job does."""
@@ -179,7 +182,8 @@ CALLS: dict[str, Call] = {
     "unfinished": lambda here: here.bench.store.unfinished([here.ended.id, here.named.id]),
     "resolve": lambda here: here.bench.store.resolve("mine"),
     "list_jobs": lambda here: here.bench.store.list_jobs(None, None, None, 50, ""),
-    "list_types": lambda here: here.bench.store.list_types(9),
+    "count_jobs": lambda here: here.bench.store.count_jobs(9),
+    "list_types": lambda here: here.bench.store.list_types(),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
     "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 100, 200, [rule("w1", 6)]),

@@ -118,7 +118,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
         [(cluster.pushed[0], 1), (job_id, 1)]
     ),
     "list_jobs": lambda cluster, job_id: cluster.spread.list_jobs(None, None, None, 10, ""),
-    "list_types": lambda cluster, job_id: cluster.spread.list_types(10),
+    "list_types": lambda cluster, job_id: cluster.spread.list_types(),
     "clean_ended": lambda cluster, job_id: cluster.spread.clean_ended(0, 10),
     "wait_durable": lambda cluster, job_id: cluster.spread.wait_durable(),
 }
@@ -175,14 +175,14 @@ async def test_an_error_is_told_as_what_it_is(fakes: Cluster, monkeypatch: pytes
     for number, error in enumerate(errors):
         monkeypatch.setattr(fakes.stores[number], "list_types", _raises(error, turns=3 - number))
     with pytest.raises(StoreRefused, match=r"^partition 0 of 3: odd$") as refused:
-        await fakes.spread.list_types(10)
+        await fakes.spread.list_types()
     assert refused.value.__cause__ is errors[0]
     monkeypatch.setattr(fakes.stores[0], "list_types", fakes.one.list_types)
     with pytest.raises(StoreChanged, match=r"^partition 1 of 3: another$"):
-        await fakes.spread.list_types(10)
+        await fakes.spread.list_types()
     monkeypatch.setattr(fakes.stores[1], "list_types", fakes.one.list_types)
     with pytest.raises(ZeroDivisionError):
-        await fakes.spread.list_types(10)
+        await fakes.spread.list_types()
 
 
 def _raises(error: Exception, *, turns: int) -> Callable[..., Awaitable[Any]]:

@@ -156,36 +156,6 @@ class Errors(Struct, frozen=True):
     cursor: str
 
 
-class Jobtype(Struct, frozen=True):
-    """One that has jobs waiting or running."""
-
-    name: str
-    waiting: int
-    running: int
-    oldest_at: Instant | None
-    oldest_s: float | None
-    rate: float
-    handler: str | None = None
-    """Name and newest version, where one is set."""
-    note: str | None = None
-    """Why its jobs wait, where that is known."""
-    workers: Annotated[int, Meta(description="registered workers, and versions of handlers, that take its jobs")] = 0
-    options: JobOptions | None = None
-    """What was registered for its jobs, where their pushers leave it out."""
-    options_by: str | None = None
-    """Who said so last."""
-    paused_at: Instant | None = None
-    """Since when its jobs are not begun."""
-    tenant: str | UnsetType = UNSET
-    """Whose it is; left out for the tenant ""."""
-
-
-class Jobtypes(Struct, frozen=True):
-    """All of them."""
-
-    types: Sequence[Jobtype]
-
-
 class Daemon(Struct, frozen=True):
     """One that shares the store."""
 

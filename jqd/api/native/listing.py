@@ -1,25 +1,22 @@
-"""Lists: jobs, the reasons for which they failed, the jobtypes that have work, the daemons of the store."""
+"""Lists: jobs, the reasons for which they failed, the daemons of the store."""
 
 from typing import Annotated, Literal, TypeVar
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
-from jqd.api.native.answers import Daemon, Daemons, Errors, Jobs, Jobtype, Jobtypes, Reason
+from jqd.api.native.answers import Daemon, Daemons, Errors, Jobs, Reason
 from jqd.api.native.show import iso, job_brief
 from jqd.api.parts import Parts
 from jqd.api.read import read_query
-from jqd.desk import listing as desk
+from jqd.desk import listing as lists
 from jqd.desk.failures import failures
-from jqd.desk.health import Takers, why_waiting
 from jqd.desk.job import Date
 from jqd.desk.narrow import Narrow, Text, narrow
-from jqd.runner.handler import id_of
 from jqd.words.job import State
-from jqd.words.tenant import annotate, bare, tenant_of
 
 LIST_JOBS, LIST_JOBS_MAX = 50, 1_000
-TYPES_MAX = 1_000  # in one answer: the store looks at each of them
+TYPES_MAX = 1_000  # in one answer: some 300 KiB
 
 T = TypeVar("T")
 
@@ -70,7 +67,7 @@ async def list_jobs(parts: Parts, request: Request) -> Response:
     """
     query = read_query(request, Listing)
     state, name, tag = _said(query.state), _said(query.name), _said(query.tag)
-    page = await desk.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
+    page = await lists.list_jobs(parts.desk, state, name, tag, query.limit, query.cursor, query.narrow())
     jobs = [job_brief(parts.desk, view) for view in page.jobs]
     return answer(200, Jobs(jobs, page.cursor), request.answer_language())
 
@@ -90,50 +87,11 @@ async def list_errors(parts: Parts, request: Request) -> Response:
     return answer(200, Errors(rows, found.others, found.looked, found.cursor), request.answer_language())
 
 
-async def list_types(parts: Parts, request: Request) -> Response:
-    """`GET /v1/types` → 200 {types}: those that have jobs waiting or running, and those that are paused."""
-    now_ms = parts.desk.clock.wall_ms()
-    sees = parts.desk.principal.sees
-    takers, paused = Takers(parts.desk.workers.list()), parts.desk.pauses.since_ms
-    rows = [
-        Jobtype(
-            name=bare(row.jobtype),
-            tenant=tenant_of(row.jobtype) or UNSET,
-            waiting=row.waiting,
-            running=row.running,
-            oldest_at=iso(row.oldest_ms),
-            oldest_s=max(0, now_ms - row.oldest_ms) / 1000 if row.oldest_ms else None,
-            rate=parts.desk.control.rate(row.jobtype),
-            handler=_handler(parts, row.jobtype),
-            note=why_waiting(parts.desk, row.jobtype, takers=takers) if row.waiting else None,
-            workers=takers.count(row.jobtype),
-            options=known.options if (known := parts.desk.options.known.get(row.jobtype)) else None,
-            options_by=bare(known.by) if known else None,
-            paused_at=iso(paused.get(row.jobtype, 0)),
-        )
-        for row in await parts.desk.store.list_types(TYPES_MAX)
-        if sees(tenant_of(row.jobtype))
-    ]
-    named = {annotate(row.tenant or "", row.name) for row in rows}
-    idle = ((name, since_ms) for name, since_ms in sorted(paused.items()) if name not in named)
-    rows += [
-        Jobtype(bare(name), 0, 0, None, None, 0.0, paused_at=iso(since_ms), tenant=tenant_of(name) or UNSET)
-        for name, since_ms in idle
-        if sees(tenant_of(name))
-    ]
-    return answer(200, Jobtypes(rows), request.answer_language())
-
-
-def _handler(parts: Parts, jobtype: str) -> str | None:
-    handler = parts.desk.workers.handler(jobtype)
-    return id_of(bare(jobtype), handler.versions[-1].number) if handler and handler.versions else None
-
-
 async def list_daemons(parts: Parts, request: Request) -> Response:
     """`GET /v1/daemons` → 200 {daemons}: who shares this store, as this daemon last heard of them. Raises StoreAway."""
     peers = parts.desk.control.daemons()
     if not peers:  # never heard of itself either: the store was not asked yet, or says itself why it cannot be
-        await parts.desk.store.list_types(1)
+        await parts.desk.store.stats()
     rows = [
         Daemon(
             daemon=peer.sysid,

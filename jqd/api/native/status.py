@@ -40,7 +40,8 @@ async def stats(parts: Parts, request: Request) -> Response:
     """Counters of this daemon, and of the store as far as it answers."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.desk.control.stats().items()}
     try:
-        body["store"] = (await parts.desk.store.stats())._asdict()
+        told = await parts.desk.store.stats()
+        body["store"] = {**told._asdict(), "counts": told.counts._asdict()}
     except (StoreAway, StoreRefused) as error:
         body["store"] = None
         body["store_error"] = str(error)

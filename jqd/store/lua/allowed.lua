@@ -15,9 +15,10 @@ local function check(command, ...)
 end
 
 for _, command in ipairs({'hget', 'hexists', 'hmget', 'hstrlen', 'hdel'}) do check(command, K.jobs, 'x') end
-for _, command in ipairs({'hgetall', 'hkeys', 'hvals', 'hlen', 'type', 'exists'}) do check(command, K.jobs) end
+for _, command in ipairs({'hgetall', 'hkeys', 'hvals', 'hlen', 'type', 'exists', 'unlink'}) do check(command, K.jobs) end
 for _, command in ipairs({'hset', 'hsetnx', 'hincrby'}) do check(command, K.jobs, 'x', '1') end
 for _, command in ipairs({'zscore', 'zmscore', 'zrem'}) do check(command, K.later, 'x') end
+check('hscan', K.jobs, '0')
 check('zrange', ready_key('x'), '0', '1')
 check('zadd', held_key('x'), '1', 'x')
 check('zcard', K.later)

@@ -5,12 +5,12 @@
 -- Returns  number of jobs that this ended
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(ids · members · log jobs), and the bytes of those that are ready
---@include fail keys now order heads pages position holder move early tries change
+--@include fail keys now counts order heads pages position holder move stands early tries change
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'life', 'generation', 'asked', 'early', 'fence')
 expect_held_keys()
 if not at_position(field, from, to) then
   return 0
@@ -31,15 +31,18 @@ local function cancel(record)
     end
     return 0
   elseif has_ended(id) then
+    watch(id)
     prefer_cancel(id, began(id), now_ms)
     return 0
-  elseif redis.call('ZSCORE', K.later, id) then
-    end_cancelled(id, now_ms)
+  end
+  local jobtype, priority = header(redis.call('HGET', K.jobs, id))
+  local is_later = redis.call('ZSCORE', K.later, id)
+  moved(jobtype or '', waits(id, is_later and 'scheduled' or 'waiting'), 'cancelled', id)
+  end_cancelled(id, now_ms)
+  if is_later then
     redis.call('ZREM', K.later, id)
     return 1
   end
-  local jobtype, priority = header(redis.call('HGET', K.jobs, id))
-  end_cancelled(id, now_ms)
   -- A job whose row cannot be read stays where it waits: the next claim finds out and takes it away.
   if jobtype then
     drop_waiting(jobtype, priority, id)
@@ -51,5 +54,7 @@ local cancelled = 0
 for at = FIRST, #ARGV do
   cancelled = cancelled + cancel(ARGV[at])
 end
+count_watched()
+write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
 return cancelled

@@ -6,7 +6,7 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(changes · (members + log waiting)), and the bytes
---@include fail keys now order heads pages position holder move early gone tries change incoming
+--@include fail keys now counts order heads pages position holder move stands early gone tries change exchange incoming
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local history_max = number(ARGV[5], 'history_max')
@@ -29,5 +29,7 @@ local added = 0
 for _, one in ipairs(changes) do
   added = added + apply_change(one, now_ms, history_max)
 end
+count_watched()
+write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
 return added

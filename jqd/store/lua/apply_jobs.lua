@@ -8,7 +8,7 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order heads pages position holder move early gone tries change incoming
+--@include fail keys now counts order heads pages position holder move stands early gone tries change exchange incoming
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
@@ -92,19 +92,28 @@ local function meet_hold(id)
   return true
 end
 
--- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`. Whether it is new.
-local function place(group, id, ready, later)
+-- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`; `new`: those of which no note was left. Whether
+-- it is new.
+local function place(group, id, ready, later, new)
   local over, retry_at_ms, is_old = meet_hold(id), nil, false
   if has_notes and not over then
     over, retry_at_ms, is_old = meet_notes(id)
   end
+  if over or retry_at_ms then
+    watch(id, true)  -- it has no row yet
+  end
   local eligible_at_ms = math.max(group.eligible_at_ms, retry_at_ms or 0)
   if over then
     return not is_old  -- it lies among the ended already, or in a hand
-  elseif eligible_at_ms > now_ms then
-    later[#later + 1], later[#later + 2] = eligible_at_ms, id
-  else
+  end
+  local is_due = eligible_at_ms <= now_ms
+  if is_due then
     ready[#ready + 1] = id
+  else
+    later[#later + 1], later[#later + 2] = eligible_at_ms, id
+  end
+  if not retry_at_ms then
+    table.insert(is_due and new.waiting or new.scheduled, id)
   end
   return true
 end
@@ -114,13 +123,13 @@ end
 -- before have a row.
 local added = 0
 for _, group in ipairs(groups) do
-  local ids, ready, later, rows, filled = {}, {}, {}, {}, 0
+  local ids, ready, later, rows, filled, new = {}, {}, {}, {}, 0, {waiting = {}, scheduled = {}}
   for position = 1, group.count do
     ids[position] = ARGV[group.first + (position - 1) * FIELDS]
   end
   local known = redis.call('HMGET', K.jobs, unpack(ids))
   for position, id in ipairs(ids) do
-    if not known[position] and not known_copies[id] and place(group, id, ready, later) then
+    if not known[position] and not known_copies[id] and place(group, id, ready, later, new) then
       rows[filled + 1], rows[filled + 2] = id, ARGV[group.first + (position - 1) * FIELDS + 1]
       filled = filled + 2
     end
@@ -135,6 +144,9 @@ for _, group in ipairs(groups) do
     redis.call('HSET', K.jobs, unpack(rows))
     added = added + filled / 2
   end
+  for how, its in pairs(new) do
+    moved(group.jobtype, nil, how, its)
+  end
 end
 for _, one in ipairs(changes) do
   added = added + apply_change(one, now_ms, history_max)
@@ -142,5 +154,7 @@ end
 if last_id ~= '' and last_id > (redis.call('HGET', K.applied, last_field) or '') then
   redis.call('HSET', K.applied, last_field, last_id)
 end
+count_watched()
+write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
 return added

@@ -3,18 +3,18 @@
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
 --          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence or
---          "fence:generation" of the content that ran, extra, count and count times (id, packed outcome). Extra is the result to keep,
---          or nothing; of a RETRY "attempt priority delay_ms jobtype", and of any failure what the attempt printed, in the next line; of a
+--          "fence:generation" of the content that ran, jobtype, extra, count and count times (id, packed outcome). Extra is the result to keep,
+--          or nothing; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now order heads pages position holder members move early tries logs forgotten leases change
+--@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change
 local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local is_old = ARGV[7] == '1'
-local FIRST, GROUP, FIELDS = 8, 4, 2
+local FIRST, GROUP, FIELDS = 8, 5, 2
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
@@ -26,7 +26,7 @@ local outcomes, ids = {}, {}
 local has_leases = sysids[#sysids] == WORKERS
 
 local function read_group(at)
-  local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), result = ARGV[at + 2]}
+  local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
   if group.fence then
     group.meant = group.fence - 1
   else
@@ -35,15 +35,15 @@ local function read_group(at)
     group.generation = generation
   end
   if group.fate == RETRY then
-    local attempt, priority, delay_ms, jobtype = ARGV[at + 2]:match('^(%d+) (-?%d+) (%d+) ([^\n]*)')
+    local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
     if not attempt then
       fail('JQD_ARGUMENT', 'retry')
     end
-    expect_kind(ready_key(jobtype), 'ready')
-    group.attempt, group.priority, group.delay_ms, group.jobtype = tonumber(attempt), priority, tonumber(delay_ms), jobtype
-    group.log = ARGV[at + 2]:match('\n(.*)$')
+    expect_kind(ready_key(group.jobtype), 'ready')
+    group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
+    group.log = group.result:match('\n(.*)$')
   elseif group.fate == ENTRUSTED then
-    group.silence, group.worker = ARGV[at + 2]:match('^(%d+) (.*)$')
+    group.silence, group.worker = group.result:match('^(%d+) (.*)$')
     if not group.silence then
       fail('JQD_ARGUMENT', 'entrusted')
     end
@@ -56,7 +56,7 @@ end
 
 local at = FIRST
 while at <= #ARGV do
-  local group, count = read_group(at), number(ARGV[at + 3], 'count')
+  local group, count = read_group(at), number(ARGV[at + 4], 'count')
   local common = {__index = group}
   at = at + GROUP
   for place = at, at + count * FIELDS - 1, FIELDS do
@@ -153,6 +153,9 @@ end
 
 local function finish(one, sysid)
   local id, cancelled = one.id, asked(one)
+  if one.is_plain then
+    moved(one.jobtype, 'running', cancelled and 'cancelled' or one.fate == SUCCEEDED and 'succeeded' or 'failed', id)
+  end
   local set = one.fate == DEAD and not cancelled and dead or ended
   packed[#packed + 1], packed[#packed + 2] = id, cancelled and CANCELLED .. one.packed or one.kept
   set[#set + 1], set[#set + 2] = keep_result(one), id
@@ -167,7 +170,7 @@ local function finish(one, sysid)
 end
 
 local function retry(one, sysid)
-  add_try(one.id, one.attempt, one.packed, history_max)
+  local failures, how = add_try(one.id, one.attempt, one.packed, history_max), 'cancelled'
   keep_log(one.id, one.log, now_ms)
   if asked(one) then
     end_cancelled(one.id, now_ms, one.packed)
@@ -185,6 +188,10 @@ local function retry(one, sysid)
     else
       add_ready(jobtype, priority, one.id)
     end
+    how = failures > 0 and 'retrying' or due_ms > now_ms and 'scheduled' or 'waiting'
+  end
+  if one.is_plain then
+    moved(one.jobtype, 'running', how, one.id)
   end
   redis.call('ZREM', held_key(sysid), one.id)
 end
@@ -319,6 +326,24 @@ local function entrust(one, hold)
   return known.hold
 end
 
+-- Nearly all outcomes are of jobs in hand that are as they were when they were claimed. Whatever else may happen to one is found by looking at
+-- it before and after.
+do
+  local revised = has_changes and #ids > 0 and redis.call('HMGET', K.generation, unpack(ids)) or {}
+  local times = {}
+  for _, id in ipairs(ids) do
+    times[id] = (times[id] or 0) + 1
+  end
+  for at, one in ipairs(outcomes) do
+    local hold = in_hand[one.id]
+    local is_its = hold and hold.fence == one.fence and times[one.id] == 1 and not early_holder(one.id)
+    one.is_plain = is_its and not revised[at] and one.jobtype ~= ''
+    if not one.is_plain and not (is_its and one.fate == ENTRUSTED) then
+      watch(one.id)
+    end
+  end
+end
+
 local stale = {}
 local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
 for _, one in ipairs(outcomes) do
@@ -390,5 +415,7 @@ end
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))
 end
+count_watched()
+write_counts(now_ms)
 redis.call('HSET', K.applied, field, to)
 return stale

@@ -6,7 +6,7 @@
 -- Returns  number of jobs that left the hand
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(ids · log dead)
---@include fail keys now order heads members move early
+--@include fail keys now counts order heads members move early
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST = 4
@@ -22,9 +22,14 @@ for at = FIRST, #ARGV do
   if redis.call('ZSCORE', held, id) and not early_holder(id) then
     if not has_ended(id) then
       redis.call('ZADD', K.dead, now_ms, id)
+      local row = redis.call('HGET', K.jobs, id)
+      if row then
+        moved(header(row) or '', 'running', 'failed', id)
+      end
     end
     redis.call('ZREM', held, id)
     buried = buried + 1
   end
 end
+write_counts(now_ms)
 return buried

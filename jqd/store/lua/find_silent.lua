@@ -9,7 +9,7 @@
 --          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
---@include fail keys now order heads members life holder move early leases
+--@include fail keys now counts order heads members life holder move back early leases
 local now_ms, now_us = clock(ARGV[1])
 local limit = number(ARGV[3], 'limit')
 local FIRST, FIELDS = 4, 2
@@ -32,7 +32,7 @@ local told_of, given_back, found = 0, 0, {}
 
 local function give_back(ids)
   for _, id in ipairs(ids) do
-    return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
     redis.call('ZREM', held_key(WORKERS), id)
     drop_early(id)
   end
@@ -86,6 +86,7 @@ for _, pair in ipairs(marks) do
     end_lease(tonumber(oldest[1]), tonumber(oldest[2]), silence)
   end
 end
+write_counts(now_ms)
 local numbers = {}
 for silence in (redis.call('HGET', K.leases, 'silences') or ''):gmatch('%d+') do
   table.insert(numbers, tonumber(silence))

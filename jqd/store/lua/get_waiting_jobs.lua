@@ -8,7 +8,7 @@
 -- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
---@include fail keys now order heads pages members life move deaths
+--@include fail keys now counts order heads pages members life move deaths
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
@@ -56,6 +56,7 @@ end
 local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
 local answer, holds, taken, told, held_ids = {digits(fence)}, {}, {}, 1, 0
+local first, again = {}, {}  -- that never failed, and that did
 for position, row in ipairs(rows) do
   local id = ids[position]
   answer[told + 1], answer[told + 2] = id, row
@@ -64,6 +65,7 @@ for position, row in ipairs(rows) do
   if row then
     holds[held_ids + 1], holds[held_ids + 2] = digits(fence), id
     held_ids = held_ids + 2
+    table.insert(have_failed(tries[position]) and again or first, id)
   end
   taken[position] = id
 end
@@ -75,4 +77,7 @@ if #holds > 0 then
 end
 take(jobtype, taken, where, heads)
 mend_type(jobtype)
+moved(jobtype, 'waiting', 'running', first)
+moved(jobtype, 'retrying', 'running', again)
+write_counts(now_ms)
 return answer

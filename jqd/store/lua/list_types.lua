@@ -1,44 +1,28 @@
 #!lua flags=no-writes
--- Jobtypes that have jobs waiting or running.
+-- How the jobs of each jobtype stand, a part of the jobtypes with each call.
 -- KEYS     all (include/keys.lua)
--- ARGV     now_ms, limit of types, limit of jobs looked at in each hand, bytes_max of their rows
--- Returns  flat: jobtype, number waiting, number running, id of the job that is next or nothing
+-- ARGV     now_ms, place to go on from ("0" first), about how many
+-- Returns  place to go on from ("0": that was all); 1 when the counts are exact; time in ms; flat: jobtype, row of counts, id of the
+--          job that is next or nothing. A jobtype may be told twice
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
--- Cost     O(limit · log types + members · jobs looked at)
---@include fail keys order heads pages holder move
-local limit, hand_limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'hands'), number(ARGV[4], 'bytes_max')
+-- Cost     O(part · log waiting)
+--@include fail keys now counts order heads pages
+local now_ms = clock(ARGV[1])
+local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
-expect('jobs', 'types')
-expect_held_keys()
-local running, order = {}, {}
-for _, sysid in ipairs(sysids) do
-  local rows = rows_within(redis.call('ZRANGE', held_key(sysid), 0, hand_limit - 1), bytes_max)
-  for _, row in ipairs(rows) do
-    local jobtype = row and header(row)
-    if jobtype then
-      running[jobtype] = (running[jobtype] or 0) + 1
+expect('types', 'jobs', 'counts')
+local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
+local found = {}
+for at = 1, #rows, 2 do
+  local jobtype = rows[at]:match('^of:(.*)$')
+  if jobtype then
+    local waiting, retrying = rows[at + 1]:match('^(%d+) %d+ %d+ (%d+)')
+    local may_wait = waiting ~= '0' or retrying ~= '0'
+    if may_wait then
+      expect_ready(jobtype)
     end
+    found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
+    found[#found + 1] = may_wait and first_waiting(jobtype) or ''
   end
 end
-local found, seen = {}, {}
-local function add(jobtype)
-  expect_ready(jobtype)
-  local waiting = waiting_of(jobtype)
-  if #found < limit * 4 and not seen[jobtype] and (waiting > 0 or running[jobtype]) then
-    seen[jobtype] = true
-    for _, value in ipairs({jobtype, waiting, running[jobtype] or 0, (first_waiting(jobtype)) or ''}) do
-      table.insert(found, value)
-    end
-  end
-end
-for jobtype in pairs(running) do
-  table.insert(order, jobtype)
-end
-table.sort(order)
-for _, jobtype in ipairs(order) do
-  add(jobtype)
-end
-for _, jobtype in ipairs(redis.call('ZRANGE', K.types, 0, limit - 1)) do
-  add(jobtype)
-end
-return found
+return {following, select(2, counts_state()) and 1 or 0, now_ms, found}

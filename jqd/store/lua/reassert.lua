@@ -5,12 +5,13 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now order heads pages members life holder move
+--@include fail keys now counts order heads pages members life holder move
+local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
 local FIRST, FIELDS = 5, 2
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'tomb', 'early', 'life')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'tomb', 'early', 'life')
 expect_held_keys()
 expect_life(identity)
 own(sysid, epoch)
@@ -40,10 +41,14 @@ local function leave_places(id)
   local row = redis.call('HGET', K.jobs, id)
   if not row then
     redis.call('HSET', K.early, id, sysid)
-  elseif redis.call('ZREM', K.later, id) == 0 then
-    local jobtype, priority = header(row)
+    return
+  end
+  local jobtype, priority = header(row)
+  local was_later = redis.call('ZREM', K.later, id) == 1
+  if not was_later then
     drop_waiting(jobtype, priority, id)
   end
+  moved(jobtype, waits(id, was_later and 'scheduled' or 'waiting'), 'running', id)
 end
 
 for position, id in ipairs(ids) do
@@ -64,4 +69,5 @@ for position, id in ipairs(ids) do
     end
   end
 end
+write_counts(now_ms)
 return lost

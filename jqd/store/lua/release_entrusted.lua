@@ -5,11 +5,11 @@
 -- Returns  ids that were given back; those not held by a worker under that fence are left alone
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(claims · log waiting), and the bytes
---@include fail keys now order heads members life holder move early leases
+--@include fail keys now counts order heads members life holder move back early leases
 local now_ms, now_us = clock(ARGV[1])
 local FIRST, FIELDS = 3, 2
 
-expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'early', 'life')
 expect_leases()
 expect_held_keys()
 expect_life(ARGV[2])
@@ -25,7 +25,7 @@ local given, gone, touched = {}, {}, {}
 for _, claim in ipairs(claims) do
   local id, fence = unpack(claim)
   if tonumber(redis.call('ZSCORE', held_key(WORKERS), id) or nil) == fence then
-    return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+    return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
     redis.call('ZREM', held_key(WORKERS), id)
     drop_early(id)
     touched[fence] = true
@@ -37,4 +37,5 @@ for fence in pairs(touched) do
   tidy_lease(fence, now_us)
 end
 forget_lent(gone)
+write_counts(now_ms)
 return given

@@ -6,14 +6,14 @@
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now order heads members move early
+--@include fail keys now counts order heads members move back early
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
 
 local held = held_key(sysid)
-expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'asked', 'leases')
+expect('jobs', 'types', 'heads', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'later', 'tries', 'asked', 'leases')
 expect_kind(held, 'held')
 own(sysid, epoch)
 if how ~= 'unget' and how ~= 'retry' and how ~= 'archive' then
@@ -30,11 +30,13 @@ for at = FIRST, #ARGV, FIELDS do
     local here = redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id)
     if here and how == 'archive' then
       end_cancelled(id, now_ms)
+      moved(header(redis.call('HGET', K.jobs, id)) or '', 'running', 'cancelled', id)
     elseif here and how == 'retry' and delay_ms > 0 and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
-      local _, _, eligible_at_ms = header(redis.call('HGET', K.jobs, id))
+      local jobtype, _, eligible_at_ms = header(redis.call('HGET', K.jobs, id))
       redis.call('ZADD', K.later, math.max(now_ms + delay_ms, eligible_at_ms or 0), id)
+      moved(jobtype or '', 'running', waits(id, 'scheduled'), id)
     else
-      return_job(id, redis.call('HGET', K.jobs, id), now_ms)
+      return_job(id, redis.call('HGET', K.jobs, id), now_ms, 'running')
     end
     redis.call('ZREM', held, id)
     drop_early(id)
@@ -45,4 +47,5 @@ for at = FIRST, #ARGV, FIELDS do
     released = released + 1
   end
 end
+write_counts(now_ms)
 return released

@@ -1,13 +1,14 @@
 #!lua flags=no-writes
--- Numbers of jobs by where they lie.
+-- Numbers of jobs by where they lie, and by how they stand.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms
--- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready
+-- Returns  all, scheduled, running, ended, dead, jobtypes with jobs ready; 1 when the counts are exact; time in ms; row of counts
 -- Errors   JQD_WRONG_TYPE
 -- Cost     O(members)
---@include fail keys holder
+--@include fail keys now counts holder
+local now_ms = clock(ARGV[1])
 
-expect('jobs', 'types', 'later', 'ended', 'dead', 'early')
+expect('jobs', 'types', 'later', 'ended', 'dead', 'early', 'counts')
 expect_held_keys()
 local running = 0
 for _, sysid in ipairs(sysids) do
@@ -16,5 +17,6 @@ end
 running = math.max(0, running - redis.call('HLEN', K.early))  -- early jobs have not come yet, and count when they do
 return {
   redis.call('HLEN', K.jobs), redis.call('ZCARD', K.later), running, redis.call('ZCARD', K.ended),
-  redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types),
+  redis.call('ZCARD', K.dead), redis.call('ZCARD', K.types), select(2, counts_state()) and 1 or 0, now_ms,
+  redis.call('HGET', K.counts, 'all') or '',
 }

@@ -14,6 +14,7 @@ from jqd.journal import Journal
 from jqd.loops import dispatch
 from jqd.partition import Partition
 from jqd.store import JobView
+from jqd.testing.recount import miscounted
 from jqd.testing.sim.client import Clients
 from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link
@@ -209,8 +210,10 @@ class World(Stage):
         return await self.registry.restless(self.stores)
 
     def _check_places(self) -> None:
-        """Each partition has its own jobs, and knows of no other."""
+        """Each partition has its own jobs, knows of no other, and has counted them."""
         for number, store in enumerate(self.stores):
+            if (wrong := miscounted(store.server.keyspace, store.keys)) is not None:
+                self.history.wrong(f"counts: of partition {number}, {wrong}")
             for job_id in sorted(store.places.known()):
                 if partition_of(job_id, len(self.stores)) != number:
                     self.history.wrong(f"stray: {job_id} is in partition {number} of the store, where it does not live")

@@ -1,4 +1,4 @@
--- Deleting jobs with all that is known of them. Needs keys, move, early, holder, change.
+-- Deleting jobs with all that is known of them. Needs keys, counts, move, stands, early, holder, change.
 -- Gives expect_deletable(), before the first write; deletable(ids, now_ms); delete_jobs(ids, now_ms).
 local function expect_deletable()
   expect('jobs', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'names', 'generation', 'deaths', 'tomb', 'logs', 'logged')
@@ -19,11 +19,32 @@ local function deletable(ids, now_ms)
   return free
 end
 
+-- An outcome says of which jobtype its job was, unless that may have another content since: only then its row is read.
+local function count_deleted(ids)
+  local kept, revised = redis.call('HMGET', K.outcome, unpack(ids)), has_changes and redis.call('HMGET', K.generation, unpack(ids)) or {}
+  local found = {}
+  for at, id in ipairs(ids) do
+    local how, jobtype = ended_as(kept[at])
+    if revised[at] or not jobtype or jobtype == '' then
+      jobtype = header(redis.call('HGET', K.jobs, id) or '') or ''
+    end
+    found[how] = found[how] or {}
+    found[how][jobtype] = found[how][jobtype] or {}
+    table.insert(found[how][jobtype], id)
+  end
+  for how, jobtypes in pairs(found) do
+    for jobtype, its in pairs(jobtypes) do
+      moved(jobtype, how, nil, its)
+    end
+  end
+end
+
 -- The sets that list the jobs come last: if the script were cut short, the next call would find the jobs again.
 local function delete_jobs(ids, now_ms)
   if #ids == 0 then
     return
   end
+  count_deleted(ids)
   drop_changes(ids, now_ms)
   for _, name in ipairs({'tries', 'outcome', 'result', 'deaths', 'logs', 'jobs'}) do
     redis.call('HDEL', K[name], unpack(ids))
@@ -32,4 +53,5 @@ local function delete_jobs(ids, now_ms)
   redis.call('ZREM', K.logged, unpack(ids))
   redis.call('ZREM', K.dead, unpack(ids))
   redis.call('ZREM', K.ended, unpack(ids))
+  write_counts(now_ms)
 end

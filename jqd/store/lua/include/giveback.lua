@@ -1,11 +1,11 @@
--- Emptying a hand. Needs keys, move, early, deaths.
+-- Emptying a hand. Needs keys, counts, move, back, early, deaths.
 -- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
 -- each job, and a job that was alone in hand at so many goes to the dead set. A hand counts as large as it was when its
 -- emptying began: the last job of many, left to a step of its own, was not alone.
 local function expect_hand(sysid)
-  expect('jobs', 'types', 'heads', 'later', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases')
+  expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'members', 'early', 'asked', 'deaths', 'leases')
   expect_kind(held_key(sysid), 'held')
 end
 
@@ -24,8 +24,9 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
     if crashes > 0 and crashes >= crash_limit and not redis.call('ZSCORE', K.tomb, 'c' .. id) then
       redis.call('ZADD', K.dead, now_ms, id)
       redis.call('HSET', K.outcome, id, CRASHED .. crashes)
+      moved(jobtype or '', 'running', 'failed', id)
     else
-      return_job(id, row, now_ms)
+      return_job(id, row, now_ms, 'running')
     end
     redis.call('ZREM', held, id)
     drop_early(id)
@@ -42,5 +43,6 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
     redis.call('HDEL', K.deaths, '@' .. sysid)
   end
   note_hand(sysid, size, #rows)
+  write_counts(now_ms)
   return #rows
 end

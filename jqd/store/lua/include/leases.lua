@@ -10,121 +10,125 @@
 -- set_aside(fence, told, worker, now_us): it was silent for too long; jobs_of(fence) → their ids; tidy_lease(fence, now_us): it ends with
 -- its last job, and before that this is a sign of life unless now_us is nil; lent_generation(id) → as a row of
 -- `generation`, or false; lent_generations(ids) → the same of each; forget_lent(ids): what is known of jobs that left.
-local LEASE_JOBS_MAX = 2000  -- a claim has no more
+local expect_leases, beats_key, expect_beats, lease, expect_lease, drop_beat, beat, set_aside
+local jobs_of, tidy_lease, lent_generations, lent_generation, forget_lent
+do
+  local LEASE_JOBS_MAX = 2000  -- a claim has no more
 
-local function expect_leases()
-  expect('leases', 'fence')
-end
-
-local function beats_key(silence) return K.beats .. silence end
-
-local function expect_beats(silence)
-  expect_kind(beats_key(silence), 'beats')
-end
-
-local rows = {}  -- of leases, as this script has found or left them; false: there is none
-local function lease(fence)
-  if rows[fence] == nil then
-    rows[fence] = redis.call('HGET', K.leases, digits(fence))
+  function expect_leases()
+    expect('leases', 'fence')
   end
-  local silence, told, worker = (rows[fence] or ''):match('^(%d+) ([01]) (.*)$')
-  return silence, told, worker
-end
 
-local function write_lease(fence, row)
-  rows[fence] = row
-  if row then
-    redis.call('HSET', K.leases, digits(fence), row)
-  else
-    redis.call('HDEL', K.leases, digits(fence))
+  function beats_key(silence) return K.beats .. silence end
+
+  function expect_beats(silence)
+    expect_kind(beats_key(silence), 'beats')
   end
-end
 
-local expected_leases = {}
-local function expect_lease(fence)
-  local silence = not expected_leases[fence] and lease(fence)
-  if silence then
-    expect_beats(silence)
+  local rows = {}  -- of leases, as this script has found or left them; false: there is none
+  function lease(fence)
+    if rows[fence] == nil then
+      rows[fence] = redis.call('HGET', K.leases, digits(fence))
+    end
+    local silence, told, worker = (rows[fence] or ''):match('^(%d+) ([01]) (.*)$')
+    return silence, told, worker
   end
-  expected_leases[fence] = true
-end
 
-local function drop_beat(fence, silence)
-  redis.call('ZREM', beats_key(silence), digits(fence))
-  if redis.call('EXISTS', beats_key(silence)) == 0 then
-    local known = redis.call('HGET', K.leases, 'silences') or ' '
-    local left = known:gsub(' ' .. silence .. ' ', ' ', 1)
-    if left == ' ' then
-      redis.call('HDEL', K.leases, 'silences')
+  local function write_lease(fence, row)
+    rows[fence] = row
+    if row then
+      redis.call('HSET', K.leases, digits(fence), row)
     else
-      redis.call('HSET', K.leases, 'silences', left)
+      redis.call('HDEL', K.leases, digits(fence))
     end
   end
-end
 
-local beat_number
-local function beat(fence, silence, told, worker, now_us)
-  beat_number = beat_number or next_fence(now_us)
-  local known = redis.call('HGET', K.leases, 'silences') or ' '
-  if not known:find(' ' .. silence .. ' ', 1, true) then
-    redis.call('HSET', K.leases, 'silences', known .. silence .. ' ')
+  local expected_leases = {}
+  function expect_lease(fence)
+    local silence = not expected_leases[fence] and lease(fence)
+    if silence then
+      expect_beats(silence)
+    end
+    expected_leases[fence] = true
   end
-  local before = lease(fence)
-  write_lease(fence, silence .. ' ' .. told .. ' ' .. worker)
-  redis.call('ZADD', beats_key(silence), digits(beat_number), digits(fence))
-  if before and before ~= silence then
-    drop_beat(fence, before)
+
+  function drop_beat(fence, silence)
+    redis.call('ZREM', beats_key(silence), digits(fence))
+    if redis.call('EXISTS', beats_key(silence)) == 0 then
+      local known = redis.call('HGET', K.leases, 'silences') or ' '
+      local left = known:gsub(' ' .. silence .. ' ', ' ', 1)
+      if left == ' ' then
+        redis.call('HDEL', K.leases, 'silences')
+      else
+        redis.call('HSET', K.leases, 'silences', left)
+      end
+    end
   end
-end
 
-local function set_aside(fence, told, worker, now_us)
-  beat(fence, '0', told, worker, now_us)
-end
-
-local function jobs_of(fence)
-  local at = digits(fence)
-  return redis.call('ZRANGE', held_key(WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
-end
-
-local function tidy_lease(fence, now_us)
-  local silence, _, worker = lease(fence)
-  if not silence then
-    return
-  elseif redis.call('ZCOUNT', held_key(WORKERS), digits(fence), digits(fence)) == 0 then
-    write_lease(fence, false)
-    drop_beat(fence, silence)
-  elseif silence ~= '0' and now_us then
-    beat(fence, silence, '0', worker, now_us)
+  local beat_number
+  function beat(fence, silence, told, worker, now_us)
+    beat_number = beat_number or next_fence(now_us)
+    local known = redis.call('HGET', K.leases, 'silences') or ' '
+    if not known:find(' ' .. silence .. ' ', 1, true) then
+      redis.call('HSET', K.leases, 'silences', known .. silence .. ' ')
+    end
+    local before = lease(fence)
+    write_lease(fence, silence .. ' ' .. told .. ' ' .. worker)
+    redis.call('ZADD', beats_key(silence), digits(beat_number), digits(fence))
+    if before and before ~= silence then
+      drop_beat(fence, before)
+    end
   end
-end
 
-local function as_row(generation, id)
-  return generation and '0:' .. generation
-end
-
-local function lent_generations(ids)
-  local fields = {}
-  for at, id in ipairs(ids) do
-    fields[at] = 'g' .. id
+  function set_aside(fence, told, worker, now_us)
+    beat(fence, '0', told, worker, now_us)
   end
-  local rows = redis.call('HMGET', K.leases, unpack(fields))
-  for at, id in ipairs(ids) do
-    rows[at] = as_row(rows[at], id)
-  end
-  return rows
-end
 
-local function lent_generation(id)
-  return lent_generations({id})[1]
-end
-
-local function forget_lent(ids)
-  local fields = {}
-  for _, id in ipairs(ids) do
-    table.insert(fields, 'p' .. id)
-    table.insert(fields, 'g' .. id)
+  function jobs_of(fence)
+    local at = digits(fence)
+    return redis.call('ZRANGE', held_key(WORKERS), at, at, 'BYSCORE', 'LIMIT', 0, LEASE_JOBS_MAX)
   end
-  if #fields > 0 then
-    redis.call('HDEL', K.leases, unpack(fields))
+
+  function tidy_lease(fence, now_us)
+    local silence, _, worker = lease(fence)
+    if not silence then
+      return
+    elseif redis.call('ZCOUNT', held_key(WORKERS), digits(fence), digits(fence)) == 0 then
+      write_lease(fence, false)
+      drop_beat(fence, silence)
+    elseif silence ~= '0' and now_us then
+      beat(fence, silence, '0', worker, now_us)
+    end
+  end
+
+  local function as_row(generation, id)
+    return generation and '0:' .. generation
+  end
+
+  function lent_generations(ids)
+    local fields = {}
+    for at, id in ipairs(ids) do
+      fields[at] = 'g' .. id
+    end
+    local rows = redis.call('HMGET', K.leases, unpack(fields))
+    for at, id in ipairs(ids) do
+      rows[at] = as_row(rows[at], id)
+    end
+    return rows
+  end
+
+  function lent_generation(id)
+    return lent_generations({id})[1]
+  end
+
+  function forget_lent(ids)
+    local fields = {}
+    for _, id in ipairs(ids) do
+      table.insert(fields, 'p' .. id)
+      table.insert(fields, 'g' .. id)
+    end
+    if #fields > 0 then
+      redis.call('HDEL', K.leases, unpack(fields))
+    end
   end
 end

@@ -64,25 +64,3 @@ local function end_cancelled(id, now_ms, packed)
   redis.call('HSET', K.outcome, id, CANCELLED .. (packed or ''))
   redis.call('ZREM', K.tomb, 'c' .. id)
 end
-
--- Puts a job that leaves a hand untried where it belongs: ready again, or cancelled if that was asked for meanwhile; its
--- content may have been exchanged meanwhile for one that has a date. A job whose row cannot be read goes to the dead set,
--- where an operator finds it; a job that is gone or has ended goes nowhere. Returns whether the job waits for a date.
-local function return_job(id, row, now_ms)
-  if not row or has_ended(id) then
-    return false
-  end
-  local jobtype, priority, eligible_at_ms = header(row)
-  if not jobtype then
-    redis.call('ZADD', K.dead, now_ms, id)
-  elseif redis.call('ZSCORE', K.tomb, 'c' .. id) then
-    end_cancelled(id, now_ms)
-  elseif eligible_at_ms > now_ms then
-    redis.call('ZADD', K.later, eligible_at_ms, id)
-    return true
-  else
-    expect_kind(ready_key(jobtype), 'ready')
-    add_ready(jobtype, priority, id)
-  end
-  return false
-end

@@ -6,7 +6,7 @@
 --
 -- An attempt that was put off (a snooze) is not counted, and takes the place of one right before it: a job that is put off a thousand
 -- times keeps its failures.
--- Gives is_snooze(outcome); tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max). Cost: the bytes of the row.
+-- Gives is_snooze(outcome); tried(outcome) → fence, attempts spent; add_try(id, attempt, outcome, history_max) → attempts that failed. Cost: the bytes of the row.
 local function is_snooze(outcome)
   local REASON = 12  -- place in an outcome (job.Outcome); what stands before it scripts can read
   local at = outcome:byte(1) == 0xdc and 3 or 1
@@ -58,4 +58,5 @@ local function add_try(id, attempt, outcome, history_max)
   end
   count = snoozed and math.max(count, attempt - 1) or math.max(count + 1, attempt)
   redis.call('HSET', K.tries, id, struct.pack('>I4', count) .. row:sub(5, place - 1) .. own .. row:sub(from, at - 1))
+  return count
 end

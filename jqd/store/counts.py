@@ -1,0 +1,66 @@
+"""How many jobs stand how: rows that scripts keep (`lua/include/counts.lua`), and what is said of them."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MINUTE_MS = 60_000
+NUMBERS = 16  # of a row
+
+
+class Counts(NamedTuple):
+    """Numbers of jobs by the states of `State`, each in one; and what happened in the last minute."""
+
+    waiting: int = 0
+    scheduled: int = 0
+    running: int = 0
+    retrying: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    cancelled: int = 0
+    pushed_a_minute: float = 0.0
+    started_a_minute: float = 0.0
+    """Attempts."""
+    ended_a_minute: float = 0.0
+    failed_a_minute: float = 0.0
+    """Of those that ended."""
+
+    @property
+    def numbers(self) -> "Counts":
+        """The same without what happened."""
+        return Counts(*map(int, self[:7]))
+
+    @property
+    def queued(self) -> int:
+        """Those that may run at once or later."""
+        return self.waiting + self.scheduled + self.retrying
+
+    @property
+    def jobs(self) -> int:
+        """All there are."""
+        return int(sum(self[:7]))
+
+
+def decode_counts(row: bytes, now_ms: int) -> Counts:
+    """Counts from a row, "" for none. Raises ValueError.
+
+    Happenings are counted by whole minutes: of the minute before the present one that part counts that lies in the last
+    sixty seconds.
+    """
+    if not row:
+        return Counts()
+    numbers = [int(number) for number in row.split()]
+    if len(numbers) != NUMBERS or min(numbers) < 0:
+        raise ValueError(f"{len(numbers)} numbers instead of {NUMBERS}, or one below 0")
+    minute, present, before = numbers[7], numbers[8:12], numbers[12:]
+    past = now_ms // MINUTE_MS - minute
+    if past > 0:
+        before = present if past == 1 else [0] * 4
+        present = [0] * 4
+    part = 1 - now_ms % MINUTE_MS / MINUTE_MS
+    rates = (round(new + old * part, 3) for new, old in zip(present, before, strict=True))
+    return Counts(*numbers[:7], *rates)
+
+
+def added(all_of_them: Iterable[Counts]) -> Counts:
+    """The counts of several partitions as those of one store."""
+    return Counts(*(sum(numbers) for numbers in zip(*all_of_them, strict=True)))

@@ -1,0 +1,210 @@
+-- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change.
+-- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
+-- Where the job lies now; the caller empties the place that it left.
+local function place_change(one, now_ms)
+  local cancelled = cancelled_to(one.id)
+  if cancelled > 0 and cancelled >= one.generation then
+    end_cancelled(one.id, now_ms)
+    return 'ended'
+  end
+  if one.eligible_at_ms > now_ms then
+    redis.call('ZADD', K.later, one.eligible_at_ms, one.id)
+    return 'later'
+  end
+  add_ready(one.jobtype, one.priority, one.id)
+  return 'ready'
+end
+
+-- The end of a content that is replaced: if it failed, the failure stays in the job's history.
+local function begin_anew(id, history_max)
+  local kept = redis.call('HGET', K.outcome, id) or ''
+  local packed = failure_in(kept:sub(1, 1) == CANCELLED and kept:sub(2) or kept)
+  forget_end(id)
+  if packed then
+    add_try(id, 0, packed, history_max)
+  end
+end
+
+-- Whether an ending that was noted late is of this content: then it ends the job, and all of the older ending goes: of its
+-- result nothing stays, of its failure the history.
+local function meet_late_end(one, now_ms, history_max)
+  local id, note = one.id, 'z' .. one.id
+  local row = redis.call('HGET', K.outcome, note)
+  if not row or meant_for(row:sub(2)) < one.generation then
+    return false
+  end
+  begin_anew(id, history_max)
+  redis.call('HSET', K.outcome, id, row:sub(2))
+  local result, drop_at_ms = redis.call('HGET', K.result, note), redis.call('ZSCORE', K.results, note)
+  if result and drop_at_ms then
+    redis.call('HSET', K.result, id, result)
+    redis.call('ZADD', K.results, drop_at_ms, id)
+  end
+  local set, other = K.ended, K.dead
+  if row:sub(1, 1) == 'd' then
+    set, other = other, set
+  end
+  redis.call('ZADD', set, result and drop_at_ms or now_ms, id)
+  redis.call('ZREM', other, id)
+  forget_end(note)
+  redis.call('ZREM', K.tomb, note)
+  prefer_cancel(id, one.generation, now_ms)
+  return true
+end
+
+-- A content that begins anew has its own attempts, whatever was noted before it came; the earlier ones stay as history.
+local function count_anew(one)
+  local row = redis.call('HGET', K.tries, one.id)
+  if not row or #row < 4 then
+    return
+  end
+  local count, at = 0, 5
+  while at + 3 <= #row do
+    local length = struct.unpack('>I4', row, at)
+    local fence, attempt = tried(row:sub(at + 4, at + 3 + length))
+    if fence > one.generation then
+      count = math.max(count, attempt)
+    end
+    at = at + 4 + length
+  end
+  redis.call('HSET', K.tries, one.id, struct.pack('>I4', count) .. row:sub(5))
+end
+
+-- Of a job that has not come yet, notes count if they were meant for this content.
+local function place_unseen(one, now_ms, history_max)
+  local id = one.id
+  local sysid = early_holder(id)
+  if sysid then
+    drop_early(id)
+    if redis.call('ZSCORE', held_key(sysid), id) then
+      redis.call('ZREM', K.tomb, 'r' .. id)
+      return
+    end
+  end
+  local notes = redis.call('ZMSCORE', K.tomb, 's' .. id, 'd' .. id, 'c' .. id)
+  local ended, killed, cancelled = notes[1], notes[2], notes[3]
+  if (ended or killed) and end_stands(one) then
+    redis.call('ZADD', ended and K.ended or K.dead, ended or killed, id)
+    if cancelled then
+      prefer_cancel(id, one.generation, now_ms)
+    end
+  elseif meet_late_end(one, now_ms, history_max) then
+    ended = true
+  elseif cancelled and cancelled_to(id) >= one.generation then
+    end_cancelled(id, now_ms)
+  else
+    if ended or killed then
+      begin_anew(id, history_max)
+    end
+    place_change(one, now_ms)
+  end
+  redis.call('ZREM', K.tomb, 's' .. id, 'd' .. id, 'c' .. id, 'r' .. id, 'o' .. id)
+end
+
+-- Changes a job that is here. If it is in a hand only its row is exchanged: the outcome of an older attempt does not count
+-- any more. Returns whether the job waits now.
+local function place_again(one, row, now_ms, history_max)
+  local id = one.id
+  local set = redis.call('ZSCORE', K.ended, id) and K.ended or redis.call('ZSCORE', K.dead, id) and K.dead
+  if cancelled_to(id) < one.generation then
+    redis.call('ZREM', K.tomb, 'c' .. id)  -- that was of an earlier content
+  end
+  if set then
+    if not end_stands(one) and not meet_late_end(one, now_ms, history_max) then
+      begin_anew(id, history_max)
+      local place = place_change(one, now_ms)
+      if place ~= 'ended' or set ~= K.ended then
+        redis.call('ZREM', set, id)
+      end
+      return place ~= 'ended'
+    end
+  elseif not holder(id) then
+    local jobtype, priority = header(row)
+    local known = jobtype and head_of(jobtype, priority)
+    local place = place_change(one, now_ms)
+    if place ~= 'later' then
+      redis.call('ZREM', K.later, id)
+    end
+    if jobtype and (place ~= 'ready' or jobtype ~= one.jobtype) then
+      drop_waiting(jobtype, priority, id)
+    else
+      drop_paged(jobtype or one.jobtype, priority or tonumber(one.priority), id)
+      if known == id then
+        mend_head(jobtype, priority, known)
+      end
+      mend_type(one.jobtype)
+    end
+    return place ~= 'ended'
+  end
+  return false
+end
+
+-- Ends a job that waits, because its name went to another.
+local function supersede(id, now_ms)
+  watch(id)
+  if redis.call('HEXISTS', K.jobs, id) == 1 and not has_ended(id) and not holder(id) then
+    local jobtype, priority = header(redis.call('HGET', K.jobs, id))
+    end_cancelled(id, now_ms)
+    redis.call('ZREM', K.later, id)
+    if jobtype then
+      drop_waiting(jobtype, priority, id)
+    end
+  end
+end
+
+-- Whether the name is this job's: it belongs to the job that the store gave it to last.
+local function take_name(one, now_ms)
+  local revision, id, _, digest = (redis.call('HGET', K.names, one.name) or ''):match('^(%d+) (%S+) (%d+) (%S*)$')
+  if revision and tonumber(revision) > one.revision then
+    return id == one.id
+  elseif id and id ~= one.id then
+    supersede(id, now_ms)
+  end
+  digest = one.digest ~= '' and one.digest or digest or ''
+  redis.call('HSET', K.names, one.name, digits(one.revision) .. ' ' .. one.id .. ' 0 ' .. digest)
+  redis.call('ZREM', K.tomb, 'n' .. one.name)
+  return true
+end
+
+-- Whether a job that is not here was here in this life, and is deleted: its change comes too late, and begins nothing anew.
+-- The journal tells in which life an edit or a retry got its revision, when the job was there. In a later life the change
+-- may come before its job is replayed. A push (it has a digest) that tells in which life it got its name is over when the
+-- name is not its own any more: another content has it, or it went with its job.
+local function is_over(one)
+  if one.life == '' or one.life ~= redis.call('HGET', K.life, 'id') then
+    return false
+  end
+  return one.digest == '' or (redis.call('HGET', K.names, one.name) or ''):match('^%d+ (%S+) ') ~= one.id
+end
+
+-- Returns 1 when the job was not here before.
+local function apply_change(one, now_ms, history_max)
+  local id = one.id
+  go_on_above(one.revision)
+  local row = redis.call('HGET', K.jobs, id)
+  local revision, generation = changed(id)
+  if revision >= one.revision or not row and (one.was_here or is_over(one)) then
+    return 0
+  end
+  watch(id)
+  local does_wait = true
+  if one.name ~= '' and not take_name(one, now_ms) then
+    end_cancelled(id, now_ms)
+    does_wait = false
+  elseif row then
+    does_wait = place_again(one, row, now_ms, history_max)
+  else
+    place_unseen(one, now_ms, history_max)
+  end
+  redis.call('HSET', K.jobs, id, one.row)
+  if one.generation > generation then
+    count_anew(one)
+  end
+  generation = digits(math.max(generation, one.generation))
+  redis.call('HSET', K.generation, id, digits(one.revision) .. ':' .. generation .. (does_wait and '' or '!'))
+  if one.follows then
+    redis.call('HSETNX', K.generation, 'e' .. id, '0:0')
+  end
+  has_changes = true
+  return row and 0 or 1
+end

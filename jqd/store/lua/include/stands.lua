@@ -1,0 +1,56 @@
+-- How a job stands, found by looking: what the counts are made of. Needs keys, counts, move, holder.
+-- Gives ended_as(kept) → how a job ended that has this in `outcome`, and the jobtype it ran as, where that is known;
+-- how_stands(id) → jobtype, how; nil where it is not here. expect_held_keys was called, if any may be in a hand;
+-- watch(id, is_new): counts this job by how it stands now and how at the end, whatever happens in between. is_new: it is not here yet;
+-- count_watched(): the end.
+local ended_as, how_stands, watch, count_watched
+do
+  local FATE, JOBTYPE, SUCCEEDED = 3, 4, 1
+
+  function ended_as(kept)
+    local mark = kept and kept:sub(1, 1) or CRASHED
+    if mark == CRASHED then
+      return 'failed'
+    end
+    local packed = mark == CANCELLED and kept:sub(2) or kept:match('^' .. MEANT .. '%d+:(.*)$') or kept
+    local values = {pcall(cmsgpack.unpack_limit, packed, JOBTYPE, packed:byte(1) == 0xdc and 3 or 1)}
+    local how = values[1] and values[FATE + 2] == SUCCEEDED and 'succeeded' or 'failed'
+    return mark == CANCELLED and 'cancelled' or how, values[1] and values[JOBTYPE + 2] or nil
+  end
+
+  function how_stands(id)
+    local row = redis.call('HGET', K.jobs, id)
+    if not row then
+      return nil
+    end
+    local jobtype = header(row) or ''
+    if redis.call('ZSCORE', K.ended, id) then
+      return jobtype, (ended_as(redis.call('HGET', K.outcome, id)))
+    elseif redis.call('ZSCORE', K.dead, id) then
+      return jobtype, 'failed'
+    elseif redis.call('ZSCORE', K.later, id) then
+      return jobtype, waits(id, 'scheduled')
+    elseif holder(id) or redis.call('ZSCORE', held_key(WORKERS), id) then  -- that hand may be new
+      return jobtype, 'running'
+    end
+    return jobtype, waits(id, 'waiting')
+  end
+
+  local watched = {}
+
+  function watch(id, is_new)
+    if not watched[id] then
+      watched[id] = is_new and {} or {how_stands(id)}
+    end
+  end
+
+  function count_watched()
+    for id, before in pairs(watched) do
+      local jobtype, how = how_stands(id)
+      if jobtype or before[1] then
+        moved(jobtype or before[1], before[2], how, id, before[1])
+      end
+    end
+    watched = {}
+  end
+end

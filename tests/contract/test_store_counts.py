@@ -1,0 +1,195 @@
+"""Counts by jobtype, and what they say when they are not exact. That they equal a recount all contract tests show."""
+
+import pytest
+
+from jqd.store import Release, StoreStats
+from jqd.store.counts import Counts
+from jqd.words.job import SNOOZE, ChangeKind, Fate, State
+from tests.contract.bench import StoreBench, changed, holds, outcome
+
+LONG = b"\xc5\x01\x00" + b"x" * 256  # an argument with which a server keeps its jobs in a table, not in a list
+
+
+async def counts(bench: StoreBench, jobtype: str = "mail") -> dict[str, int]:
+    """Those that are not 0."""
+    told = await bench.store.list_types()
+    assert not told.counting
+    view = {view.jobtype: view.counts for view in told.types}.get(jobtype, Counts())
+    return {state: number for state, number in view._asdict().items() if number and "_a_" not in state}
+
+
+async def test_each_job_counts_in_its_state(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    await store_bench.add(*(store_bench.make() for _ in range(7)))
+    await store_bench.push(eligible_at_ms=store_bench.clock.wall_ms() + 9_000)
+    await store_bench.push("pdf")
+    assert await counts(store_bench) == {"waiting": 7, "scheduled": 1}
+    held = await store_bench.claim(owner, limit=6)
+    fates = (Fate.SUCCEEDED, Fate.FAILED, Fate.DEAD, Fate.RETRY)
+    await store_bench.settle(*(outcome(one, fate, delay_ms=500) for one, fate in zip(held, fates, strict=False)))
+    await store_bench.cancel(held[4].job.id)
+    assert await counts(store_bench) == {
+        "waiting": 1, "scheduled": 1, "running": 2, "retrying": 1, "succeeded": 1, "failed": 2,
+    }  # fmt: skip
+    await store.release_jobs(owner, holds(held[4:]))
+    store_bench.clock.advance(1.0)
+    await store.promote(10)
+    assert await counts(store_bench) == {
+        "waiting": 2, "scheduled": 1, "retrying": 1, "succeeded": 1, "failed": 2, "cancelled": 1,
+    }  # fmt: skip
+    for state in State:  # a list by state has as many
+        page = await store.list_jobs(state, "mail", None, 100, "")
+        assert len(page.jobs) == (await counts(store_bench)).get(state.value, 0), state
+    stats = await store.stats()
+    assert (stats.counts.jobs, stats.counts.waiting, stats.counts.queued) == (9, 3, 5)
+    assert await counts(store_bench, "pdf") == {"waiting": 1}
+
+
+async def test_what_was_put_off_has_not_failed(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    await store_bench.push()
+    held = await store_bench.claim_one(owner)
+    await store_bench.settle(outcome(held, Fate.RETRY, delay_ms=500, reason=SNOOZE))
+    assert await counts(store_bench) == {"scheduled": 1}
+
+
+async def test_another_content_may_be_of_another_type(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    job = await store_bench.push(name="own")
+    await store_bench.claim_one(owner)
+    await store_bench.add(changed(job, 10**15, ChangeKind.REPLACE, jobtype="pdf"))
+    assert (await counts(store_bench), await counts(store_bench, "pdf")) == ({}, {"running": 1})
+
+
+async def test_what_is_deleted_counts_no_more(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    job, dead = await store_bench.push(), await store_bench.push("pdf")
+    for jobtype, fate in (("mail", Fate.SUCCEEDED), ("pdf", Fate.DEAD)):
+        await store_bench.settle(outcome(await store_bench.claim_one(owner, jobtype), fate))
+    assert await store_bench.store.delete_dead([dead.id]) == [dead.id]
+    assert [view.jobtype for view in (await store_bench.store.list_types()).types] == ["mail"]
+    store_bench.clock.advance(8 * 86_400)
+    assert await store_bench.store.purge(100) == 1
+    assert (await store_bench.store.list_types()).types == []
+    assert await store_bench.store.unfinished([job.id]) == []
+
+
+async def test_a_minute_is_told(store_bench: StoreBench) -> None:
+    """By the minutes of the store's clock, of which the last one fades."""
+    owner = await store_bench.join()
+    into_ms = store_bench.clock.wall_ms() % 60_000
+    store_bench.clock.advance((60_000 - into_ms) / 1000)
+    await store_bench.add(*(store_bench.make() for _ in range(30)))
+    held = await store_bench.claim(owner, limit=20)
+    ends = [outcome(one, Fate.SUCCEEDED) for one in held[:12]] + [outcome(one, Fate.DEAD) for one in held[12:18]]
+    await store_bench.settle(*ends)
+
+    async def rates() -> tuple[float, ...]:
+        (view,) = (await store_bench.store.list_types()).types
+        assert (await store_bench.store.stats()).counts == view.counts, "the only type"
+        return view.counts[7:]
+
+    assert await rates() == (30.0, 20.0, 18.0, 6.0)
+    store_bench.clock.advance(75.0)
+    assert await rates() == (22.5, 15.0, 13.5, 4.5)
+    await store_bench.push()
+    store_bench.clock.advance(15.0)
+    assert await rates() == (16.0, 10.0, 9.0, 3.0)
+    store_bench.clock.advance(60.0)
+    assert await rates() == (0.5, 0.0, 0.0, 0.0)
+    store_bench.clock.advance(60.0)
+    assert await rates() == (0.0, 0.0, 0.0, 0.0)
+
+
+# ------------------------------------------------------------ a store that an older jqd wrote
+
+
+async def older(bench: StoreBench) -> StoreStats:
+    """An older jqd had the store until now: there are jobs, and no counts."""
+    assert bench.recount is not None
+    bench.recount.forget()
+    stats = await bench.store.stats()
+    assert stats.counting
+    return stats
+
+
+async def test_a_store_of_an_older_jqd_is_counted_in_steps_while_jobs_move(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    for number in range(30):
+        await store_bench.add(*(store_bench.make(f"t{number % 3}", argument=LONG) for _ in range(10)))
+    held = await store_bench.claim(owner, "t0", 20)
+    await store_bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in held[:10]))
+    await older(store_bench)
+    steps, counted = 0, 0
+    while (tally := await store.count_jobs(20)).more:
+        steps, counted = steps + 1, counted + tally.jobs
+        await store_bench.push("t1")
+        await store_bench.claim(owner, "t1", 2)
+        if held[10:]:
+            one = held.pop()
+            await store_bench.settle(outcome(one, Fate.DEAD))
+            await store.delete_dead([one.job.id])
+        assert (await store.stats()).counting
+        assert (await store.list_types()).counting
+    assert steps > 3
+    assert counted + tally.jobs >= 280
+    assert not (await store.stats()).counting  # and the recount finds it right, as after each call
+    assert (await store.stats()).counts.pushed_a_minute < 30, "what was found is not what was pushed"
+    assert await store.count_jobs(20) == (False, 0, False)
+
+
+async def test_who_counts_goes_on_where_the_last_one_stopped_unless_the_server_is_another(
+    store_bench: StoreBench,
+) -> None:
+    await store_bench.add(*(store_bench.make(argument=LONG) for _ in range(100)))
+    await older(store_bench)
+    met = (await store_bench.store.count_jobs(20)).jobs
+    met += (await store_bench.other.count_jobs(1_000)).jobs
+    assert 100 <= met < 120
+    await older(store_bench)
+    await store_bench.store.count_jobs(20)
+    assert store_bench.recount is not None
+    store_bench.recount.another_run()
+    assert (await store_bench.store.count_jobs(1_000)).jobs >= 100, "the place was of the server of before"
+    assert await counts(store_bench) == {"waiting": 100}
+
+
+@pytest.mark.parametrize("moves", ["claims", "ends"])
+async def test_jobs_that_an_older_jqd_moves_beside_are_noticed(store_bench: StoreBench, moves: str) -> None:
+    """Its scripts keep no counts: what they do is found when it does not add up, and all is counted anew."""
+    store, owner = store_bench.store, await store_bench.join()
+    await store_bench.add(*(store_bench.make() for _ in range(3)))
+    assert await store.count_jobs(100) == (False, 0, False)
+    assert store_bench.recount is not None
+    with store_bench.recount.without():
+        held = await store_bench.claim(owner, limit=1)
+        if moves == "ends":
+            await store_bench.settle(outcome(held[0], Fate.SUCCEEDED))
+    store_bench.clock.advance(3_600)
+    tally = await store.count_jobs(100)
+    assert (tally.more, tally.jobs, tally.anew) == (False, 3, True)
+    assert await counts(store_bench) == {"waiting": 2, "running" if moves == "claims" else "succeeded": 1}
+    assert await store.count_jobs(100) == (False, 0, False)
+
+
+async def test_a_number_below_nothing_is_not_believed(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    assert store_bench.recount is not None
+    await store_bench.push()
+    with store_bench.recount.without():
+        await store_bench.push()
+    assert len(await store_bench.claim(owner)) == 2
+    assert (await store.stats()).counting
+    assert await store.count_jobs(100) == (False, 2, False)
+    assert await counts(store_bench) == {"running": 2}
+
+
+async def test_a_job_whose_row_is_gone_bad_moves_from_no_type(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    job = await store_bench.push()
+    assert store_bench.recount is not None
+    store_bench.recount.spoil(job.id)
+    assert await store_bench.claim(owner) == []
+    await store_bench.store.count_jobs(100)
+    assert (await store_bench.store.stats()).counts.failed == 1
+    await store_bench.store.release_jobs(owner, {}, Release.UNGET)

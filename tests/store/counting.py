@@ -1,0 +1,135 @@
+"""Has the counts of a store compared with a recount after each call."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import redis
+
+from jqd.store import Store
+from jqd.store.keys import Keys
+from jqd.testing.keyspace import Keyspace, SortedSet
+from jqd.testing.recount import WHOLE, counted, hands, recount
+from jqd.testing.store import FakeStore
+
+KEYS = Keys("jqd")
+
+
+class Raw(Protocol):
+    """The server, not by way of scripts."""
+
+    def unlink(self, *keys: Any) -> object: ...
+    def hgetall(self, name: Any, /) -> Any: ...
+    def hset(self, name: Any, key: Any, value: Any, /) -> object: ...
+
+
+class Recount:
+    """What a recount says of one store after each call of it."""
+
+    def __init__(self, keyspace: Callable[[], Keyspace], raw: Raw) -> None:
+        self._keyspace = keyspace
+        self._raw = raw
+        self.off = False
+        """What jqd would not write was written: nothing is compared."""
+        self.is_old = False
+        """An older jqd had the store: it may say that it does not know yet."""
+        self.calls = 0
+
+    def forget(self) -> None:
+        """What an older jqd leaves: jobs, and no counts."""
+        self._raw.unlink(_key("counts"), _key("counting"))
+        self.is_old = True
+
+    def another_run(self) -> None:
+        """The server was started anew, and has all that it had."""
+        self._raw.hset(_key("life"), b"run", b"another")
+
+    def spoil(self, job_id: str) -> None:
+        """Somebody wrote over the row of a job."""
+        self._raw.hset(_key("jobs"), job_id.encode(), b"\xc1")
+        self.off = True
+
+    @contextmanager
+    def without(self) -> Iterator[None]:
+        """What is done meanwhile an older jqd does, whose scripts keep no counts."""
+        before = self._counts()
+        self.off = True
+        yield
+        self._raw.unlink(_key("counts"))
+        for field, value in before.items():
+            self._raw.hset(_key("counts"), field, value)
+
+    def _counts(self) -> dict[bytes, bytes]:
+        found = self._raw.hgetall(_key("counts"))
+        return dict(found) if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
+
+    def watch(self, store: Store) -> None:
+        """From now on each call of this client is followed by a recount."""
+        store._caller = _Watched(store._caller, self)
+
+    def check(self, call: str) -> None:
+        """Raises AssertionError where the counts differ from what there is."""
+        self.calls += 1
+        if self.off:
+            return
+        keyspace = self._keyspace()
+        told = counted(keyspace, KEYS)
+        self.is_old = self.is_old and told is None
+        if not self.is_old:
+            assert told == recount(keyspace, KEYS), f"after {call}, its call number {self.calls}"
+
+
+def of_fake(store: FakeStore) -> Recount:
+    """Of a store in memory."""
+    return Recount(lambda: store.server.keyspace, store.server.keyspace)
+
+
+def of_server(client: redis.Redis) -> Recount:
+    """Of a real one, whose keys are read in one step."""
+    return Recount(lambda: mirror(client, KEYS), client)
+
+
+def _key(name: str) -> bytes:
+    return KEYS[name].encode()
+
+
+def mirror(client: Any, keys: Keys) -> Keyspace:
+    """What a recount reads of a real server, of one moment."""
+    copy = Keyspace()
+    names = [keys[name] for name in WHOLE] + hands(keys, client.hkeys(keys["members"]))
+    with client.pipeline(transaction=True) as pipeline:
+        for name in names:
+            if name.rpartition(":")[2] in ("later", "ended", "dead") or name.startswith(keys["held"]):
+                pipeline.zrange(name, 0, -1)
+            else:
+                pipeline.hgetall(name)
+        found = pipeline.execute()
+    for name, rows in zip(names, found, strict=True):
+        if isinstance(rows, list):
+            value = SortedSet()
+            for member in rows:
+                value.put(member, 0)
+            copy.keys[name.encode()] = value
+        elif rows:
+            copy.keys[name.encode()] = rows
+    return copy
+
+
+class _Watched:
+    def __init__(self, caller: Any, recount: Recount) -> None:
+        self._caller, self._recount = caller, recount
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._caller, name)
+
+    async def call(self, name: str, *arguments: Any) -> object:
+        try:
+            return await self._caller.call(name, *arguments)
+        finally:
+            self._recount.check(name)
+
+    async def call_behind(self, name: str, *arguments: Any) -> object:
+        try:
+            return await self._caller.call_behind(name, *arguments)
+        finally:
+            self._recount.check(name)
