@@ -5,9 +5,9 @@ import pytest
 from tests.live.harness import Daemon, short_directory
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shared_daemon() -> Iterator[Daemon]:
-    """One daemon for tests that leave nothing behind that another would notice."""
+    """One daemon for all tests that leave nothing behind that another would notice."""
     with short_directory() as base, Daemon(base / "d") as daemon:
         yield daemon
         assert daemon.stop() == 0

@@ -12,7 +12,7 @@ from tests.live.harness import cluster
 from tests.live.test_crash import wait_all_ended, wait_ready
 from tests.valkey import Valkey
 
-LONG_S = 6.0  # a job that is at work while the store is lost, and longer than a lease
+LONG_S = 4.0  # a job that is at work while the store is lost, and longer than a lease
 
 
 def cut_tail(server: Valkey, path: Path) -> None:
@@ -71,7 +71,7 @@ def test_what_the_store_forgot_is_applied_again(tmp_path: Path, loss: str) -> No
         running = [one.push("slow", LONG_S), two.push("slow", LONG_S)]
         waiting = one.push_many([{"name": "nobody", "argument": n} for n in range(50)])
         dated = two.push("square", {"n": 1}, delay=LONG_S)
-        cancelled = two.push_many([{"name": "square", "argument": {"n": 1}, "delay": 4.0} for _ in range(5)])
+        cancelled = two.push_many([{"name": "square", "argument": {"n": 1}, "delay": 3.0} for _ in range(5)])
         for job_id in cancelled:
             assert one.cancel(job_id), "confirmed: it will not start"
         started = set(done) | set(running)
