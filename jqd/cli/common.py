@@ -50,6 +50,12 @@ def duration(text: str, flag: str) -> float:
         raise Usage(f"{flag} {text} is no duration; write 90, 30s, 5m, 2h or 1d") from None
 
 
+def waits(text: str) -> float | list[float]:
+    """Of `--backoff`: one wait, or with a comma all of them. Raises Usage."""
+    found = [duration(part, "--backoff") for part in text.split(",") if part.strip()]
+    return found if "," in text else duration(text, "--backoff")
+
+
 def age(text: str, flag: str) -> float:
     """A duration with its unit. Raises Usage: a command that deletes jobs does not guess whether 7 means days."""
     found = duration(text, flag)

@@ -12,7 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, checked_id, duration
+from jqd.cli.common import Common, checked_id, duration, waits
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.lines import Pushed, push_lines
 from jqd.cli.render import Output, plain, show
@@ -95,7 +95,7 @@ def push(
         "max_retry": max_retry,
         "timeout": None if timeout is None else duration(timeout, "--timeout"),
         "tags": tag,
-        "backoff": None if backoff is None else _waits(backoff),
+        "backoff": None if backoff is None else waits(backoff),
         "keep_result": True if result else keep_result if keep_result is not None else (wait or None),
     }
     options = {key: value for key, value in options.items() if value is not None}
@@ -239,12 +239,6 @@ def _delay(in_: str | None, delay: str | None) -> float | None:
     if in_ is not None:
         return duration(in_, "--in")
     return None if delay is None else duration(delay, "--delay")
-
-
-def _waits(text: str) -> float | list[float]:
-    """One wait, or with a comma all of them. Raises Usage."""
-    waits = [duration(part, "--backoff") for part in text.split(",") if part.strip()]
-    return waits if "," in text else duration(text, "--backoff")
 
 
 def _as_list(words: list[str]) -> str:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from jqd.cli.common import Common, age
 from jqd.cli.exits import Exit, Usage
-from jqd.cli.render import CONTROLS, plain, show
+from jqd.cli.render import plain, show
 from jqd.cli.table import COLOURS, ago, console, lasting, table
 from jqd.client import Client, JobInfo
 
@@ -50,6 +50,8 @@ class Matching:
     """One of their tags."""
     error: str | None = None
     """Stands in what their last attempt said, in capitals or not."""
+    error_is: str | None = None
+    """Is the line by which their failure is told, as `jqd errors` shows it, all of it."""
     newer: str | None = None
     """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Where there was none, when they were pushed."""
     older: str | None = None
@@ -61,13 +63,19 @@ class Matching:
             "name": self.name,
             "tag": self.tag,
             "error": self.error,
+            "error_is": self.error_is,
             "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
             "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
         }
 
     def words(self) -> list[str]:
         """The flags that were given."""
-        return [f"--{name}" for name in self.__dataclass_fields__ if getattr(self, name) is not None]
+        return [flag for flag, _ in self.given()]
+
+    def given(self) -> list[tuple[str, str]]:
+        """The flags that were given, and what was given."""
+        found = ((name.replace("_", "-"), getattr(self, name)) for name in self.__dataclass_fields__)
+        return [(f"--{name}", value) for name, value in found if value is not None]
 
 
 def jobs(
@@ -128,7 +136,7 @@ def errors(
         show(rows, common.output)
         return Exit.DONE
     for row in rows[:LIST_REASONS]:
-        _reason(row, state)
+        _reason(row, state, which)
     if more := others + sum(row["count"] for row in rows[LIST_REASONS:]):
         print(f"jqd: {more} more jobs, with rarer errors; --name, --error and --newer look closer", file=sys.stderr)
     return Exit.DONE
@@ -215,10 +223,12 @@ def _jobs(found: Sequence[JobInfo]) -> Text:
     return table(("ID", "STATE", "AT (UTC)", "", "TRIES", "NAME", "MESSAGE"), rows, styles)
 
 
-def _reason(row: dict[str, Any], state: str) -> None:
-    """One reason, an example of it, and the commands for all of its jobs, ready to be copied."""
+def _reason(row: dict[str, Any], state: str, which: Matching) -> None:
+    """One reason, an example of it, and the commands for just its jobs, ready to be copied."""
     out = console()
-    words = f"--name {quoted(row['name'])} --error {quoted(row['error'])}"
+    asked = {**dict(which.given()), "--name": row["name"], "--error-is": row["error"]}
+    # With an equals sign, for a text may begin with a hyphen.
+    words = " ".join(f"{flag}={quoted(text)}" for flag, text in asked.items())
     since, latest = (str(row[name] or "")[:19].replace("T", " ") for name in ("since", "latest"))
     out.print(table((f"{row['count']} × {row['name']}: {row['error']}",), [], None), end="")
     lines = [f"{since} to {latest} UTC", f"example  jqd get {quoted(row['job_id'])}"]
@@ -227,12 +237,21 @@ def _reason(row: dict[str, Any], state: str) -> None:
     else:
         lines += [f"cancel   jqd cancel --all --state retrying {words}"]
     for line in lines:
-        print(f"  {line}".translate(CONTROLS))
+        print(f"  {line}")
 
 
 def quoted(text: str) -> str:
-    """As the shell takes it."""
-    return shlex.quote(text)
+    """As the shell takes it; what cannot be printed is spelled out, as bash, zsh and ksh read it."""
+    if text.isprintable():
+        return shlex.quote(text)
+    spelled = (
+        each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
+    )
+    return f"$'{''.join(spelled)}'"
+
+
+def _spelled(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x80 else f"\\U{code:08x}"
 
 
 STATES = ("waiting", "scheduled", "running", "retrying", "succeeded", "failed")  # cancelled ones only -o json has

@@ -26,6 +26,7 @@ def cancel(
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
+    yes: Flag = False,
     common: Common | None = None,
 ) -> int:
     """Cancel jobs that have not ended: those named, or with --all those that match all other options.
@@ -35,21 +36,26 @@ def cancel(
     job_ids
         Ids of jobs.
     all_
-        All jobs in that state, of that name, with that tag.
+        All jobs in that state, of that name, with that tag; says how many and asks, unless --yes is given.
     state
         waiting, scheduled, running or retrying.
     dry_run
         Only count them.
+    yes
+        Do not ask whether to cancel them.
     """
     common, which = common or Common(), which or Matching()
     filters = _one_of(job_ids, all_, which, state=state, dry_run=dry_run)
     if all_ and filters in ([], ["--dry-run"]):
-        raise Usage("all of which? Give --state, --name or --tag")
+        raise Usage("all of which? Give --state, --name, --tag or --error")
     if state in FINAL_STATES:
         raise Usage(f"--state {state}: it has ended, and only jobs that have not are cancelled")
     with common.client() as client:
         if all_:
-            return _told(client.cancel_many(state=state, **which.asked(), dry_run=dry_run), common)
+            asked = {"state": state, **which.asked()}
+            if not (dry_run or yes):
+                _sure("cancel", client.cancel_many(**asked, dry_run=True).matched)
+            return _told(client.cancel_many(**asked, dry_run=dry_run), common)
         return _each(job_ids, "cancel", lambda job_id: _cancel(client, job_id), common)
 
 
@@ -155,7 +161,7 @@ def delete(
             return _named(job_ids, "delete", "deleted", lambda ids: client.delete_many(job_ids=ids), common)
         asked = {"state": state or "failed", **which.asked()}
         if not (dry_run or yes):
-            _sure(client.delete_many(**asked, dry_run=True).matched)
+            _sure("delete for good", client.delete_many(**asked, dry_run=True).matched)
         return _told(client.delete_many(**asked, dry_run=dry_run), common)
 
 
@@ -225,13 +231,15 @@ def _types(names: tuple[str, ...], what: str, common: Common, act: Act, done: st
         return _each(names, what, lambda name: acted(client, name), common, called="name")
 
 
-def _sure(matched: int) -> None:
-    """Raises Usage unless somebody says yes."""
+def _sure(what: str, matched: int) -> None:
+    """Raises Usage unless somebody says yes. Nobody is asked where there is nothing to do."""
+    if not matched:
+        return
     if not sys.stdin.isatty():
-        raise Usage(f"{matched} jobs would be deleted for good; say so with --yes, or count them with --dry-run")
-    print(f"jqd: delete {matched} jobs for good? [y/N] ", end="", file=sys.stderr, flush=True)
+        raise Usage(f"this would {what} {matched} jobs; say so with --yes, or count them with --dry-run")
+    print(f"jqd: {what}: {matched} jobs. Sure? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise Usage("nothing was deleted")
+        raise Usage("nothing was done")
 
 
 def _one_of(job_ids: tuple[str, ...], all_: bool, which: Matching | None = None, **given: Any) -> list[str]:

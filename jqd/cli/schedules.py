@@ -8,7 +8,7 @@ from cyclopts import Parameter
 from rich.text import Text
 
 from jqd.cli.argument import argument as read_argument
-from jqd.cli.common import Common, duration
+from jqd.cli.common import Common, duration, waits
 from jqd.cli.exits import Exit, Usage
 from jqd.cli.look import Flag, rows_of
 from jqd.cli.render import show
@@ -40,6 +40,7 @@ def set_(
     priority: int | None = None,
     max_retry: int | None = None,
     timeout: str | None = None,
+    backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     keep_result: Flag = False,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     common: Common | None = None,
@@ -76,6 +77,8 @@ def set_(
         Attempts after the first.
     timeout
         Time one attempt may take: 90, 30s, 5m, 2h.
+    backoff
+        Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m.
     keep_result
         Keep what the worker returns for an hour.
     tag
@@ -90,6 +93,7 @@ def set_(
         "priority": priority,
         "max_retry": max_retry,
         "timeout": None if timeout is None else duration(timeout, "--timeout"),
+        "backoff": None if backoff is None else waits(backoff),
         "keep_result": keep_result or None,
         "tags": tag,
     }

@@ -50,18 +50,20 @@ class Manage(Schedules):
         name: str | None = None,
         tag: str | None = None,
         error: str | None = None,
+        error_is: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         limit: int | None = None,
     ) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
 
-        `error`: stands in what the last attempt said. `since`, `before`: when that ended, or the job was pushed; a
-        date, Unix seconds, or a time ago. They come without error, result, history and argument, which `get` tells. A
-        job that changes its state meanwhile comes once, as it was seen first. Raises Invalid for an unknown state.
+        `error`: stands in what the last attempt said; `error_is`: is the line that `errors` tells. `since`, `before`:
+        when that ended, or the job was pushed; a date, Unix seconds, or a time ago. They come without error, result,
+        history and argument, which `get` tells. A job that changes its state meanwhile comes once, as it was seen
+        first. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
-        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        between = _between(error, error_is, since, before)
         seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
@@ -86,6 +88,7 @@ class Manage(Schedules):
         name: str | None = None,
         tag: str | None = None,
         error: str | None = None,
+        error_is: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
     ) -> Reasons:
@@ -93,14 +96,7 @@ class Manage(Schedules):
 
         `state`: "retrying" for those that will be tried again. The other arguments are as of `jobs`.
         """
-        params = query(
-            state=state,
-            name=name,
-            tag=tag,
-            error=error,
-            since=_seconds("since", since),
-            before=_seconds("before", before),
-        )
+        params = query(state=state, name=name, tag=tag, **_between(error, error_is, since, before))
         found: dict[tuple[str, str], dict[str, Any]] = {}
         cursor, others = "", 0
         while True:
@@ -159,13 +155,14 @@ class Manage(Schedules):
         name: str | None = None,
         tag: str | None = None,
         error: str | None = None,
+        error_is: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
-        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        between = _between(error, error_is, since, before)
         return self._many("cancel", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
@@ -175,13 +172,14 @@ class Manage(Schedules):
         name: str | None = None,
         tag: str | None = None,
         error: str | None = None,
+        error_is: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
-        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        between = _between(error, error_is, since, before)
         return self._many("retry", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
@@ -191,13 +189,14 @@ class Manage(Schedules):
         name: str | None = None,
         tag: str | None = None,
         error: str | None = None,
+        error_is: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Delete all failed jobs for good that match all that is given; with another final `state` those."""
-        between = {"error": error, "since": _seconds("since", since), "before": _seconds("before", before)}
+        between = _between(error, error_is, since, before)
         return self._many("delete", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
@@ -310,6 +309,11 @@ def _seconds(field: str, given: Date | None) -> float | None:
     if given.tzinfo is None:
         raise ValueError(f"{field} {given} has no time zone; write datetime.now(UTC) - …")
     return given.timestamp()
+
+
+def _between(error: str | None, error_is: str | None, since: Date | None, before: Date | None) -> dict[str, Any]:
+    dates = {"since": _seconds("since", since), "before": _seconds("before", before)}
+    return {"error": error, "error_is": error_is, **dates}
 
 
 def _info(told: Any, answer: Answer) -> JobInfo:

@@ -28,7 +28,7 @@ IDS_MAX = 1_000  # named in one request
 CHANGES_MAX = 64  # under way at once: they share the syncs of the journal
 MORE = "more"  # the cursor of a clean that goes on: what is gone needs no place to begin at
 
-WORDS = ("state", "name", "tag", "error", "search", "since", "before", "job_ids")  # of a filter
+WORDS = ("state", "name", "tag", "error", "error_is", "search", "since", "before", "job_ids")  # of a filter
 
 JobIds = Annotated[list[str], Meta(max_length=IDS_MAX, description=f"an array of at most {IDS_MAX} ids")]
 T = TypeVar("T")
@@ -47,6 +47,8 @@ class Filter(msgspec.Struct, forbid_unknown_fields=True):
     """Stands in what its last attempt said."""
     search: Text | None = None
     """Stands in its name, its pusher's id, a tag, its argument or what its last attempt said (`narrow.py`)."""
+    error_is: Text | None = None
+    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
     since: Date | None = None
     """Its last attempt ended then or later; where there was none, it was pushed."""
     before: Date | None = None
@@ -174,7 +176,7 @@ def _tally_for(wanted: Filter) -> Tally:
 
 async def _each_piece(desk: Desk, wanted: Filter, tally: Tally, may: Test, act: Act | None = None) -> None:
     """Find jobs by the filter that `may` be changed, count them, and `act` on them unless it is a dry run."""
-    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search)
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
     with _telling(tally):
         if wanted.job_ids is not None:
             await _act_on(await _named(desk, wanted, tally, may), wanted, tally, act)
@@ -226,7 +228,7 @@ async def _named(desk: Desk, wanted: Filter, tally: Tally, may: Test) -> list[Fo
 
 
 def _fits(view: Found, wanted: Filter) -> bool:
-    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search)
+    narrowed = narrow(wanted.error, wanted.since, wanted.before, wanted.search, wanted.error_is)
     if isinstance(view, Coming):
         known = wanted.name is None and wanted.tag is None and narrowed == EVERYTHING
         return known and wanted.state in (None, view.state)

@@ -40,6 +40,8 @@ class Narrow(NamedTuple):
     search: str = ""
     """Stands in its name, its pusher's id, a tag, a text or key of its argument or what its last attempt said, in
     capitals or not; or is a whole number in its argument."""
+    error_is: str = ""
+    """The line by which its failure is told (`last_line`), all of it."""
 
     @property
     def row_bytes(self) -> int:
@@ -55,6 +57,8 @@ class Narrow(NamedTuple):
         last = view.outcome
         at_ms = last.finished_at_ms if last else view.created_at_ms
         if at_ms < self.since_ms or (self.before_ms is not None and at_ms >= self.before_ms):
+            return False
+        if self.error_is and (last is None or last_line(last) != self.error_is):
             return False
         if not self.error and not self.search:
             return True
@@ -100,10 +104,13 @@ def _parts(value: Any) -> Iterator[str | int]:
 EVERYTHING = Narrow()
 
 
-def narrow(error: str | None, since: Date | None, before: Date | None, search: str | None = None) -> Narrow:
+def narrow(
+    error: str | None, since: Date | None, before: Date | None, search: str | None = None, error_is: str | None = None
+) -> Narrow:
     """As it was asked for. Raises Invalid for what is no date."""
     before_ms = None if before is None else _instant_ms("before", before)
-    return Narrow(error or "", 0 if since is None else _instant_ms("since", since), before_ms, search or "")
+    since_ms = 0 if since is None else _instant_ms("since", since)
+    return Narrow(error or "", since_ms, before_ms, search or "", error_is or "")
 
 
 def _instant_ms(field: str, told: Date) -> int:

@@ -215,6 +215,11 @@ async def test_failures_are_grouped_by_their_last_line(edge):
     (row,) = (await edge.call("GET", "/v1/errors?state=retrying", accept=JSON)).body["errors"]
     assert row["error"] == '{"code": 0}', "without a message its error says what it was"
     assert (await edge.call("GET", "/v1/errors?name=none", accept=JSON)).body["errors"] == []
+    other = await failing(edge, "KeyError: 'x' of another", Fate.FAILED, name="pdf")
+    just = {"name": "pdf", "error_is": "KeyError: 'x'", "dry_run": True}
+    assert await all_of(edge, "/v1/jobs/retry", just) == (1, 0, 1), "no other line that has those words, too"
+    told = await edge.call("GET", "/v1/jobs?" + urlencode({"error_is": "KeyError: 'x' of another"}), accept=JSON)
+    assert [job["job_id"] for job in told.body["jobs"]] == [other]
 
 
 async def test_rare_reasons_are_counted_and_a_long_walk_goes_on(edge, monkeypatch):

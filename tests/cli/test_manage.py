@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from jqd.cli import run
+from jqd.cli.look import quoted
 from jqd.client import Client, http
 
 ABSENT = "http://127.0.0.1:9"  # the discard port: nothing listens there
@@ -99,9 +101,18 @@ def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureF
     assert "9 more jobs, with rarer errors" in told.err
     assert text.index("4 × mail: it's \\x1b[2J") < text.index("3 × mail: y")
     assert "\n  2027-01-15 08:00:00 to 2027-01-16 08:00:00 UTC\n  example  jqd get 'a b'\n" in text
-    assert "  retry    jqd retry --all --name mail --error y\n" in text
-    assert "  delete   jqd delete --all --name mail --error y --dry-run" in text
+    assert "  retry    jqd retry --all --name=mail --error-is=y\n" in text
+    assert "  delete   jqd delete --all --name=mail --error-is=y --dry-run" in text
     assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
+
+
+def test_what_is_printed_to_be_copied_means_the_same_to_a_shell() -> None:
+    odd = ["plain", "it's $HOME `x` \\", "a\x1b[2J\t'q'\\n", "\u202eback\x9b \u00e9 \U0001f600", "-x", "*", "", "e\n2"]
+    told = subprocess.run(
+        ["bash", "-c", f"printf '%s\\0' {' '.join(map(quoted, odd))}"], capture_output=True, check=True, timeout=10
+    )
+    assert told.stdout.decode().split("\0")[:-1] == odd
+    assert all(quoted(text).isprintable() for text in odd), "it does nothing to the terminal it is shown in"
 
 
 @pytest.mark.parametrize("output", ["json", "jsonl"])
@@ -176,7 +187,7 @@ def test_deleting_all_dead_is_asked_about(
     script.on("POST", "/v1/jobs/delete", 200, {"matched": 7, "changed": 0, "cursor": ""})
     words = ["delete", "--all", "--name", "mail", "-o", "json"]
     assert run(words) == 2
-    assert "7 jobs would be deleted for good; say so with --yes" in capsys.readouterr().err
+    assert "this would delete for good 7 jobs; say so with --yes" in capsys.readouterr().err
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     for answer, code in (("n\n", 2), ("y\n", 0)):
         monkeypatch.setattr("sys.stdin.readline", lambda answer=answer: answer, raising=False)
@@ -294,6 +305,7 @@ def test_whoever_waits_hears_what_for(
         (["retry", "--all"], "retry", {"state": "failed"}),
         (["retry", "--all", "--state", "cancelled", "--tag", "x"], "retry", {"state": "cancelled", "tag": "x"}),
         (["cancel", "--all", "--name", "mail", "--dry-run"], "cancel", {"name": "mail", "dry_run": True}),
+        (["cancel", "--all", "--error-is=-x", "--yes"], "cancel", {"error_is": "-x"}),
     ],
 )
 def test_all_of_a_kind_are_changed_piece_by_piece(
@@ -343,7 +355,7 @@ def test_what_is_old_is_cleaned_away(
         (["workers", "rm"], "which workers?"),
         (["clean", "--older", "soon"], "--older soon is no duration"),
         (["clean", "--older", "7"], "--older 7 has no unit: 7d is days, 7h hours, 7m minutes, 7s seconds"),
-        (["cancel", "--all"], "all of which? Give --state, --name or --tag"),
+        (["cancel", "--all"], "all of which? Give --state, --name, --tag or --error"),
         (["cancel", "--all", "--state", "failed"], "--state failed: it has ended"),
         (["retry", "--all", "--state", "waiting"], "--state waiting: only failed and cancelled"),
         (["jobs", "--limit", "0"], "--limit 0: list one job or more"),

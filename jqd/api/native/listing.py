@@ -31,6 +31,8 @@ class Matching(Struct, frozen=True, forbid_unknown_fields=True):
     search: Text | UnsetType = UNSET
     """Stands in its name, its pusher's id, a tag, a text of its argument (up to some 16 KiB) or what its last attempt
     said; or is a whole number in its argument."""
+    error_is: Text | UnsetType = UNSET
+    """Is the line by which its failure is told, as `GET /v1/errors` has it."""
     since: Date | UnsetType = UNSET
     """The last attempt ended then or later; where there was none, the job was pushed."""
     before: Date | UnsetType = UNSET
@@ -42,7 +44,7 @@ class Matching(Struct, frozen=True, forbid_unknown_fields=True):
         """What the store does not look at. Raises Invalid."""
         since = None if self.since is UNSET else self.since
         before = None if self.before is UNSET else self.before
-        return narrow(_said(self.error), since, before, _said(self.search))
+        return narrow(_said(self.error), since, before, _said(self.search), _said(self.error_is))
 
 
 class Failing(Matching, frozen=True, forbid_unknown_fields=True):
