@@ -25,6 +25,7 @@ class Blame:
 
     def settle(self, process: Process) -> None:
         """Say what becomes of the jobs of a process that is dead."""
+        process.bring_in()
         at_work = [held.item for held in process.held.values() if not held.item.ended]
         process.held.clear()
         if process.was_killed:
@@ -45,6 +46,7 @@ class Blame:
         """End a process with jobs past their time: the only one has timed out; of several any may block the others."""
         for item in late:
             self._log.warning("worker.killed", job_id=item.job_id, name=item.job.name, pid=process.pid)
+        process.bring_in()
         items = [held.item for held in process.held.values()]
         if len(items) > 1:
             self._suspects.add(item.job_id for item in items)

@@ -3,7 +3,7 @@
 It lives as long as its socket. When the front is gone, it goes at once, for nobody is left to hear of its jobs; signals
 that are meant for the whole worker it leaves to the front.
 
-    python -m jqd.worker.child FD PID-OF-THE-FRONT
+    python -m jqd.worker.child FD PID-OF-THE-FRONT FD-FOR-WHAT-PROGRAMS-PRINT
 """
 
 import ctypes
@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import trio
 from msgspec import Raw
@@ -195,13 +195,28 @@ class Child:
         item.halt()
 
 
-def main(fd: int, parent: int) -> None:
-    """Run on this socket until it ends. `parent`: the front's process id."""
+def keep_apart(prints: int) -> None:
+    """What programs print that a job starts, and what C code prints, goes there from now on: they use 1 and 2.
+
+    Python's own streams keep what those were.
+    """
+    for number, name in enumerate(("stdout", "stderr"), 1):
+        stream: TextIO = getattr(sys, name)
+        stream.flush()
+        own = os.fdopen(os.dup(number), "w", buffering=1, encoding=stream.encoding, errors=stream.errors)
+        setattr(sys, name, own)
+        os.dup2(prints, number)
+    os.close(prints)
+
+
+def main(fd: int, parent: int, prints: int) -> None:
+    """Run on this socket until it ends. `parent`: the front's process id. `prints`: see `keep_apart`."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)  # it died before it could be noticed
     os.set_inheritable(fd, False)
+    keep_apart(prints)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A handler, not SIG_IGN: programs that a job starts would inherit that, and could not be stopped.
         signal.signal(number, lambda *_: None)
@@ -214,4 +229,4 @@ def main(fd: int, parent: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    main(*map(int, sys.argv[1:]))

@@ -31,6 +31,7 @@ from jqd.worker.frames import (
     Where,
     frame,
 )
+from jqd.worker.programs import Programs, text_of, told_with
 from jqd.worker.wire import JSON
 
 READ_BYTES = 1 << 16
@@ -50,19 +51,27 @@ class NotStarted(Exception):
 class Held:
     """A job at work in a process."""
 
-    __slots__ = ("due_s", "is_trial", "item", "key")
+    __slots__ = ("due_s", "is_trial", "item", "key", "printed")
 
     def __init__(self, key: int, item: Item, due_s: float, *, is_trial: bool) -> None:
         """`due_s`: when it must have ended, by trio's clock. `is_trial`: it is to be alone in its process."""
         self.key, self.item, self.due_s, self.is_trial = key, item, due_s, is_trial
+        self.printed = bytearray()
+        """The end of what programs have printed that it has started."""
 
 
 class Process:
     """One process. Made by `start_process`; `live` runs as long as it does."""
 
     def __init__(
-        self, child: "subprocess.Popen[bytes]", stream: trio.SocketStream, heard: Heard, spoke: Callable[[Item], None]
+        self,
+        child: "subprocess.Popen[bytes]",
+        stream: trio.SocketStream,
+        prints: int,
+        heard: Heard,
+        spoke: Callable[[Item], None],
     ) -> None:
+        """`prints`: the end of a pipe that what its programs print comes out of."""
         self.kind: Kind = "plain"
         """Whether it runs one plain function at a time, or many async ones."""
         self.held: dict[int, Held] = {}
@@ -76,6 +85,7 @@ class Process:
         """By the front, for a job past its time or handed back."""
         self.ready: Ready | Broken | None = None
         self.ended = trio.Event()
+        self.programs = Programs(prints, self._alone)
         self._started = trio.Event()
         self._heard_all = trio.Event()
         self._emptied = trio.Event()
@@ -155,6 +165,14 @@ class Process:
         else:
             self.tell(Stop(held.key, held.item.cancelled))
 
+    def bring_in(self) -> None:
+        """Before the front ends jobs in its stead: keep what their programs have printed with what they said."""
+        self.programs.take()
+        for held in self.held.values():
+            if held.printed:
+                held.item.speak().say(text_of(held.printed))
+                held.printed.clear()
+
     def tell(self, message: ToProcess) -> None:
         """Send it soon."""
         self._out.append(frame(message))
@@ -221,12 +239,14 @@ class Process:
 
     def _take(self, message: ToFront) -> None:
         if isinstance(message, Ended):
+            self.programs.take()
             held = self.held.pop(message.key, None)
             if not self.held:
                 self._emptied.set()
                 self._emptied = trio.Event()
             if held is not None:
-                self._heard(self, held, message.outcome)
+                printed, codec = held.printed, held.item.batch.codec
+                self._heard(self, held, told_with(message.outcome, printed, codec) if printed else message.outcome)
         elif isinstance(message, Spoke):
             held = self.held.get(message.key)
             if held is not None:
@@ -234,6 +254,10 @@ class Process:
         else:
             self.ready = message
             self._started.set()
+
+    def _alone(self) -> Held | None:
+        """The job whose programs print, if there is one only."""
+        return next(iter(self.held.values())) if len(self.held) == 1 else None
 
     def _hear(self, item: Item, message: Spoke) -> None:
         voice = item.speak()
@@ -266,20 +290,22 @@ class Process:
 def start_process(begin: Begin, heard: Heard, spoke: Callable[[Item], None], nursery: trio.Nursery) -> Process:
     """Start one, and hear it in `nursery`. Raises NotStarted."""
     ours, theirs = socket.socketpair()
-    with theirs:
-        command = [sys.executable, "-m", "jqd.worker.child", str(theirs.fileno()), str(os.getpid())]
+    prints, printed = os.pipe()
+    with theirs, open(printed, "wb"):
+        fds = theirs.fileno(), printed
+        command = [sys.executable, "-m", "jqd.worker.child", str(fds[0]), str(os.getpid()), str(printed)]
         try:
             # In this thread, though it takes some ms: it is to be killed when its parent dies, and for the kernel that
             # is the thread which started it.
-            child = subprocess.Popen(
-                command, pass_fds=(theirs.fileno(),), start_new_session=True, stdin=subprocess.DEVNULL
-            )
+            child = subprocess.Popen(command, pass_fds=fds, start_new_session=True, stdin=subprocess.DEVNULL)
         except OSError as error:
             ours.close()
+            os.close(prints)
             raise NotStarted(f"no process can be started: {error}") from error
-    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), heard, spoke)
+    process = Process(child, trio.SocketStream(trio.socket.from_stdlib_socket(ours)), prints, heard, spoke)
     process.tell(begin)
     nursery.start_soon(process.live)
+    nursery.start_soon(process.programs.hear)
     return process
 
 

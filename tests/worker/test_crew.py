@@ -25,6 +25,7 @@ from jqd.worker.frames import Begin, Broken, Ended, Frames, Ready, Run, Stop, To
 from jqd.worker.process import ending
 from jqd.worker.serve import serve
 from jqd.worker.service import Service, ServiceConfig
+from jqd.worker.voice import OUTPUT_BYTES_MAX
 from tests.worker.exchange import Exchange, packed
 
 PATIENCE_S = 30.0  # for a process to start on a busy machine
@@ -259,6 +260,41 @@ async def test_a_cancelled_plain_function_that_does_not_look_is_ended(monkeypatc
     told = outcomes(exchange)["deaf"]
     assert (told["status"], told["message"]) == (499, "cancelled: its process was ended")
     assert told["log"] == "about to hang", "what it had printed is here although it is gone"
+
+
+LOUD = """
+import os, subprocess, time
+from jqd import App, current
+
+app = App()
+
+@app.job()
+def shout(how, /):
+    print("begins")
+    subprocess.run(["sh", "-c", "echo out; echo err >&2; yes 0123456789 | head -c 200000; echo; echo last"], check=True)
+    if how == "raises":
+        raise ValueError("no good")
+    if how == "dies":
+        os.write(1, b"C says why")
+        os._exit(7)
+    if how == "hangs":
+        time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "error"), [("raises", "ValueError: no good"), ("dies", "process died"), ("hangs", "timeout")]
+)
+async def test_what_programs_print_that_a_job_starts_is_kept_with_its_failed_attempt(how: str, error: str) -> None:
+    async with served(source=LOUD) as (service, _):
+        told = outcomes(await Exchange(service, packed(job("shout", how, timeout=1.0))).run())
+        (failed,) = told.values()
+        log = failed["log"]
+        assert (failed["error"], len(log.encode()) <= OUTPUT_BYTES_MAX) == (error, True)
+        assert "last" in log.splitlines()[-2:]
+        assert log.endswith("C says why" if how == "dies" else "last")
+        (quiet,) = outcomes(await Exchange(service, packed(job("shout", "returns", timeout=9))).run()).values()
+        assert (quiet["type"], "log" in quiet) == ("success", False)
 
 
 async def test_when_processes_only_die_their_jobs_are_refused_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
