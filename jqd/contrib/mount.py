@@ -23,7 +23,7 @@ from jqd.contrib.signed import is_ours, keys
 from jqd.words import log
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import ConfigError
-from jqd.worker.aio import is_cancelled
+from jqd.worker.aio import guard_tasks, is_cancelled
 from jqd.worker.app import App
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
@@ -153,11 +153,12 @@ class Mount:
         """As `Attempts.run_async`, under whatever loop runs here."""
         job: Any = item.function
         at_work.set(self._attempts.context(item))
+        if job.loop == "asyncio":
+            guard_tasks()
         try:
             with anyio.move_on_after(item.timeout_s) as scope:
                 args, kwargs = self._attempts.values(item)
                 body = self._attempts.encoded(item, await job.function(*args, **kwargs))
-                await self._attempts.follow_async(item)
         except BaseException as error:  # noqa: BLE001 - sys.exit() in a job must not end the program it is mounted in
             _let_through(error)
             return self._attempts.raised(item, error)

@@ -10,7 +10,7 @@ has started, would take all others along.
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import closing, suppress
 from functools import partial
 from typing import Any
@@ -150,7 +150,6 @@ class AsyncioLoop:
             async with limit:
                 args, kwargs = self._attempts.values(item)
                 body = self._attempts.encoded(item, await job.function(*args, **kwargs))
-                await self._attempts.follow_async(item)
         except BaseException as error:  # noqa: BLE001 - one job must not end the loop of all others
             if isinstance(error, asyncio.CancelledError) and item.cancelled:
                 return self._attempts.cancelled(item)
@@ -172,6 +171,61 @@ class AsyncioLoop:
     def _tell(self, item: Item, told: bytes, is_outcome: bool) -> None:
         with suppress(trio.RunFinishedError):  # the worker's loop has ended: nobody is left to tell
             self._outbox.tell(item, told, is_outcome)
+
+
+class Exited(Exception):
+    """A task that a job has started called `sys.exit()`."""
+
+
+class _Guard:
+    """Makes the tasks of a loop, as it made them before. Those of jobs let no SystemExit through."""
+
+    def __init__(self, before: Any) -> None:
+        self._before = before
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, coro: Any, **how: Any) -> Any:
+        context = how.get("context")
+        if (at_work.get() if context is None else context.get(at_work)) is not None:
+            coro = _Guarded(coro)
+        return asyncio.Task(coro, loop=loop, **how) if self._before is None else self._before(loop, coro, **how)
+
+
+class _Guarded(Coroutine[Any, Any, Any]):
+    """What a task runs. No `async def`: of a task that is cancelled at once nobody would await what that awaits."""
+
+    def __init__(self, coro: Any) -> None:
+        self._coro = coro
+        self.__name__, self.__qualname__ = (getattr(coro, name, "job") for name in ("__name__", "__qualname__"))
+
+    def send(self, value: Any) -> Any:
+        """As a coroutine's."""
+        return self._step(self._coro.send, value)
+
+    def throw(self, *what: Any) -> Any:
+        """As a coroutine's."""
+        return self._step(self._coro.throw, *what)
+
+    def close(self) -> None:
+        """As a coroutine's."""
+        self._coro.close()
+
+    def __await__(self) -> Any:
+        """As a coroutine's; a task steps it itself."""
+        return self._coro.__await__()
+
+    def _step(self, step: Callable[..., Any], *what: Any) -> Any:
+        try:
+            return step(*what)
+        except SystemExit as error:
+            raise Exited(f"a task that a job has started raised SystemExit: {error}") from error
+
+
+def guard_tasks() -> None:
+    """Let no task that a job starts end the program whose loop runs here: asyncio lets SystemExit through to it."""
+    loop = asyncio.get_running_loop()
+    before = loop.get_task_factory()
+    if not isinstance(before, _Guard):
+        loop.set_task_factory(_Guard(before))
 
 
 def is_cancelled() -> bool:

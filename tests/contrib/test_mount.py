@@ -1,7 +1,7 @@
 """Jobs in a request to somebody's own program: who may send them, and what is answered."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, cast
 
 import anyio
@@ -22,12 +22,9 @@ OLD, NEW, OTHER = (f"whsec_{letter * 32}" for letter in "abc")
 JSON = {"content-type": "application/json"}
 
 
-pushed: list[str] = []
-
-
 class Follower:
-    def following(self, parent: str, place: int, /, *args: Any, **kwargs: Any) -> Callable[[], object]:
-        return lambda: pushed.append(parent)
+    def following(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+        return {"name": "next"}
 
 
 async def odd() -> object:
@@ -38,7 +35,6 @@ async def odd() -> object:
 def app() -> jqd.App:
     found = jqd.App(loop="trio")
     found.job(keep_result=True)(odd)
-    pushed.clear()
 
     @found.job
     def double(number: int) -> int:
@@ -120,10 +116,11 @@ def test_in_a_thread_functions_of_all_kinds_run() -> None:
     body = batch(
         ("double", {"number": 4}), ("triple", {"number": 4}), ("slow", None), ("quadruple", None), ("odd", None)
     )
-    unknown, *ended, unsendable = outcomes(mount.answer(JSON, [body]))
+    answer = mount.answer(JSON, [body])
+    unknown, *ended, unsendable = outcomes(answer)
     assert (unknown, ended) == ("unknown job name", [8, 12, "timeout"])
     assert "object" in unsendable
-    assert pushed == [], "nothing follows a job that failed"
+    assert [each.get("jobs") for each in msgspec.json.decode(answer.body)] == [None] * 5, "nothing follows a failure"
     for headers, wrong, status in [({}, body, 415), (JSON, b"[]", 400)]:
         told = mount.answer(headers, [wrong])
         assert (told.status, told.content_type) == (status, "application/problem+json")
@@ -149,6 +146,16 @@ async def leave() -> None:
 
 
 @LEAVING.job
+async def leave_below() -> None:
+    async def leaves() -> None:
+        raise SystemExit(4)
+
+    forgotten = asyncio.create_task(leaves())
+    await asyncio.sleep(0.001)
+    await asyncio.gather(leaves(), forgotten)
+
+
+@LEAVING.job
 async def cancelled_below() -> None:
     below = asyncio.ensure_future(asyncio.sleep(60))
     below.cancel()
@@ -164,8 +171,9 @@ LEAVING.job(name="stay under trio", loop="trio")(stay.function)
 
 
 def test_no_job_ends_the_program_that_it_is_mounted_in() -> None:
-    mount, body = Mount(LEAVING, secret=None), batch(("leave", None), ("cancelled_below", None))
-    expected = ["SystemExit: 3", "CancelledError"]
+    mount, body = Mount(LEAVING, secret=None), batch(("leave", None), ("leave_below", None), ("cancelled_below", None))
+    below = "Exited: a task that a job has started raised SystemExit: 4"
+    expected = ["SystemExit: 3", below, "CancelledError"]
     assert outcomes(mount.answer(JSON, [body])) == expected
     assert outcomes(anyio.run(mount.aanswer, JSON, whole(body))) == expected
 
