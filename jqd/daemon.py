@@ -20,7 +20,7 @@ import trio
 from jqd.api import Api, Parts
 from jqd.config import Config
 from jqd.control import Control
-from jqd.desk import Desk, firing
+from jqd.desk import Desk, firing, following
 from jqd.desk.rules import say
 from jqd.desk.workers import unneeded_options
 from jqd.doors import Door, DoorConfig, address_of, bind, tls_context, url_of
@@ -80,8 +80,7 @@ class Daemon:
         self.clock = clock
         self.endings = Endings()
         sysid = journal.journal_id[:10]
-        job_log = Path(config.log.job_log) if config.log.job_log else None
-        self.joblog = joblog = JobLog(job_log, daemon=sysid, clock=clock)
+        self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
         self.scheduler = Scheduler()
         self._shares = share_out(open_files_max(), partitions=len(stores))
@@ -99,13 +98,13 @@ class Daemon:
             views=self.views,
             pool=self.pool,
             endings=self.endings,
-            joblog=joblog,
+            joblog=self.joblog,
             partitions=len(stores),
+            wrong=partial(following.wrong, config.api),
+            push=lambda entries: following.follow(self.parts.desk, entries),
         )
-        watching = watches or [watch_nothing() for _ in stores]
-        self.partitions = [
-            Partition(shared, number, *each) for number, each in enumerate(zip(stores, watching, strict=True))
-        ]
+        each = zip(stores, watches or [watch_nothing() for _ in stores], strict=True)
+        self.partitions = [Partition(shared, number, *its) for number, its in enumerate(each)]
         alone = Alone(clock, config.store.alone_s)
         self.dispatch = Dispatch([each.claims for each in self.partitions], self.scheduler, clock, alone)
         self.retention = self._retention(source)

@@ -19,14 +19,15 @@ from jqd.loops.barrier import Barrier
 from jqd.loops.claims import Claims
 from jqd.loops.endings import Endings
 from jqd.loops.ingest import Ingest, LaneRules
+from jqd.loops.keeper import Keeper
 from jqd.loops.lent import Lent
 from jqd.loops.membership import Membership
+from jqd.loops.outbox import Outbox, Push
 from jqd.loops.pace import Pace
 from jqd.loops.progress import Progress
 from jqd.loops.purge import Purge
 from jqd.loops.reap import Reap
 from jqd.loops.renew import Renew
-from jqd.loops.retention import Keeper
 from jqd.loops.rules import Follow
 from jqd.loops.settle import Settle
 from jqd.loops.silence import Silence
@@ -66,6 +67,10 @@ class Shared:
     endings: Endings
     joblog: JobLog
     partitions: int
+    wrong: Callable[[bytes], str]
+    """What is wrong with jobs that are to follow others, or nothing."""
+    push: Push
+    """Takes jobs that follow others, of entries of an outbox."""
 
 
 class Partition:
@@ -107,6 +112,7 @@ class Partition:
         self.barrier = self._build_barrier()
         self.progress = self._build_progress()
         self.purge = Purge(store=store, source=source)
+        self.outbox = Outbox(store=store, push=shared.push, clock=clock, source=source)
         self.lent = Lent(store=store, gates=shared.gates, mine=self._is_mine, source=source)
         self.silence = Silence(
             journal=shared.journal,
@@ -129,6 +135,7 @@ class Partition:
             self.settle.run,
             self.settle.run_returns,
             self.purge.run,
+            self.outbox.run,
             self.watch.run,
             self.progress.run,
             self.barrier.run,
@@ -193,6 +200,7 @@ class Partition:
             backoff=shared.config.retry,
             daemon=sysid,
             pool=shared.pool,
+            wrong=shared.wrong,
         )
 
     def _build_settle(self) -> Settle:
@@ -296,6 +304,8 @@ class Partition:
         self.runner.spare((outcome.job_id, outcome.fence) for outcome in outcomes if outcome.fate is Fate.SUCCEEDED)
         shared.endings.ring(outcome.job_id for outcome in outcomes)
         self.claims.wake()
+        if any(outcome.follows for outcome in outcomes):
+            self.outbox.ring()
         shared.joblog.ended(outcomes)
 
     def _cancelled(self, records: Sequence[str]) -> None:

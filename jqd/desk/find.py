@@ -68,6 +68,17 @@ async def once_noted(desk: Desk, where: Collection[int], ask: Callable[[], Await
         await trio.sleep(NOTED_POLL_S)
 
 
+async def stands(desk: Desk, name: str) -> bool:
+    """Whether a job stands under a pusher's own id. Else that is only promised, and whoever it is promised to may die.
+
+    Raises StoreAway, StoreRefused.
+    """
+    try:
+        return isinstance(await desk.store.get_job(await resolve(desk, name)), JobView)
+    except NotFound:
+        return False
+
+
 async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Coming:
     """The job of a daemon's id, or that it is on its way to the store. Raises NotFound, StoreAway, StoreRefused.
 

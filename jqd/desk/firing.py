@@ -12,7 +12,7 @@ from msgspec import Raw, structs
 from jqd.desk.batch import Batch
 from jqd.desk.cancel import cancel
 from jqd.desk.desk import Desk
-from jqd.desk.find import find, resolve
+from jqd.desk.find import find, resolve, stands
 from jqd.desk.job import NewJob
 from jqd.desk.names import agree, confirm
 from jqd.desk.principal import Principal
@@ -137,12 +137,9 @@ def _fired(each: Firing, now_ms: int) -> Fired:
 
 
 async def _stands(desk: Desk, each: Firing) -> bool:
-    """Whether another job stands under that id. Else the id is only promised, and whoever it is promised to may die."""
-    try:
-        if isinstance(await desk.store.get_job(await resolve(desk, bare(each.job_id))), JobView):
-            return True
-    except NotFound:
-        return False
+    """Whether another job has that id, as far as anybody can tell."""
+    if await stands(desk, bare(each.job_id)):
+        return True
     now_s, one = desk.clock.boot_s(), each.one
     one.taken_at_s = one.taken_at_s or now_s
     return now_s - one.taken_at_s > TAKEN_S

@@ -18,11 +18,13 @@ import trio
 
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, not_found
+from jqd.desk.following import wrong
 from jqd.desk.reported import Noted
 from jqd.runner import Report, says_again
 from jqd.store import CALL_JOBS_MAX, Entrusted, Hold, JobView
 from jqd.words.errors import (
     Conflict,
+    Invalid,
     JournalRefused,
     JqdError,
     NotFound,
@@ -89,6 +91,9 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     sorts = Sorted()
     if not desk.principal.sees_all:
         sorts.answers |= await _strangers(desk, told)
+    for place, each in enumerate(told):
+        if each.report is not None and each.report.follows and (why := wrong(desk.config, each.report.follows)):
+            sorts.answers.setdefault(place, Invalid(f"jobs: {why}; nothing of this outcome was taken"))
     mine = [
         place
         for place, each in enumerate(told)

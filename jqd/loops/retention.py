@@ -11,21 +11,19 @@ and its endings are needed by no other daemon's jobs (horizon.py).
 """
 
 import random
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
 
 import trio
 
 from jqd.journal import Journal, Slice
 from jqd.loops.horizon import Horizon
-from jqd.loops.ingest import Ingest
-from jqd.loops.membership import Membership
+from jqd.loops.keeper import Keeper, Stand
 from jqd.loops.pace import Pace
 from jqd.loops.readable import unreadable
 from jqd.loops.useless import carried
-from jqd.store import CALL_JOBS_MAX, Store
+from jqd.store import CALL_JOBS_MAX
 from jqd.words.clock import Clock
 from jqd.words.errors import JournalDamaged, JournalRefused, JournalStuck, JournalVersion, StoreAway, StoreRefused
 from jqd.words.job import Outcome
@@ -57,30 +55,6 @@ ENDS_PER_FRAME = 50  # how jobs ended: each may have kilobytes to say
 SAY_S = 3_600.0  # between two warnings that segments are kept for others
 
 
-class Stand(NamedTuple):
-    """What a partition of the store has applied of our journal."""
-
-    life: str
-    """In which of its lives: in the next one it has forgotten perhaps, and may be told again up to the same place."""
-    positions: Mapping[Lane, int]
-
-
-class Keeper(NamedTuple):
-    """What is known of a partition of the store, which keeps jobs of this journal."""
-
-    store: Store
-    membership: Membership
-    lanes: Mapping[Lane, Ingest[Any]]
-    unsafe: Callable[[], bool] = lambda: False
-    """Whether its settings would lose jobs: what it says is not relied upon then."""
-
-    def stand(self) -> Stand | None:
-        """What it has applied; None while that may change, or cannot be relied upon."""
-        found = {lane: position for lane, ingest in self.lanes.items() if (position := ingest.position) is not None}
-        life, sure = self.membership.life, self.membership.settled and not self.unsafe()
-        return Stand(life, found) if sure and life is not None and len(found) == len(self.lanes) else None
-
-
 @dataclass(slots=True)
 class Copied:
     """How far a piece of the journal was copied to its end, kept when the disk refuses: what was synced stays done."""
@@ -98,6 +72,8 @@ class Copied:
     """Where the journal ended when all was copied."""
     said: bool = False
     """How they ended meanwhile stands behind the copies, durably."""
+    applied_at_ms: list[int] | None = None
+    """By the clock of each partition, when all outcomes of the piece were applied there, or later."""
 
 
 class Retention:
@@ -195,7 +171,7 @@ class Retention:
         """
         if min(self._read_points(Lane)) < copied.end or min(self._read_points(ENDINGS)) < done_at:
             return  # the next look asks again
-        if not await self._passed(copied.end, stands):
+        if not await self._passed(copied.end, stands) or not await self._all_follow(copied):
             return
         if not copied.said:
             await self._say_ends(copied, stands)
@@ -204,6 +180,14 @@ class Retention:
         await self._journal.retire(copied.end)
         self._copied = None
         self._log.info("retention.retired", position=copied.end, copied=len(copied.ids), copied_bytes=copied.bytes)
+
+    async def _all_follow(self, copied: Copied) -> bool:
+        """Whether the jobs that follow these are in a journal themselves: until then these outcomes alone say them."""
+        found = [await keeper.store.get_outbox(0, 1) for keeper in self._keepers]
+        if copied.applied_at_ms is None:
+            copied.applied_at_ms = [each.now_ms for each in found]
+        pairs = zip(found, copied.applied_at_ms, strict=True)
+        return all(each.oldest_ms is None or each.oldest_ms > at_ms for each, at_ms in pairs)
 
     async def _say_ends(self, copied: Copied, stands: Sequence[Stand]) -> None:
         """Once for a piece: written again after each refusal, they would fill a disk that is nearly full."""

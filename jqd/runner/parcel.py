@@ -41,6 +41,8 @@ class Shared:
     daemon: str
     config: RunnerConfig
     gates: Gates
+    wrong: Callable[[bytes], str]
+    """What is wrong with jobs that are to follow, or nothing."""
     counters: Counters = field(default_factory=Counters)
     parcels: dict[str, "Parcel"] = field(default_factory=dict)
     """Id of each job queued or running → its parcel."""
@@ -59,6 +61,7 @@ class Shared:
             started_at_ms=started_at_ms,
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=self.config.result_bytes_max,
+            wrong=self.wrong,
         )
 
     def entrust(self, entries: Sequence[Entry], worker_id: str, heartbeat_s: float | None) -> int:
@@ -165,9 +168,7 @@ class Parcel:
     def said(self, answer: Answer) -> None:
         """The worker speaks of a job, or of all."""
         match answer:
-            case Said(job_id, report, chained):
-                if chained:
-                    self._note_chain()
+            case Said(job_id, report):
                 if (job_id := self._meant(job_id)) is not None:
                     self.report(job_id, report)
             case Refused(job_id, retry_after_s):
@@ -395,5 +396,5 @@ class Parcel:
 
     def _note_chain(self) -> None:
         if not self._shared.counters.chains_ignored:
-            self._log.warning("runner.chain_ignored", worker=self.worker.id, hint="new jobs in answers are not taken")
+            self._log.warning("runner.chain_ignored", worker=self.worker.id, hint="new jobs in lines are not taken yet")
         self._shared.counters.chains_ignored += 1

@@ -21,7 +21,7 @@ from jqd.runner.ledger import Entry, Ledger, Phase, Stopped, posts_of
 from jqd.runner.linger import Linger
 from jqd.runner.parcel import Parcel, Shared
 from jqd.runner.pulls import Offer, Pull
-from jqd.runner.verdict import Report, succeed_late
+from jqd.runner.verdict import Report, nothing_follows, succeed_late
 from jqd.runner.wishes import Wishes
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -62,9 +62,9 @@ class Runner:
         daemon: str,
         pool: Pool,
         gates: Gates,
+        wrong: Callable[[bytes], str] = nothing_follows,
     ) -> None:
-        """`trusts`: whether our lease holds now. `backoff`: of failed attempts.
-
+        """`trusts`: whether our lease holds now. `backoff`: of failed attempts. `wrong`: see `end_attempt`.
         `pool`, `gates`: of all partitions together, so that a worker gets no more from all than it takes.
         """
         self._config = config
@@ -74,7 +74,7 @@ class Runner:
         self._clock = clock
         self._pool = pool
         self._ledger = Ledger()
-        self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates)
+        self._shared = Shared(self._ledger, workers, clock, source, trusts, backoff, daemon, config, gates, wrong)
         self._mark = f"{source.getrandbits(32):08x}"
         self._start: Callable[[Parcel], None] | None = None
         self._early: list[Parcel] = []

@@ -10,17 +10,20 @@ put off (a snooze), up to SNOOZES_MAX       retry after `retry_after`, and no at
 """
 
 import random
+from collections.abc import Callable
 from email.utils import parsedate_to_datetime
 
 import msgspec
 
 from jqd.words.backoff import Backoff
+from jqd.words.followers import named
 from jqd.words.job import BACKOFF_S_MAX, NIL, SNOOZE, Exit, Fate, Held, Outcome, bytes_of
 
 INVALID_RESPONSE = "INVALID_RESPONSE"  # begins the message of an attempt whose answer could not be read
 SNOOZE_STATUS = 102
 SNOOZES_MAX = 10_000  # of a job: a week of one a minute. Past that each costs an attempt, so that none goes on for ever
 SNOOZE_S_MIN = 1.0  # shorter ones would be a busy loop through store and journal
+INVALID_JOBS = "INVALID_JOBS"  # begins the message of a success whose followers cannot be pushed
 NO_RESPONSE = "NO_RESPONSE"  # begins the message of an attempt that a complete answer does not speak of
 MESSAGE_LENGTH_MAX = 16_384  # characters kept of a message, its last ones: the end of a long traceback tells most
 LOG_BYTES_MAX = 65_536  # kept of what an attempt printed, its last ones; it lives in the store's memory
@@ -48,6 +51,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The job puts itself off: it goes back, with a date, and no attempt is spent."""
     log: str = ""
     """The end of what the attempt printed."""
+    follows: bytes = b""
+    """Jobs that are to follow, a MessagePack array as the worker wrote it. They count with a success only."""
+
+
+def nothing_follows(_: bytes) -> str:
+    """Of who cannot check what is to follow."""
+    return "jobs that follow are not taken here"
 
 
 def end_attempt(
@@ -60,23 +70,27 @@ def end_attempt(
     started_at_ms: int,
     finished_at_ms: int,
     result_bytes_max: int,
+    wrong: Callable[[bytes], str] = nothing_follows,
 ) -> Outcome:
-    """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job."""
+    """The outcome of an attempt. A result is kept only when the job asked for it; one too large fails the job.
+
+    `wrong`: what is wrong with jobs that are to follow, or nothing. They cannot be pushed then, and the job fails.
+    """
     job = held.job
     is_snooze = report.is_snooze and held.snoozes < SNOOZES_MAX
+    succeeds = 200 <= report.status < 300 and not is_snooze
+    if succeeds and report.follows and (why := wrong(report.follows)):
+        report, succeeds = _says_wrong_jobs(why), False
     is_kept = not job.keep_result or len(report.result) <= result_bytes_max
-    if 200 <= report.status < 300 and is_kept and not is_snooze:
+    if succeeds and is_kept:
         return _succeeded(held, report, worker, started_at_ms, finished_at_ms)
     report = _within_limits(report, job.keep_result, result_bytes_max)
     fate = Fate.RETRY if is_snooze else _fate(held, report)
     delay_s = 0.0
-    if fate is Fate.RETRY:
-        asked_s = report.retry_after_s
-        delay_s = (
-            backoff.asked_s(job.backoff, held.attempt, source)
-            if asked_s is None
-            else min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
-        )
+    if fate is Fate.RETRY and (asked_s := report.retry_after_s) is not None:
+        delay_s = min(max(0.0, asked_s), RETRY_AFTER_S_MAX)
+    elif fate is Fate.RETRY:
+        delay_s = backoff.asked_s(job.backoff, held.attempt, source)
     if report.is_snooze:
         delay_s = max(SNOOZE_S_MIN, delay_s)
     return Outcome(
@@ -101,6 +115,11 @@ def end_attempt(
     )
 
 
+def _says_wrong_jobs(why: str) -> Report:
+    """Final, as a result that is too large is: it would say the same again."""
+    return Report(status=422, message=f"{INVALID_JOBS}: it succeeded, but what is to follow is wrong: {why}")
+
+
 def _succeeded(held: Held, report: Report, worker: str, started_at_ms: int, finished_at_ms: int) -> Outcome:
     """Nearly all do, so nothing is looked at that only a failure may have."""
     job = held.job
@@ -119,6 +138,7 @@ def _succeeded(held: Held, report: Report, worker: str, started_at_ms: int, fini
         keep_result=job.keep_result,
         generation=held.generation,
         snoozes=held.snoozes,
+        follows=named(report.follows, job.id, job.jobtype, held.generation, finished_at_ms) if report.follows else b"",
     )
 
 
@@ -145,6 +165,9 @@ def succeed_late(attempt: Outcome, report: Report, *, finished_at_ms: int, resul
         message="",
         log="",
         result=report.result if attempt.keep_result else NIL,
+        follows=named(report.follows, attempt.job_id, attempt.jobtype, attempt.generation, finished_at_ms)
+        if report.follows
+        else b"",
     )
 
 

@@ -62,6 +62,10 @@ _row_decoder = msgspec.msgpack.Decoder(_Row)
 _outcome_decoder = msgspec.msgpack.Decoder(Outcome)
 
 
+FOLLOWED = 6
+"""Stands to scripts for a fate: it succeeded, and jobs follow."""
+
+
 class Unreadable(StoreRefused):
     """Something under one of our keys is not what we put there. The message names the key and the field."""
 
@@ -112,23 +116,24 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
 
 
 def encode_outcome(outcome: Outcome) -> bytes:
-    """An outcome without its result and what was printed, which are kept apart because they go sooner."""
-    bare = outcome.result == NIL and not outcome.log
-    return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log=""))
+    """An outcome without what is kept apart because it goes sooner: its result, what was printed, what follows."""
+    bare = outcome.result == NIL and not outcome.log and not outcome.follows
+    return _encoder.encode(outcome if bare else replace(outcome, result=NIL, log="", follows=b""))
 
 
 def grouped(outcomes: Iterable[Outcome]) -> list[Any]:
     """Outcomes as apply_outcomes.lua takes them: what neighbours have in common is said once."""
     flat: list[Any] = []
-    common: tuple[Fate, int, int, str, object] | None = None
+    common: tuple[int, int, int, str, object] | None = None
     count_at = 0
     for one in outcomes:
-        fate, extra = one.fate, _extra(one)
+        fate: int = FOLLOWED if one.follows and one.fate is Fate.SUCCEEDED else one.fate.value
+        extra = _extra(one)
         if common != (its := (fate, one.fence, one.generation, one.jobtype, extra)):
             common, count_at = its, len(flat) + 4
-            flat += (fate.value, _claim(one), one.jobtype, extra, 0)
+            flat += (fate, _claim(one), one.jobtype, extra, 0)
         flat[count_at] += 1
-        flat += (one.job_id, b"" if fate is Fate.ENTRUSTED else encode_outcome(one))
+        flat += (one.job_id, b"" if one.fate is Fate.ENTRUSTED else encode_outcome(one))
     return flat
 
 
@@ -146,7 +151,8 @@ def _extra(outcome: Outcome) -> bytes | str:
         return f"{max(1, outcome.delay_ms // 1000)} {outcome.worker}"
     if outcome.fate is not Fate.SUCCEEDED:
         return outcome.log
-    return outcome.result if outcome.keep_result else b""
+    result = outcome.result if outcome.keep_result else b""
+    return b"%d %b%b" % (len(result), result, outcome.follows) if outcome.follows else result
 
 
 def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:

@@ -46,6 +46,7 @@ KINDS = {
     "logged": "zset",
     "counts": "hash",
     "counting": "hash",
+    "outbox": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})

@@ -193,12 +193,14 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """How often the job was put off until now, this time included."""
     log: str = ""
     """Of a failed attempt, the end of what it printed."""
+    follows: bytes = b""
+    """Of a success, the jobs that follow it, as `followers.named` writes them."""
 
     @property
     def content_bytes(self) -> int:
         """Of what it carries; the rest of it is small."""
         texts = bytes_of(self.message) + bytes_of(self.log)
-        return len(self.result) + len(self.error) + texts
+        return len(self.result) + len(self.error) + len(self.follows) + texts
 
     @property
     def is_snooze(self) -> bool:

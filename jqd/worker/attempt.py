@@ -1,14 +1,15 @@
 """One attempt of one job: decode the argument, call the function, encode how it ended. Nothing escapes from here."""
 
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import anyio.to_thread
+import msgspec
 import trio
 
 from jqd.words.clock import Clock
+from jqd.words.followers import FOLLOWERS_BYTES_MAX
 from jqd.words.log import get_logger
 from jqd.worker.batch import Item
 from jqd.worker.context import Cancelled, Context, Failed, Retry, Snooze, at_work
@@ -21,6 +22,7 @@ from jqd.worker.wire import (
     ERROR_BYTES_MAX,
     ERROR_CHARS_MAX,
     MESSAGE_CHARS_MAX,
+    MSGPACK,
     RESULT_BYTES_MAX,
     RESULT_TOO_LARGE_STATUS,
     Codec,
@@ -63,8 +65,6 @@ class Attempts:
         try:
             args, kwargs = self.values(item)
             body = self.encoded(item, job.function(*args, **kwargs))
-            if item.voice is not None:
-                self.follow(item)
         except BaseException as error:  # noqa: BLE001 - a job that calls sys.exit() must not end the thread it runs in
             return self.raised(item, error)
         finally:
@@ -80,8 +80,6 @@ class Attempts:
                 item.stop = scope.cancel
                 args, kwargs = self.values(item)
                 body = self.encoded(item, await job.function(*args, **kwargs))
-                if item.voice is not None:
-                    await self.follow_async(item)
         except trio.Cancelled:
             raise
         except BaseExceptionGroup as errors:
@@ -148,34 +146,38 @@ class Attempts:
         return Voice(spoke, lambda line: self._said.info(line, **who(item)))
 
     def encoded(self, item: Item, result: Any) -> bytes:
-        """The outcome of a function that returned. Raises Unsendable: then nothing is to follow."""
-        codec = item.batch.codec
+        """The outcome of a function that returned. Raises Unsendable: then nothing follows."""
+        codec, jobs = item.batch.codec, self.follows(item)
         if not item.job.keep_result:
             result = None  # nobody looks at it: it may have any size and kind
         try:
-            body = codec.encode(Success(item.job_id, self._now(), result))
+            body = codec.encode(Success(item.job_id, self._now(), result, jobs))
         except Exception as error:  # whatever a foreign object does when it is encoded
             where = culprit(codec, result)
             why = f"its result cannot be encoded: {where}; return plain values"
             raise Unsendable(why, _name(error), None) from error
-        if len(body) > RESULT_BYTES_MAX:
-            why = f"its result has {len(body)} bytes, more than {RESULT_BYTES_MAX}; "
+        told_bytes = len(codec.encode(jobs)) if jobs else 0
+        if told_bytes > FOLLOWERS_BYTES_MAX:
+            why = f"the jobs that are to follow have {told_bytes} bytes, more than {FOLLOWERS_BYTES_MAX}; "
+            why += "let one of them push the others"
+            raise Unsendable(why, "too much follows", RESULT_TOO_LARGE_STATUS)
+        if len(body) - told_bytes > RESULT_BYTES_MAX:
+            why = f"its result has {len(body) - told_bytes} bytes, more than {RESULT_BYTES_MAX}; "
             why += "put it where it can stay and return its address"
             raise Unsendable(why, "result too large", RESULT_TOO_LARGE_STATUS)
         return body
 
-    def follow(self, item: Item) -> None:
-        """Push the jobs that are to follow. Raises what a push raises."""
-        for push in item.voice.follows if item.voice is not None else ():
-            push()
-
-    async def follow_async(self, item: Item) -> None:
-        """The same, beside the loop, under trio and asyncio."""
-        if item.voice is not None and item.voice.follows:
-            await anyio.to_thread.run_sync(self.follow, item)
+    def follows(self, item: Item) -> Sequence[Mapping[str, Any]]:
+        """The jobs that are to follow, as they are told in the language of its batch."""
+        if item.voice is None or not item.voice.follows:
+            return ()
+        if item.batch.codec is MSGPACK:
+            return item.voice.follows
+        # What is packed already cannot stand in JSON.
+        return [msgspec.msgpack.decode(msgspec.msgpack.encode(told)) for told in item.voice.follows]
 
     def returned(self, item: Item, body: bytes) -> bytes:
-        """A job has succeeded, with this outcome, and what follows it is pushed."""
+        """A job has succeeded, with this outcome."""
         if item.voice is not None:
             item.voice.over()
         self.lines.succeeded(item)

@@ -57,11 +57,6 @@ class Item:
             self.voice = Voice() if self.speaks is None else self.speaks(self)
         return self.voice
 
-    @property
-    def parent(self) -> str:
-        """See `context.Attempted`: a job that is replaced under its name is another one, with another date."""
-        return f"{self.job_id} {self.job.created_at}"
-
     def begin(self) -> bool:
         """Take the item out of its batch's `waiting`: to run it, to cancel it or to hand it back.
 

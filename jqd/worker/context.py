@@ -1,12 +1,13 @@
 """What a job function may know of its attempt, and what it may raise to say how the attempt ended."""
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ParamSpec, Protocol
 
 from jqd.words.dates import date_of
+from jqd.words.followers import FOLLOWERS_MAX
 from jqd.words.units import Duration, duration_s
 from jqd.worker.voice import Voice
 
@@ -17,8 +18,8 @@ P = ParamSpec("P")
 class Follower(Protocol[P]):
     """What can follow a job: another one, or one with options."""
 
-    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], object]:
-        """What pushes it, once however often the parent runs."""
+    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
+        """What is told of it."""
 
 
 class Attempted(Protocol):
@@ -29,16 +30,11 @@ class Attempted(Protocol):
     def speak(self) -> Voice:
         """What hears it."""
 
-    @property
-    def parent(self) -> str:
-        """Names the job to those that follow it."""
-
 
 class Alone:
     """An attempt without a worker."""
 
     cancelled = False
-    parent = ""
 
     def __init__(self) -> None:
         self._voice = Voice()
@@ -98,15 +94,17 @@ class Context:
         self.voice.tell(message)
 
     def push(self, job: Follower[P], /, *args: P.args, **kwargs: P.kwargs) -> None:
-        """Let a job follow this one: it is pushed when this one has succeeded, before that is told to a daemon.
+        """Let a job follow this one: it is told with this one's success, and is there exactly when that counts.
 
             jqd.current().push(send, "ann")                          jqd.current().push(send.options(delay="5m"), "ann")
 
-        If this job runs twice, the same follower is pushed once. If it cannot be pushed, this attempt fails and is
-        repeated. A job that has nothing to do with this one's success is pushed with its own `push`.
+        If this job runs twice, what counts is what the first success that counted has told. Raises ValueError for more
+        than 500. A job that has nothing to do with this one's success is pushed with its own `push`.
         """
         follows = self.voice.follows
-        follows.append(job.following(self.of.parent, len(follows), *args, **kwargs))
+        if len(follows) == FOLLOWERS_MAX:
+            raise ValueError(f"{FOLLOWERS_MAX} jobs follow job {self.job_id} already; let one of them push the others")
+        follows.append(job.following(*args, **kwargs))
 
 
 at_work: ContextVar[Context | None] = ContextVar("jqd_job", default=None)

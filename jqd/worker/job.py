@@ -1,6 +1,5 @@
 """A function under a job's name, and how it may be called and pushed."""
 
-import hashlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -68,13 +67,9 @@ class Pushing(Generic[P, R]):
         """
         return self._send(self._map(args, kwargs))
 
-    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Ref[R]]:
-        """What pushes it under an id that the parent's next run gives it, too. For `jqd.current().push`."""
-        told = self._map(args, kwargs)
-        if "job_id" not in told:
-            same = msgspec.msgpack.encode([parent, place, told], order="sorted")
-            told["job_id"] = f"{parent.partition(' ')[0]}.{place}.{hashlib.blake2b(same, digest_size=8).hexdigest()}"
-        return lambda: self._send(told)
+    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
+        """The job as it is told with another one's success. For `jqd.current().push`; `ack` means nothing then."""
+        return self._map(args, kwargs)
 
     def _map(self, args: Any, kwargs: Any) -> dict[str, Any]:
         packed = self._job.parameters.pack(args, kwargs)
@@ -167,9 +162,9 @@ class Job(Generic[P, C, R]):
         """Push one job with the options of its declaration: see `Pushing.push`."""
         return self._usual.push(*args, **kwargs)
 
-    def following(self, parent: str, place: int, /, *args: P.args, **kwargs: P.kwargs) -> Callable[[], Ref[R]]:
+    def following(self, *args: P.args, **kwargs: P.kwargs) -> Mapping[str, Any]:
         """See `Pushing.following`."""
-        return self._usual.following(parent, place, *args, **kwargs)
+        return self._usual.following(*args, **kwargs)
 
     async def apush(self, *args: P.args, **kwargs: P.kwargs) -> Ref[R]:
         """As `push`, for async code, under asyncio and trio."""

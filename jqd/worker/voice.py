@@ -2,7 +2,8 @@
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 OUTPUT_BYTES_MAX = 65_536  # the last that an attempt printed or logged: it is kept with the attempt if that fails
 
@@ -50,8 +51,8 @@ class Voice:
         self.output: Output | None = None
         self.far: tuple[float | None, str] | None = None
         """How far it is, as it said last; None once somebody took that."""
-        self.follows: list[Callable[[], object]] = []
-        """Each pushes a job, when this one has succeeded."""
+        self.follows: list[Mapping[str, Any]] = []
+        """The jobs that are to follow, when this one has succeeded."""
         self._part = ""  # printed without an end of line
         self._spoke, self._write = spoke, write
 

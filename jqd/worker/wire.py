@@ -1,7 +1,7 @@
 """Batches in, outcomes out: the worker protocol as bytes. Pure.
 
     batch     {batch_id, jobs: [{job_id, name, argument, attempt, max_retry, timeout, keep_result, …}, …]}
-    outcome   {type: "success", job_id, finished_at, result}
+    outcome   {type: "success", job_id, finished_at, result, jobs?}                            jobs that follow it
               {type: "failure", job_id, finished_at, reason, should_retry, error, message, retry_after?, status?,
                log?}                                                    the end of what the attempt printed
               {type: "snooze", job_id, finished_at, message, retry_after}      put off: no attempt is spent
@@ -12,7 +12,7 @@ Arguments stay undecoded until their job runs, so that an argument that cannot b
 In MessagePack outcomes follow each other bare; in JSON they stand in one array, streamed all the same.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Literal
@@ -66,12 +66,14 @@ class BatchIn(msgspec.Struct):
     batch_id: str = ""
 
 
-class Success(msgspec.Struct, tag_field="type", tag="success", gc=False):
+class Success(msgspec.Struct, tag_field="type", tag="success", gc=False, omit_defaults=True):
     """The job is done."""
 
     job_id: str
     finished_at: str
     result: Any
+    jobs: Sequence[Mapping[str, Any]] = ()
+    """Those that follow it."""
 
 
 class Failure(msgspec.Struct, tag_field="type", tag="failure", omit_defaults=True):

@@ -253,6 +253,7 @@ class FakeRunner:
             started_at_ms=1,
             finished_at_ms=5,
             result_bytes_max=10,
+            wrong=lambda _: "",
         )
 
     def unheard(self, claims: Iterable[tuple[str, int]]) -> None:

@@ -211,7 +211,7 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
         {**back, "type": "refused"},
         {**odd, "type": "maybe"},
         {**odd},
-        {**more, "type": "success", "jobs": [{"name": "next"}]},
+        {**more, "type": "success", "jobs": [{"name": "next", "priority": "high"}]},
         {**good, "type": "failure"},
         {**good, "type": "success"},
         {**odd, "type": "success", "lease_id": "٣"},
@@ -219,8 +219,10 @@ async def test_outcomes_count_each_for_itself(edge: Whole) -> None:
         3,
     )
     assert [status for status, _ in told] == [200, 200, 200, 422, 422, 422, 409, 200, 409, 404, 422]
-    assert "push them, then report" in told[5][1]
-    success, failure = journaled(edge)
+    assert "jobs: jobs/0/priority: " in told[5][1]
+    assert await report(edge, {**more, "type": "success", "jobs": [{"name": "next"}]}) == [(200, "")]
+    success, failure, followed = journaled(edge)
+    assert msgspec.msgpack.decode(followed.follows) == ["", [{"name": "next", "job_id": f"{more['job_id']}.0"}]]
     assert (success.fate, success.result, success.worker) == (Fate.SUCCEEDED, msgspec.msgpack.encode([1]), "puller")
     assert (failure.fate, failure.status, failure.message) == (Fate.FAILED, 422, "no such address")
     assert edge.journal.synced >= edge.journal.end, "on disk before it is said to be taken"

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 
 from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.loops.retention import Keeper, Retention
+from jqd.loops.keeper import Keeper
+from jqd.loops.retention import Retention
 from jqd.store import JobView, Owner, StoreConfig
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
@@ -17,7 +18,7 @@ from jqd.words.record import Head, Lane, decode_jobs, decode_outcomes, encode_jo
 from jqd.words.rules import Rules
 from tests.loops.house import House, TrioClock
 
-SEGMENT_BYTES = 4_000
+SEGMENT_BYTES = 4_400
 
 
 @asynccontextmanager

@@ -11,7 +11,8 @@ from structlog.testing import capture_logs
 
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops.horizon import EDIT_US, MARKS_MAX, Horizon
-from jqd.loops.retention import SAY_S, Keeper, Retention
+from jqd.loops.keeper import Keeper
+from jqd.loops.retention import SAY_S, Retention
 from jqd.store import JobView, Kept, StoreConfig, Told
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore

@@ -155,6 +155,7 @@ async def _open_house(*, clock: Clock | None = None, **config: Any) -> AsyncIter
         daemon="DAEMON",
         pool=pool,
         gates=gates,
+        wrong=lambda _: "",
     )
     house = House(runner, workers)
     try:

@@ -1,5 +1,8 @@
 """Jobs on real HTTP workers over loopback: the ordinary ways."""
 
+import json
+from typing import Any
+
 import msgpack
 import pytest
 import trio
@@ -508,15 +511,26 @@ async def test_the_same_claim_twice_is_a_bug(open_house: OpenHouse) -> None:
         await house.stopped(1)
 
 
-async def test_chains_are_counted_and_not_taken(open_house: OpenHouse) -> None:
+@pytest.mark.parametrize("language", ["json", "msgpack"])
+async def test_jobs_that_follow_are_part_of_the_outcome(open_house: OpenHouse, language: Any) -> None:
     async def script(request: Request, reply: Reply) -> None:
-        await reply.outcomes({"job_id": request.job_ids()[0], "type": "success", "jobs": [{"name": "next"}]})
+        told = json.loads(request.body) if language == "json" else request.content()
+        first, second = (job["job_id"] for job in told["jobs"])
+        outcomes: list[Any] = [
+            {"job_id": first, "type": "success", "jobs": [{"name": "next", "argument": [1.5, "a"]}]},
+            {"job_id": second, "type": "success", "jobs": []},
+        ]
+        if language == "json":
+            await reply.send(200, json.dumps(outcomes).encode(), kind="application/json")
+        else:
+            await reply.outcomes(*outcomes)
 
     async with open_worker(script) as worker, open_house() as house:
-        house.register(worker.url)
-        (outcome,) = await house.run_to_end(hold(1))
-        assert outcome.fate is Fate.SUCCEEDED
-        assert house.runner.stats()["chains_ignored"] == 1
+        house.register(worker.url, format=language)
+        first, second = await house.run_to_end(hold(2))
+        assert (first.fate, second.fate, second.follows) == (Fate.SUCCEEDED, Fate.SUCCEEDED, b"")
+        tenant, (told,) = msgpack.unpackb(first.follows)
+        assert (tenant, told) == ("", {"name": "next", "argument": [1.5, "a"], "job_id": f"{first.job_id}.0"})
 
 
 async def test_connections_are_kept(open_house: OpenHouse) -> None:

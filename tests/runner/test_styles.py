@@ -244,12 +244,15 @@ def test_outcomes(said: dict[str, Any], report: Report, encoding: Encoding) -> N
 @pytest.mark.parametrize(
     "jobs", [{"jobs": [{"name": "next"}]}, {"jobs": {"name": "next"}}], ids=["a list", "whatever else"]
 )
-def test_chains_are_noticed(jobs: dict[str, Any]) -> None:
-    assert decode_answer(msgpack.packb({"job_id": "A", "status": 200, **jobs}), "msgpack") == Said("A", Report(), True)
+def test_jobs_that_follow_are_taken_as_they_are_told(jobs: dict[str, Any]) -> None:
+    follows = msgpack.packb(jobs["jobs"])
+    assert decode_answer(msgpack.packb({"job_id": "A", "status": 200, **jobs}), "msgpack") == Said(
+        "A", Report(follows=follows)
+    )
     nothing: list[Any] = [[], None]
     for none in nothing:
         data = msgpack.packb({"job_id": "A", "status": 200, "jobs": none})
-        assert decode_answer(data, "msgpack") == Said("A", Report(), False)
+        assert decode_answer(data, "msgpack") == Said("A", Report())
 
 
 def test_what_names_a_job_is_blamed_on_it() -> None:

@@ -2,6 +2,7 @@
 
 import random
 
+import msgpack
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,8 +18,10 @@ from jqd.runner.verdict import (
     end_attempt,
     parse_retry_after,
     says_again,
+    succeed_late,
 )
 from jqd.words.backoff import Backoff
+from jqd.words.dates import iso
 from jqd.words.job import NIL, SNOOZE, Fate, Held, Job, Outcome
 
 NOW_MS = 1_700_000_000_000
@@ -33,6 +36,7 @@ def end(
     waits: tuple[float, ...] = (),
     result_max: int = 100,
     snoozes: int = 0,
+    wrong: str = "",
 ) -> Outcome:
     return end_attempt(
         Held(
@@ -48,6 +52,7 @@ def end(
         started_at_ms=NOW_MS,
         finished_at_ms=NOW_MS + 5,
         result_bytes_max=result_max,
+        wrong=lambda _: wrong,
     )
 
 
@@ -70,6 +75,25 @@ def end(
 )
 def test_fates(report: Report, fate: Fate) -> None:
     assert end(report).fate is fate
+
+
+def test_what_follows_a_success_is_part_of_it_and_of_nothing_else() -> None:
+    follows = msgpack.packb([{"name": "next"}, {"name": "b", "job_id": "own", "delay": 2, "run_at": None}])
+    won = end(Report(follows=follows))
+    assert msgpack.unpackb(won.follows) == [
+        "",
+        [{"name": "next", "job_id": "A.0"}, {"name": "b", "job_id": "own", "run_at": iso(NOW_MS + 2005)}],
+    ]
+    late = succeed_late(end(Report(status=504)), Report(follows=follows), finished_at_ms=NOW_MS + 5, result_bytes_max=9)
+    assert late is not None
+    assert late.follows == won.follows
+    for report in (Report(status=500, follows=follows), Report(is_snooze=True, follows=follows)):
+        assert end(report, wrong="all").follows == b""
+        assert end(report, wrong="all").fate is Fate.RETRY, "nobody looks at it"
+    refused = end(Report(follows=follows), wrong="jobs/0/name: odd")
+    assert (refused.fate, refused.status) == (Fate.FAILED, 422), "it would say the same again"
+    assert "INVALID_JOBS" in refused.message
+    assert "jobs/0/name: odd" in refused.message
 
 
 def test_a_job_waits_as_it_was_pushed_to_and_as_its_worker_says_before_that() -> None:

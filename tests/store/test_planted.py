@@ -66,6 +66,8 @@ class Furnished:
         await bench.push("lent")
         self.lent = await bench.claim_one(self.owner, "lent")
         await bench.settle(handed(self.lent))
+        await bench.push("chain")
+        await bench.settle(outcome(await bench.claim_one(self.owner, "chain"), Fate.SUCCEEDED, follows=b"\x90"))
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
@@ -129,6 +131,8 @@ CALLS: dict[str, Call] = {
         [NameWanted("yours", here.bench.make().id, "d", False)]
     ),
     "confirm_names": lambda here: here.bench.store.confirm_names([NameJournaled("mine", here.named.id, "d", 1 << 52)]),
+    "get_outbox": lambda here: here.bench.store.get_outbox(9, 999),
+    "drop_outbox": lambda here: here.bench.store.drop_outbox([b"none"]),
     "reserve_change": lambda here: here.bench.store.reserve_change(here.named.id),
     "reserve_edit": lambda here: here.bench.store.reserve_edit(here.held[0].job.id, 0),
     "apply_jobs": lambda here: here.bench.store.apply_jobs(JOURNAL, *at(here, Lane.JOBS), [here.bench.make()]),

@@ -3,7 +3,7 @@
 import io
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -60,11 +60,8 @@ class Point(msgspec.Struct):
 
 
 class Follower:
-    def __init__(self) -> None:
-        self.pushed: list[str] = []
-
-    def following(self, parent: str, place: int, /, *args: Any, **kwargs: Any) -> Callable[[], object]:
-        return lambda: self.pushed.append(parent)
+    def following(self, *args: Any, **kwargs: Any) -> Mapping[str, Any]:
+        return {"name": "next", "argument": msgspec.Raw(msgspec.msgpack.encode([*args]))}
 
 
 follower = Follower()
@@ -76,7 +73,7 @@ def ending(argument: Any, /) -> Any:
         case {"return": value}:
             return value
         case ["and then", rest]:
-            current().push(follower)
+            current().push(follower, 7)
             return ending(rest)
         case "struct":
             return Point(3)
@@ -186,11 +183,14 @@ async def test_a_result_that_cannot_be_sent_is_final_and_says_so(name: str, argu
 
 
 @pytest.mark.parametrize("name", ["plain", "async", "asyncio"])
-async def test_what_is_to_follow_is_pushed_only_when_the_result_can_be_sent(name: str) -> None:
-    follower.pushed.clear()
-    for argument, kind, pushed in (("object", "failure", 0), ("huge", "failure", 0), ({"return": 1}, "success", 1)):
-        assert (await end(name, ["and then", argument]))["type"] == kind
-        assert len(follower.pushed) == pushed
+async def test_what_is_to_follow_is_told_with_the_success_and_only_when_its_result_can_be_sent(name: str) -> None:
+    for argument, kind, jobs in (
+        ("object", "failure", None),
+        ("huge", "failure", None),
+        ({"return": 1}, "success", [{"name": "next", "argument": [7]}]),
+    ):
+        outcome = await end(name, ["and then", argument])
+        assert (outcome["type"], outcome.get("jobs")) == (kind, jobs)
 
 
 @both

@@ -26,7 +26,7 @@ from jqd.words.job import NIL, Name
 from jqd.words.media import MSGPACK_TYPES
 
 FENCE_LENGTH_MAX = 19  # digits: a longer one is no lease of ours
-NO_JOBS = (NIL, b"\x90")
+NO_JOBS = (NIL, b"\x90")  # none follow
 
 Done = Annotated[float, Meta(ge=0, le=1, description="a number from 0 to 1")]
 Note = Annotated[
@@ -161,8 +161,6 @@ def _told(each: Outcome) -> Told:
     fence = fence_of(each.lease_id)
     if not fence:
         raise Conflict(f"{each.lease_id[:64]!r} is no lease")
-    if bytes(each.jobs) not in NO_JOBS:
-        raise Invalid("jobs: new jobs are not taken with an outcome yet; push them, then report")
     if each.type == "refused":
         return Told(each.job_id, None, fence)
     status = each.status
@@ -181,6 +179,7 @@ def _told(each: Outcome) -> Told:
         result=bytes(each.result),
         is_snooze=each.type == "snooze",
         log=each.log,
+        follows=b"" if bytes(each.jobs) in NO_JOBS else bytes(each.jobs),
     )
     return Told(each.job_id, what, fence)
 

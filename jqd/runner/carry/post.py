@@ -19,8 +19,9 @@ from jqd.runner.config import RunnerConfig
 from jqd.runner.reach import Standing
 from jqd.runner.styles import Judgement, Reader, Request, Sending, Style, style_of
 from jqd.words.errors import AnswerGarbled, JqdError
+from jqd.words.followers import FOLLOWERS_BYTES_MAX
 
-FIELDS_BYTES = 131_072  # an outcome's fields beside its result: message, error, ids
+FIELDS_BYTES = 131_072  # an outcome's fields beside its result and its followers: message, error, ids
 EXCERPT_BYTES = 2_000  # of an error page, kept for the job's message: its headline, not its stylesheet
 APART_BYTES = 16_384  # of arguments that are converted to JSON; more take over a millisecond, and go to a thread, where
 # no more than a piece of them is built at once (`words/pieces.py`): what C does in one go holds up all threads
@@ -151,7 +152,7 @@ async def _hear(wire: Wire, style: Style, sending: Sending, listener: Listener, 
     if judgement is Judgement.READ:
         # What is compressed is not of the type that the head names.
         content_type = wire.headers.get(b"content-type", "") if _coding(wire) == "identity" else ""
-        reader = style.reader(sending, content_type, config.result_bytes_max + FIELDS_BYTES)
+        reader = style.reader(sending, content_type, config.result_bytes_max + FOLLOWERS_BYTES_MAX + FIELDS_BYTES)
         return await _hear_answers(wire, reader, listener, config, len(sending.held))
     excerpt = await hear_excerpt(wire, config.linger_s)
     message = f"the worker answered {wire.status}"

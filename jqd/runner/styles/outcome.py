@@ -1,6 +1,6 @@
 """One outcome of a native worker, from its bytes to what they mean. Pure; docs/WORKERS.md.
 
-{job_id, type: "success", result}
+{job_id, type: "success", result, jobs}
 {job_id, type: "failure", reason, should_retry, error, message, retry_after}
 {job_id, status: 1xx … 5xx, …}
 {job_id, type: "snooze", retry_after, message}                               put off: no attempt is spent
@@ -86,7 +86,7 @@ def decode_answer(data: bytes, encoding: Encoding) -> Answer:
             return Refused(job_id, outcome.retry_after)
         if outcome.type == "started":
             return Started(job_id)
-        return Said(job_id, _report(outcome, encoding), chained=_any_of(outcome.jobs))
+        return Said(job_id, _report(outcome, encoding))
     except _UNREADABLE as error:
         return _blame(data, encoding, str(error))
 
@@ -115,6 +115,7 @@ def _report(outcome: _Outcome, encoding: Encoding) -> Report:
         result=_value(outcome.result, encoding),
         is_snooze=outcome.type == "snooze",
         log=outcome.log or "",
+        follows=_value(outcome.jobs, encoding) if _any_of(outcome.jobs) else b"",
     )
 
 

@@ -91,8 +91,6 @@ class Said(msgspec.Struct, frozen=True, gc=False):
     job_id: str | None
     """None when the worker names none: in a request of one job that job is meant. An empty one is a wrong one."""
     report: Report
-    chained: bool = False
-    """It brought new jobs along."""
 
 
 class Refused(NamedTuple):

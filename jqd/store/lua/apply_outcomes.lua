@@ -4,7 +4,7 @@
 -- ARGV     now_ms, position field, from, to, result_ttl_ms, history_max, 1 when an earlier process of that daemon wrote them: it may have died
 --          before a worker heard what it was given; then per group of outcomes that have them in common: fate (job.Fate), fence or
 --          "fence:generation" of the content that ran, jobtype, extra, count and count times (id, packed outcome). Extra is the result to keep,
---          or nothing; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
+--          or nothing; of a success that jobs follow "bytes of that result", the result, those jobs; of a RETRY "attempt priority delay_ms", and of any failure what the attempt printed, in the next line; of a
 --          hand-over "seconds of silence allowed, worker"
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
@@ -14,7 +14,6 @@ local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
 local is_old = ARGV[7] == '1'
-local FIRST, GROUP, FIELDS = 8, 5, 2
 local SUCCEEDED, DEAD, RETRY, ENTRUSTED = 1, 3, 4, 5
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'result', 'results', 'tomb', 'applied', 'early', 'life', 'generation', 'asked', 'leases', 'logs', 'logged')
@@ -25,49 +24,62 @@ end
 local outcomes, ids = {}, {}
 local has_leases = sysids[#sysids] == WORKERS
 
-local function read_group(at)
-  local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
-  if group.fence then
-    group.meant = group.fence - 1
-  else
-    local fence, generation = ARGV[at + 1]:match('^(%d+):(%d+)$')
-    group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')
-    group.generation = generation
-  end
-  if group.fate == RETRY then
-    local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
-    if not attempt then
-      fail('JQD_ARGUMENT', 'retry')
+do  -- a block, for a script may have 200 locals
+  local FIRST, GROUP, FIELDS = 8, 5, 2
+  local FOLLOWED = 6
+  local function read_group(at)
+    local group = {fate = number(ARGV[at], 'fate'), fence = tonumber(ARGV[at + 1]), jobtype = ARGV[at + 2], result = ARGV[at + 3]}
+    if group.fence then
+      group.meant = group.fence - 1
+    else
+      local fence, generation = ARGV[at + 1]:match('^(%d+):(%d+)$')
+      group.fence, group.meant = number(fence, 'fence'), number(generation, 'generation')
+      group.generation = generation
     end
-    expect_kind(ready_key(group.jobtype), 'ready')
-    group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
-    group.log = group.result:match('\n(.*)$')
-  elseif group.fate == ENTRUSTED then
-    group.silence, group.worker = group.result:match('^(%d+) (.*)$')
-    if not group.silence then
-      fail('JQD_ARGUMENT', 'entrusted')
+    if group.fate == RETRY then
+      local attempt, priority, delay_ms = group.result:match('^(%d+) (-?%d+) (%d+)')
+      if not attempt then
+        fail('JQD_ARGUMENT', 'retry')
+      end
+      expect_kind(ready_key(group.jobtype), 'ready')
+      group.attempt, group.priority, group.delay_ms = tonumber(attempt), priority, tonumber(delay_ms)
+      group.log = group.result:match('\n(.*)$')
+    elseif group.fate == ENTRUSTED then
+      group.silence, group.worker = group.result:match('^(%d+) (.*)$')
+      if not group.silence then
+        fail('JQD_ARGUMENT', 'entrusted')
+      end
+      has_leases = true
+    elseif group.fate == FOLLOWED then
+      local size = group.result:match('^(%d+) ')
+      local first = #(size or '') + 2
+      if not size or #group.result < first + size then
+        fail('JQD_ARGUMENT', 'follows')
+      end
+      expect('outbox')
+      group.fate, group.follows = SUCCEEDED, group.result:sub(first + size)
+      group.result = group.result:sub(first, first + size - 1)
+    elseif group.fate ~= SUCCEEDED and group.result ~= '' then
+      group.log = group.result
     end
-    has_leases = true
-  elseif group.fate ~= SUCCEEDED and group.result ~= '' then
-    group.log = group.result
+    return group
   end
-  return group
-end
 
-local at = FIRST
-while at <= #ARGV do
-  local group, count = read_group(at), number(ARGV[at + 4], 'count')
-  local common = {__index = group}
-  at = at + GROUP
-  for place = at, at + count * FIELDS - 1, FIELDS do
-    local id, packed = ARGV[place], ARGV[place + 1]
-    local kept = group.generation and meant_so(group.generation, packed) or packed
-    outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable({id = id, packed = packed, kept = kept}, common), id
+  local at = FIRST
+  while at <= #ARGV do
+    local group, count = read_group(at), number(ARGV[at + 4], 'count')
+    local common = {__index = group}
+    at = at + GROUP
+    for place = at, at + count * FIELDS - 1, FIELDS do
+      local id, packed = ARGV[place], ARGV[place + 1]
+      local kept = group.generation and meant_so(group.generation, packed) or packed
+      outcomes[#outcomes + 1], ids[#ids + 1] = setmetatable({id = id, packed = packed, kept = kept}, common), id
+    end
+    at = at + count * FIELDS
   end
-  at = at + count * FIELDS
-end
-if at ~= #ARGV + 1 then
-  fail('JQD_ARGUMENT', 'outcomes')
+  if at ~= #ARGV + 1 then
+    fail('JQD_ARGUMENT', 'outcomes')
+  end
 end
 
 local in_hand = holders(ids)
@@ -123,9 +135,13 @@ local function write_collected()
   ended, dead, packed, cleared, left = {}, {}, {}, {}, {}
 end
 
+-- Of an ending that counts now, and is no note: what follows it waits from now on to be pushed.
 -- Returns the job's place among the ended. A job with a kept result stands as if it ended when the result is dropped, so
 -- that trimming the ended to their number takes others first. The result lies under the job's id, or the note's of its ending.
 local function keep_result(one, name)
+  if one.follows and not name then
+    redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+  end
   if one.fate ~= SUCCEEDED or one.result == '' then
     return now_ms
   end
@@ -345,6 +361,14 @@ do
 end
 
 local stale = {}
+-- It changes nothing. But a success of a forgotten claim may have counted before: what follows it may be in no journal yet.
+local function too_late(one)
+  table.insert(stale, one.id)
+  if one.follows and is_forgotten(one.fence) then
+    redis.call('ZADD', K.outbox, now_ms, one.id .. ' ' .. one.follows)
+  end
+end
+
 local met = {}  -- outcomes of what workers hold: fence → whether it was of that lease
 for _, one in ipairs(outcomes) do
   local hold = in_hand[one.id]
@@ -368,12 +392,12 @@ for _, one in ipairs(outcomes) do
     if (is_of(one, hold) or one.fate == SUCCEEDED) and note_early(one, hold.sysid) then
       in_hand[one.id] = nil
     else
-      table.insert(stale, one.id)
+      too_late(one)
     end
   elseif hold and is_of(one, hold) then
     if has_changes and began(one.id) > one.meant then
       run_again(one, hold.sysid)
-      table.insert(stale, one.id)
+      too_late(one)
     elseif one.fate == RETRY then
       retry(one, hold.sysid)
     else
@@ -382,7 +406,7 @@ for _, one in ipairs(outcomes) do
     in_hand[one.id] = nil
   elseif not hold and not over[one.id] and redis.call('HEXISTS', K.jobs, one.id) == 0 then
     if not note(one) then
-      table.insert(stale, one.id)
+      too_late(one)
     end
   elseif not over[one.id] and not has_ended(one.id) and counts(one, hold) and began(one.id) <= one.meant then
     if one.fate == RETRY then
@@ -392,10 +416,10 @@ for _, one in ipairs(outcomes) do
       in_hand[one.id] = nil
     end
   elseif over[one.id] or one.fate == RETRY or not has_ended(one.id) then
-    table.insert(stale, one.id)
+    too_late(one)
   elseif not succeed_after_all(one) then
     end_late(one)
-    table.insert(stale, one.id)
+    too_late(one)
   end
 end
 write_collected()

@@ -12,13 +12,14 @@ import threading
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar, cast
 from urllib.parse import unquote
 
 import trio
 
 from jqd.api import Api, ApiConfig, Parts
-from jqd.desk import Desk, NewJob
+from jqd.desk import Desk, NewJob, following
 from jqd.doors import Answer, Heading
 from jqd.runner import Running, Workers
 from jqd.runner.verdict import Report, end_attempt
@@ -37,6 +38,7 @@ JOURNAL_ID = f"{NUMBER:010x}" + "0" * 22
 NAME = "testing"  # of this daemon, and of the worker that its jobs are told to run at
 ANSWER_S = 30.0  # for anything it is asked: many times what a thousand jobs take; beyond it is a mistake of ours
 RESULT_BYTES_MAX = 1 << 20  # as a daemon has it unless it is told otherwise
+OUTBOX_BYTES = 4 << 20  # more than one entry has
 PROMOTED_MAX = 1_000  # whose dates have come, in one call
 
 
@@ -116,7 +118,8 @@ class House:
         config, workers = ApiConfig(), Workers(None, clock=self.clock)
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
-        self._api = Api(Parts(config, Desk(config, journal, self._store, runner, workers, control, self.clock)))
+        self._desk = Desk(config, journal, self._store, runner, workers, control, self.clock)
+        self._api = Api(Parts(config, self._desk))
 
     async def _answer(self, heading: Heading, body: bytes) -> Answer | None:
         answer = await self._api(Whole(heading, body))
@@ -165,9 +168,15 @@ class House:
             started_at_ms=self._running.pop(held.job.id),
             finished_at_ms=self.clock.wall_ms(),
             result_bytes_max=RESULT_BYTES_MAX,
+            wrong=partial(following.wrong, self._desk.config),
         )
         self._journal.write(Lane.OUTCOMES, 1, encode_outcomes([outcome]))
         await self.apply()
+        if outcome.follows:
+            entries = (await self._store.get_outbox(1, OUTBOX_BYTES)).entries
+            assert not await following.follow(self._desk, entries), "there is nothing here to wait for"
+            await self._store.drop_outbox(entries)
+            await self.apply()
 
     async def _give_back(self, held: Held) -> None:
         del self._running[held.job.id]

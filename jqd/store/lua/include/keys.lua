@@ -7,7 +7,7 @@ local KIND = {
   ended = 'zset', dead = 'zset', outcome = 'hash', result = 'hash', results = 'zset', tomb = 'zset', applied = 'hash',
   members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
   rules = 'hash', backlog = 'zset', page = 'list', paged = 'hash', heads = 'zset', leases = 'hash', beats = 'zset',
-  ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash',
+  ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash', outbox = 'zset',
 }
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -15,7 +15,7 @@ local K = {
   applied = KEYS[14], members = KEYS[15], life = KEYS[16], early = KEYS[17], names = KEYS[18], generation = KEYS[19],
   asked = KEYS[20], deaths = KEYS[21], rules = KEYS[22], backlog = KEYS[23], page = KEYS[24], paged = KEYS[25],
   heads = KEYS[26], leases = KEYS[27], beats = KEYS[28], ruled = KEYS[29], alive = KEYS[30],
-  logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34],
+  logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34], outbox = KEYS[35],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end

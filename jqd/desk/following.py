@@ -1,0 +1,123 @@
+"""Jobs that follow others: whether they can be taken, and taking them. Once each, whoever does it and however often."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from jqd.desk.batch import Batch, read_array
+from jqd.desk.config import DeskConfig
+from jqd.desk.desk import Desk
+from jqd.desk.find import stands
+from jqd.desk.job import NewJob
+from jqd.desk.names import NAMES_PER_CALL, agree, confirm
+from jqd.desk.principal import Principal
+from jqd.desk.take import take
+from jqd.words.errors import JournalRefused, JqdError, TooLarge, Unreadable
+from jqd.words.fields import DECODE_ERRORS
+from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, is_made_of, read_entry
+from jqd.words.jobid import partition_of_name
+from jqd.words.log import get_logger
+from jqd.words.tenant import annotate
+
+_jobs_decoder = msgspec.msgpack.Decoder(list[NewJob])
+_items_decoder = msgspec.msgpack.Decoder(list[Raw])
+_encoder = msgspec.msgpack.Encoder()
+
+
+class Following(NamedTuple):
+    """An entry of an outbox."""
+
+    entry: bytes
+    parent: str
+    tenant: str
+    items: list[Raw]
+    jobs: list[NewJob]
+
+
+def wrong(config: DeskConfig, follows: bytes) -> str:
+    """What is wrong with jobs that a worker wants to follow one; nothing when they can be pushed."""
+    if len(follows) > FOLLOWERS_BYTES_MAX:
+        return f"they have {len(follows)} bytes, at most {FOLLOWERS_BYTES_MAX} can follow one job"
+    try:
+        batch = read_array(follows, False, config)
+    except (Unreadable, TooLarge) as error:
+        return str(error)
+    if batch.refused:
+        first = batch.refused[0]
+        return f"jobs/{first.place}{first.pointer}: {first.detail}"
+    if batch.size > FOLLOWERS_MAX:
+        return f"they are {batch.size}, at most {FOLLOWERS_MAX} can follow one job"
+    chosen = [job.job_id for job in batch.jobs if job.job_id is not None]
+    return "" if len(set(chosen)) == len(chosen) else "two of them have the same job_id"
+
+
+async def follow(desk: Desk, entries: Sequence[bytes]) -> Mapping[bytes, str]:
+    """Push the jobs of these entries; those that have to wait, and why. All others are done.
+
+    Raises JournalRefused: nothing can be taken now.
+    """
+    waits: dict[bytes, str] = {}
+    refused: list[JournalRefused] = []
+
+    async def push(some: Sequence[Following]) -> None:
+        try:
+            tenant = some[0].tenant
+            waits.update(await _push(desk.acting(Principal(tenant)) if tenant else desk, some))
+        except JournalRefused as error:
+            refused.append(error)  # raised below, outside the nursery, as what it is
+        except JqdError as error:
+            waits.update((each.entry, str(error)) for each in some)
+
+    async with trio.open_nursery() as nursery:
+        for some in _by_partition(desk, _read(entries)):
+            nursery.start_soon(push, some)
+    if refused:
+        raise refused[0]
+    return waits
+
+
+def _read(entries: Iterable[bytes]) -> list[Following]:
+    found = []
+    for entry in entries:
+        try:
+            parent, tenant, jobs = read_entry(entry)
+            found.append(Following(entry, parent, tenant, _items_decoder.decode(jobs), _jobs_decoder.decode(jobs)))
+        except DECODE_ERRORS as error:
+            # It was checked before it got there, so something else wrote it: nobody will ever be able to push it.
+            get_logger("outbox").error("outbox.unreadable", entry=repr(entry[:100]), error=str(error))
+    return found
+
+
+def _by_partition(desk: Desk, found: Iterable[Following]) -> list[list[Following]]:
+    """What one call can take each, of one tenant: one partition that is away holds up no others."""
+    parts: dict[tuple[str, frozenset[int]], list[list[Following]]] = {}
+    for each in found:
+        names = (annotate(each.tenant, str(job.job_id)) for job in each.jobs)
+        where = frozenset(partition_of_name(name, desk.partitions) for name in names)
+        batches = parts.setdefault((each.tenant, where), [[]])
+        if batches[-1] and sum(len(one.jobs) for one in (*batches[-1], each)) > NAMES_PER_CALL:
+            batches.append([])
+        batches[-1].append(each)
+    return [some for batches in parts.values() for some in batches]
+
+
+async def _push(desk: Desk, some: Sequence[Following]) -> dict[bytes, str]:
+    owners = [each for each in some for _ in each.jobs]
+    jobs = [job for each in some for job in each.jobs]
+    batch = Batch(False, len(jobs), _encoder.encode([item for each in some for item in each.items]), jobs)
+    agreed = await agree(desk, batch)
+    if agreed.jobs:
+        await take(desk, agreed.array, agreed.jobs, changes=agreed.changes)
+        await confirm(desk, agreed)
+    waits: dict[bytes, str] = {}
+    for place, why in agreed.refused.items():
+        job_id, owner = str(jobs[place].job_id), owners[place]
+        if not await stands(desk, job_id):
+            waits[owner.entry] = why
+        elif not is_made_of(job_id, owner.parent):
+            # Its parent chose the id. As for any other push with it: the job that stands there stays.
+            get_logger("outbox").error("outbox.refused", parent=owner.parent, job_id=job_id, why=why)
+    return waits

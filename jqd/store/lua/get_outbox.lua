@@ -1,0 +1,31 @@
+#!lua flags=no-writes
+-- Followers that wait to be pushed, what waits longest first.
+-- KEYS     all (include/keys.lua)
+-- ARGV     now_ms, age_ms they have at least, number of those to pass over, limit, bytes_max
+-- Returns  now_ms, when what waits longest came or nothing, then the entries: at least one, if there is one
+-- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
+-- Cost     O(log entries + limit), and the bytes
+--@include fail keys now
+local now_ms = clock(ARGV[1])
+local age_ms, skip = number(ARGV[2], 'age_ms'), number(ARGV[3], 'skip')
+local limit, bytes_max = number(ARGV[4], 'limit'), number(ARGV[5], 'bytes_max')
+local STEP = 10  -- entries read at once: each may have a megabyte
+
+expect('outbox')
+local oldest = redis.call('ZRANGE', K.outbox, 0, 0, 'WITHSCORES')[2]
+local answer, bytes, found = {digits(now_ms), oldest or ''}, 0, 0
+while found < limit and bytes < bytes_max do
+  local step = math.min(STEP, limit - found)
+  local entries = redis.call('ZRANGE', K.outbox, '-inf', now_ms - age_ms, 'BYSCORE', 'LIMIT', skip + found, step)
+  for _, entry in ipairs(entries) do
+    found, bytes = found + 1, bytes + #entry
+    answer[#answer + 1] = entry
+    if bytes >= bytes_max then
+      break
+    end
+  end
+  if #entries < step then
+    break
+  end
+end
+return answer

@@ -1,0 +1,124 @@
+"""Followers are pushed once each: whoever does it, however often, and whatever stands in their way."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from jqd.desk.following import follow, wrong
+from jqd.store import NameWanted
+from jqd.words.followers import FOLLOWERS_BYTES_MAX, FOLLOWERS_MAX, follower_id, named
+from jqd.words.tenant import annotate
+from tests.api.whole import Whole
+
+PARENT = "01K00000000000000000000000"
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    return await Whole().begin()
+
+
+def desk(edge: Whole) -> Any:
+    return edge.api._parts.desk
+
+
+def packed(*jobs: dict[str, Any]) -> bytes:
+    return msgspec.msgpack.encode(jobs)
+
+
+def entry(*jobs: dict[str, Any], generation: int = 0, tenant: str = "") -> bytes:
+    return PARENT.encode() + b" " + named(packed(*jobs), PARENT, annotate(tenant, "mail"), generation, NOW_MS)
+
+
+async def push(edge: Whole, *entries: bytes) -> dict[bytes, str]:
+    waits = await follow(desk(edge), entries)
+    await edge.apply()
+    return dict(waits)
+
+
+async def jobs(edge: Whole, tenant: str = "") -> dict[str, Any]:
+    told = await edge.call("GET", "/v1/jobs", headers={"jqd-tenant": tenant} if tenant else None)
+    return {job["job_id"]: job for job in told.body["jobs"]}
+
+
+async def test_they_are_pushed_under_ids_of_their_place_and_again_they_are_the_same(edge: Whole) -> None:
+    first = entry(
+        {"name": "a", "argument": 1}, {"name": "b", "delay": 60, "tags": ["t"]}, {"name": "c", "job_id": "own"}
+    )
+    for _ in range(2):
+        assert await push(edge, first) == {}
+    found = await jobs(edge)
+    assert {job_id: job["name"] for job_id, job in found.items()} == {
+        f"{PARENT}.0": "a",
+        f"{PARENT}.1": "b",
+        "own": "c",
+    }
+    late = found[f"{PARENT}.1"]
+    assert (late["eligible_at"], late["tags"]) == ("2027-01-15T08:01:00.000Z", ["t"]), "counted from the parent's end"
+    assert await push(edge, entry({"name": "a", "argument": 1}, generation=77)) == {}
+    assert follower_id(PARENT, 77, 0) in await jobs(edge), "its parent ran anew"
+
+
+async def test_they_belong_to_the_tenant_of_their_parent(edge: Whole) -> None:
+    both = entry({"name": "a"}, {"name": "c", "job_id": "own"}, tenant="acme"), entry({"name": "b"})
+    for _ in range(2):
+        assert await push(edge, *both) == {}
+    assert sorted(await jobs(edge, tenant="acme")) == [f"{PARENT}.0", "own"]
+    assert await jobs(edge, tenant="other") == {}
+    found = await edge.whole.list_jobs(None, None, None, 10, "")
+    assert sorted(job.jobtype for job in found.jobs) == [annotate("acme", "a"), annotate("acme", "c"), "b"]
+
+
+async def test_what_another_attempt_told_is_a_repeat_and_an_own_id_that_is_taken_is_said(
+    edge: Whole,
+) -> None:
+    await push(edge, entry({"name": "a"}, {"name": "c", "job_id": "own"}))
+    with capture_logs() as lines:
+        assert await push(edge, entry({"name": "other"}, {"name": "other", "job_id": "own"})) == {}
+    assert {job["name"] for job in (await jobs(edge)).values()} == {"a", "c"}
+    (said,) = [line for line in lines if line["event"] == "outbox.refused"]
+    assert "another job stands under job_id 'own'" in said["why"]
+
+
+async def test_an_id_that_is_only_promised_is_waited_for_and_holds_up_no_other(edge: Whole) -> None:
+    wanted = NameWanted("own", edge.journal.ids.take(1).first, "other", False)
+    await desk(edge).store.reserve_names([wanted])
+    held, free = entry({"name": "c", "job_id": "own"}), entry({"name": "a"})
+    waits = await push(edge, held, free)
+    assert list(waits) == [held]
+    assert list(await jobs(edge)) == [f"{PARENT}.0"]
+    edge.clock.advance(31)
+    assert await push(edge, held) == {}, "nobody wrote it"
+    assert "own" in await jobs(edge)
+
+
+async def test_a_store_that_is_away_makes_them_wait_and_what_nobody_wrote_is_said(edge: Whole) -> None:
+    edge.whole.away = "cable pulled"
+    first = entry({"name": "a"})
+    with capture_logs() as lines:
+        waits = await follow(desk(edge), [first, b"\xff\xff", b""])
+    assert list(waits) == [first]
+    assert "cable pulled" in waits[first]
+    assert [line["event"] for line in lines] == ["outbox.unreadable"] * 2
+
+
+@pytest.mark.parametrize(
+    ("follows", "why"),
+    [
+        (packed({"name": "a"}), ""),
+        (packed(), "the array is empty"),
+        (b"\x07", "no MessagePack"),
+        (packed({"name": "a"}, {"name": "b", "priority": "high"}), "jobs/1/priority: "),
+        (packed({"name": "a", "delay": 1, "run_at": 1}), "jobs/0/delay: run_at and delay exclude each other"),
+        (packed({"name": "a", "job_id": "x"}, {"name": "b", "job_id": "x"}), "same job_id"),
+        (packed(*[{"name": "a"}] * (FOLLOWERS_MAX + 1)), "at most 500"),
+        (packed({"name": "a", "argument": bytes(FOLLOWERS_BYTES_MAX)}), "at most 1048576"),
+    ],
+)
+async def test_what_cannot_be_pushed_is_refused_when_it_is_told(edge: Whole, follows: bytes, why: str) -> None:
+    found = wrong(desk(edge).config, follows)
+    assert (found == "") == (why == "")
+    assert why in found
