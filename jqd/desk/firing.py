@@ -56,12 +56,12 @@ async def last_of(desk: Desk, one: Known) -> Last | None:
     return Last(view.outcome.finished_at_ms if isinstance(view, JobView) and view.outcome else 0)
 
 
-async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> dict[str, str]:
+async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
     """Do these steps, whose jobs live in one partition. Those that are out of date by now are left for another look.
 
     Returns the names of those that have to wait, and why. `is_told`: whether that partition said a moment ago what the
-    other daemons fired. Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: the same may be asked again,
-    each date is fired once.
+    other daemons fired, and is in that life still, where names were given: in another it may give them to others.
+    Raises Closed; StoreAway, StoreRefused, JournalRefused, NotYet: each may be asked again, and is fired once.
     """
     expect_taking(desk)  # also under pressure: a date that is passed over does not come again
     wait: dict[str, str] = {}
@@ -71,18 +71,18 @@ async def fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool
     return wait
 
 
-async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[], bool]) -> dict[str, str]:
+async def _fire(desk: Desk, firings: Sequence[Firing], is_told: Callable[[str], bool]) -> dict[str, str]:
     """Of one tenant."""
     for each in firings:
         if each.step.replaces:
             await _stop(desk, each.one)
     asked_at_s = desk.clock.boot_s()
     jobs = [each for each in firings if each.step.fires]
-    agreed = await agree(desk, _batch(jobs)) if jobs else None
+    agreed = await agree(desk, _batch(jobs), dated=True) if jobs else None
     refused = [jobs[place] for place in (agreed.refused if agreed else ())]
     unsure = {each.one.name: TAKEN.format(bare(each.job_id)) for each in refused if not await _stands(desk, each)}
     # From here to the writing nothing else happens in this process. It may have stood still before.
-    if not is_told() or desk.clock.boot_s() - asked_at_s > GIVEN_S:
+    if not is_told(agreed.life if agreed else "") or desk.clock.boot_s() - asked_at_s > GIVEN_S:
         raise NotYet("the store did not say in time what other daemons fired")
     if any(desk.schedules.known.get(each.one.name) is not each.one for each in firings):
         return {}  # changed, or fired by another, meanwhile

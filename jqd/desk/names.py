@@ -16,7 +16,7 @@ from jqd.words.errors import Fault, NotYet, StoreAway, StoreError
 from jqd.words.job import ChangeKind
 from jqd.words.jobid import homes_of, partition_of_name
 from jqd.words.log import get_logger
-from jqd.words.record import Lane, cancel_of, digest_of, encode_cancels
+from jqd.words.record import Lane, cancel_of, date_digest, digest_of, encode_cancels
 
 NAMES_PER_CALL = 500  # four small steps in the store each: one call stays below about 5 ms
 
@@ -41,6 +41,12 @@ class Agreed(NamedTuple):
     """Number of good jobs in the batch."""
     life: str = ""
     """Of the store that gave the names."""
+    dated: bool = False
+    """These are jobs of schedules' dates."""
+
+    def digest(self, place: int, item: Raw) -> str:
+        """That of one of the jobs."""
+        return _digest(self.jobs[place], item, dated=self.dated)
 
 
 def has_names(jobs: Sequence[NewJob]) -> bool:
@@ -48,11 +54,13 @@ def has_names(jobs: Sequence[NewJob]) -> bool:
     return any(job.job_id is not None for job in jobs)
 
 
-async def agree(desk: Desk, batch: Batch) -> Agreed:
-    """Ask the store for the names in a batch. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
+async def agree(desk: Desk, batch: Batch, *, dated: bool = False) -> Agreed:
+    """Ask the store for the names in a batch. `dated`: they are of schedules' dates, and each is one job, whatever it
+    is to do. Raises StoreAway, StoreUnsettled, StoreRefused: nothing is taken then."""
     items = _items_decoder.decode(batch.array)
     try:
-        verdicts = await _ask(desk, batch.jobs, items)
+        digests = [_digest(job, item, dated=dated) for job, item in zip(batch.jobs, items, strict=True)]
+        verdicts = await _ask(desk, batch.jobs, digests)
     except StoreAway as error:
         why = "only the store knows whose a job_id is, so nothing of this push was taken; pushes without a job_id go on"
         raise type(error)(f"{error}; {why}") from error
@@ -78,7 +86,7 @@ async def agree(desk: Desk, batch: Batch) -> Agreed:
         kept.append(items[place])
         agreed.jobs.append(job)
     life = next((given.life for given in verdicts.values()), "")
-    return agreed._replace(array=_encoder.encode(kept), life=life)
+    return agreed._replace(array=_encoder.encode(kept), life=life, dated=dated)
 
 
 async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
@@ -96,7 +104,7 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
         index: NameJournaled(
             desk.own(str(agreed.jobs[index].job_id)),
             job_id,
-            digest_of(items[index]),
+            agreed.digest(index, items[index]),
             revision,
             kind is ChangeKind.REPLACE,
         )
@@ -131,7 +139,13 @@ async def confirm(desk: Desk, agreed: Agreed) -> set[int]:
     return lost
 
 
-async def _ask(desk: Desk, jobs: Sequence[NewJob], items: Sequence[Raw]) -> dict[int, NameGiven]:
+def _digest(job: NewJob, item: Raw, *, dated: bool) -> str:
+    if job.job_id is None:
+        return ""
+    return date_digest(job.job_id) if dated else digest_of(item)
+
+
+async def _ask(desk: Desk, jobs: Sequence[NewJob], digests: Sequence[str]) -> dict[int, NameGiven]:
     """Place → what the store says; of a name that appears twice only the first is asked for."""
     places: dict[str, int] = {}
     for place, job in enumerate(jobs):
@@ -140,7 +154,7 @@ async def _ask(desk: Desk, jobs: Sequence[NewJob], items: Sequence[Raw]) -> dict
     # A pusher's own id may come with any jobtype, so it has a home of its own.
     ids = desk.journal.ids.take(len(places), homes_of(list(places))).ids()
     wanted = [
-        NameWanted(name, job_id, digest_of(items[place]), jobs[place].replace)
+        NameWanted(name, job_id, digests[place], jobs[place].replace)
         for (name, place), job_id in zip(places.items(), ids, strict=True)
     ]
     given: list[NameGiven] = []

@@ -23,23 +23,22 @@ async def pause(desk: Desk, jobtype: str) -> int:
     own = desk.own(jobtype)
 
     def make() -> Mapping[tuple[str, str], bytes]:
-        if own in desk.pauses.names:
-            return {}
-        if len(desk.pauses.names) >= PAUSED_MAX:
+        if own not in desk.pauses.names and len(desk.pauses.names) >= PAUSED_MAX:
             why = f"{PAUSED_MAX} jobtypes are paused, and no more can be; resume some"
             raise Conflict(why, [Fault("", why)])
-        return {(PAUSE, own): body_of(desk.clock.wall_ms())}
+        # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
+        return {(PAUSE, own): body_of(desk.pauses.since_ms.get(own, desk.clock.wall_ms()))}
 
     await say(desk, make)
     return desk.pauses.since_ms[own]
 
 
 async def resume(desk: Desk, jobtype: str) -> bool:
-    """Begin jobs of that type again; whether it was paused. Raises NotYet."""
+    """Begin jobs of that type again; whether it was paused, as far as is known here. Raises NotYet."""
     await told(desk)
     own = desk.own(jobtype)
     was_paused = own in desk.pauses.names
-    await say(desk, lambda: {(PAUSE, own): NIL} if own in desk.pauses.names else {})
+    await say(desk, lambda: {(PAUSE, own): NIL})  # also where nothing is known of a pause that was said elsewhere
     return was_paused
 
 

@@ -58,6 +58,12 @@ async def told(desk: Desk) -> None:
     await _learned(desk.workers.rules.told, f"{why}; try again when the store is back, or at another daemon")
 
 
+async def heard(desk: Desk) -> None:
+    """Know what others said a moment ago, before it is changed, if a store answers in LOOK_S."""
+    with trio.move_on_after(LOOK_S):
+        await desk.workers.rules.look_again().wait()
+
+
 async def learned(desk: Desk, find: Callable[[], T | None]) -> T | None:
     """What `find` finds here, or when the store was asked anew: another daemon may have heard of it a moment ago.
 

@@ -14,7 +14,7 @@ from jqd.desk.firing import fields_of, note
 from jqd.desk.job import Date, NewJob, Tags, Value, nothing
 from jqd.desk.limits import faults as job_faults
 from jqd.desk.nesting import NESTING_MAX, nests_deeper
-from jqd.desk.rules import learned, say, told
+from jqd.desk.rules import heard, learned, say, told
 from jqd.desk.take import expect_open, push
 from jqd.words.dates import instant_ms
 from jqd.words.errors import Conflict, Fault, Invalid, NotFound, NotYet
@@ -79,7 +79,7 @@ _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
 
 async def put(desk: Desk, name: str, plan: Plan) -> bool:
-    """Say a schedule; it is on disk when this returns. Whether there was none of that name. The same again is nothing.
+    """Say a schedule; it is on disk when this returns. Whether there was none of that name.
 
     Where only the job changes, dates that are to be fired stay so; else those after now count. A pause stays. Raises
     Invalid, Conflict, NotYet, JournalRefused.
@@ -88,6 +88,7 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
     if found:
         raise Invalid(found[0].detail, found)
     await told(desk)
+    await heard(desk)
     new: list[bool] = []
     own = desk.own(name)
 
@@ -98,7 +99,7 @@ async def put(desk: Desk, name: str, plan: Plan) -> bool:
             why = f"there are {SCHEDULES_MAX} schedules, and no more than that are taken; delete some"
             raise Conflict(why, [Fault("", why)])
         schedule = _merged(plan, before.schedule if before else None, desk.schedules.now_ms())
-        return {} if before and schedule == before.schedule else {(SCHEDULE, own): body_of(schedule)}
+        return {(SCHEDULE, own): body_of(schedule)}  # the same, too: it may be deleted elsewhere, and this comes after
 
     await say(desk, make)
     return new[0]
@@ -193,12 +194,12 @@ _following = lru_cache(maxsize=SCHEDULES_MAX)(_dates)
 
 async def _change(desk: Desk, name: str, change: Callable[[Schedule, int], Schedule]) -> None:
     await told(desk)
+    await heard(desk)
     await known(desk, name)
 
     def make() -> Mapping[tuple[str, str], bytes]:
         before = find(desk, name).schedule
-        after = change(before, desk.schedules.now_ms())
-        return {} if after == before else {(SCHEDULE, desk.own(name)): body_of(after)}
+        return {(SCHEDULE, desk.own(name)): body_of(change(before, desk.schedules.now_ms()))}
 
     await say(desk, make)
 

@@ -27,7 +27,7 @@ TOLD_S = 5.0  # what the others fired must have been told since: ten questions
 
 WEATHER = (StoreAway, StoreRefused, JournalRefused, DeskError)  # the last: this daemon shuts down, or was too slow
 
-Fire = Callable[[Sequence[Firing], Callable[[], bool]], Awaitable[Mapping[str, str]]]
+Fire = Callable[[Sequence[Firing], Callable[[str], bool]], Awaitable[Mapping[str, str]]]
 
 
 class Dates:
@@ -109,9 +109,10 @@ class Dates:
         turn = (number + zlib.crc32(one.name.encode())) % daemons
         return self._schedules.now_ms() >= one.next_ms + min(turn, TURNS_MAX) * TURN_S * 1000
 
-    def _is_told(self, home: int) -> bool:
-        told_at_s = self._follows[home].told_at_s
-        return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S
+    def _is_told(self, home: int, life: str) -> bool:
+        follow = self._follows[home]
+        told_at_s = follow.told_at_s
+        return told_at_s is not None and self._clock.boot_s() - told_at_s <= TOLD_S and life in ("", follow.life)
 
     def _put_off(self, one: Known, why: str) -> None:
         """Look at it a little later; whoever asks is told why."""

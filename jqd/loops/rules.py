@@ -85,6 +85,11 @@ class Follow:
         self._answered = 0  # of those who wanted to know
         self._log = get_logger("rules")
 
+    @property
+    def life(self) -> str:
+        """Of the store, as we know it: what it forgot since we have told it again. Empty without a seat there."""
+        return (self._membership.life or "").partition(".")[2]
+
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Ask until cancelled."""
         task_status.started()

@@ -282,6 +282,8 @@ def _change(head: Head, index: int, job: JobRecord) -> Change | None:
         return None
     _, revision, generation, kind = head.changes[index]
     pushed = kind in (ChangeKind.NEW, ChangeKind.REPLACE)
+    if pushed and head.life:  # by a schedule
+        return Change(revision, generation, kind, date_digest(job.job_id or ""), head.life)
     return Change(revision, generation, kind, content_digest(job) if pushed else "", head.life)
 
 
@@ -289,6 +291,12 @@ def content_digest(job: JobRecord) -> str:
     """32 hexadecimal digits that tell what was pushed under a chosen id from anything else that may be."""
     content = _encoder.encode(structs.replace(job, replace=False))
     return hashlib.blake2b(content, digest_size=16).hexdigest()
+
+
+def date_digest(job_id: str) -> str:
+    """In its place for the job of a schedule's date: the same whatever was said of the schedule meanwhile, for of two
+    daemons that fire the date one may not have heard of that yet, and it is one job."""
+    return hashlib.blake2b(job_id.encode(), digest_size=16, person=b"date").hexdigest()
 
 
 def digest_of(job: Raw) -> str:

@@ -6,8 +6,9 @@ import pytest
 from msgspec import Raw
 
 from jqd.desk import pauses
+from jqd.words.dates import iso
 from jqd.words.pauses import PAUSE, body_of
-from jqd.words.rules import Rule
+from jqd.words.rules import NIL, Rule, Rules
 from tests.api.edge import JSON
 from tests.api.whole import Whole
 
@@ -45,6 +46,27 @@ async def test_it_is_said_and_shown_until_it_is_resumed(edge: Whole) -> None:
     await ask(edge, "POST", "/v1/types/bill/resume")
     (mail,) = (await ask(edge, "GET", "/v1/types"))["types"]
     assert (mail["note"], mail["paused_at"]) == ("no worker takes these jobs", None)
+
+
+async def test_who_says_it_last_is_right_though_what_was_said_elsewhere_comes_later(edge: Whole) -> None:
+    elsewhere = Rules()
+    began_ms = edge.clock.wall_ms()
+
+    async def meanwhile(what: str, body: bytes) -> None:
+        """Said at another daemon, then the opposite here, then what was said there comes."""
+        edge.clock.advance(2)
+        rules = elsewhere.make({(PAUSE, "mail"): body}, now_ms=edge.clock.wall_ms(), origin=5)
+        edge.clock.advance(2)
+        await ask(edge, "POST", f"/v1/types/mail/{what}")
+        edge.workers.rules.take(rules)
+
+    await ask(edge, "POST", "/v1/types/mail/pause")
+    await meanwhile("pause", NIL)
+    (mail,) = (await ask(edge, "GET", "/v1/types"))["types"]
+    assert mail["paused_at"] == iso(began_ms), "since when it was first said"
+    await ask(edge, "POST", "/v1/types/mail/resume")
+    await meanwhile("resume", body_of(began_ms))
+    assert (await ask(edge, "GET", "/v1/types"))["types"] == []
 
 
 async def test_there_are_no_more_of_them_than_a_look_can_name(edge: Whole, monkeypatch: pytest.MonkeyPatch) -> None:

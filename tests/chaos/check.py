@@ -16,9 +16,23 @@ from heapq import heappop, heappush
 from itertools import pairwise
 from pathlib import Path
 
-from tests.chaos.history import AFTER_S, EPS_S, Claim, Event, Fault, History, Run, build, called, load
+from tests.chaos.causes import (
+    TAIL_S,
+    all_causes,
+    any_hidden,
+    causes,
+    claimed_after_its_end,
+    end_t,
+    had_begun,
+    had_succeeded,
+    in_hand,
+    may_overlap,
+    timed_out,
+    was_paused,
+)
+from tests.chaos.history import AFTER_S, Claim, Event, History, build, called, load
+from tests.chaos.said import dates_fired, pauses_hold
 
-TAIL_S = 2.0  # a store that syncs every second may lose so much when it is killed
 DELAY_S = 0.05  # a date may be early by this
 BATCH_S = 0.25  # a job in the store for longer than one claim takes is overtaken by none of its like
 GO_ON_S = 2.5  # in which something must start of what lives on servers that nothing is wrong with
@@ -37,7 +51,7 @@ def no_loss(h: History) -> Iterator[str]:
         done = any(run.outcome == "ok" for run in h.runs.get(job.id, []))
         if state not in TERMINAL:
             yield f"job {job.id} (n={job.n}) was acknowledged and is {state} at the end"
-        elif job.id in h.cancelled_t and state != "cancelled" and not _had_begun(h, job.id, state):
+        elif job.id in h.cancelled_t and state != "cancelled" and not had_begun(h, job.id, state):
             yield f"job {job.id} was cancelled with 204 and is {state} at the end"
         elif state == "cancelled" and not asked:
             yield f"job {job.id} is cancelled, but nobody asked for it"
@@ -83,15 +97,15 @@ def duplicates_explained(h: History) -> Iterator[str]:
         for before, after in pairwise(runs):
             if before.outcome == "retry":
                 continue
-            fault = next(_causes(h, before, after), None)
+            fault = next(causes(h, before, after), None)
             if fault is not None:
                 h.dups[fault.id] += 1
-            elif not _timed_out(h, before):
+            elif not timed_out(h, before):
                 yield (
                     f"job {job_id} started at {before.start_t:.3f} ({before.worker}, {before.daemon}, {before.outcome})"
                     f" and again at {after.start_t:.3f} ({after.worker}, {after.daemon}); nothing had happened to it"
                 )
-        yield from _claimed_after_its_end(h, job_id)
+        yield from claimed_after_its_end(h, job_id)
 
 
 def duplicates_bounded(h: History) -> Iterator[str]:
@@ -105,7 +119,7 @@ def duplicates_bounded(h: History) -> Iterator[str]:
             # The last start is nobody's duplicate, unless it is an old one that comes late.
             fence = max((run.claim.fence for run in runs if run.claim), default=0)
             early = [run for run in runs if run is not runs[-1] or (run.claim and run.claim.fence < fence)]
-            held += len({id(run.claim) for run in early if _in_hand(h, fault, run)})
+            held += len({id(run.claim) for run in early if in_hand(h, fault, run)})
         if duplicates[fault.id] > held:
             what = f"{fault.kind} of {fault.target} at {fault.t0:.3f}"
             yield f"{what}: {duplicates[fault.id]} starts too many, but only {held} jobs in hand there"
@@ -116,9 +130,9 @@ def no_overlap(h: History) -> Iterator[str]:
     lease_s = h.config["lease_s"] - h.config["renew_s"]
     for job_id, runs in h.runs.items():
         for before, after in pairwise(runs):
-            if after.start_t >= _end_t(h, before) or _timed_out(h, before):
+            if after.start_t >= end_t(h, before) or timed_out(h, before):
                 continue
-            if not any(_may_overlap(fault, before, after, lease_s) for fault in _causes(h, before, after)):
+            if not any(may_overlap(fault, before, after, lease_s) for fault in causes(h, before, after)):
                 yield f"job {job_id} ran on {before.worker} and from {after.start_t:.3f} on {after.worker} at once"
 
 
@@ -131,7 +145,7 @@ def fences_rise(h: History) -> Iterator[str]:
         for before, after in pairwise(runs):
             if before.claim is None or after.claim is None or after.claim.fence >= before.claim.fence:
                 continue
-            if not _was_paused(h, after):
+            if not was_paused(h, after):
                 fences_seen = f"{before.claim.fence}, then {after.claim.fence}"
                 yield f"job {job_id} started at {after.start_t:.3f} under an older claim: {fences_seen}"
 
@@ -165,7 +179,7 @@ def order(h: History) -> Iterator[str]:
         line = waiting[job.name]
         while line and first[line[0][1]].fence <= claim.fence:
             heappop(line)
-        if line and line[0][:2] < (job.priority, job_id) and not _any_hidden(h, line[0][2], claimed_t):
+        if line and line[0][:2] < (job.priority, job_id) and not any_hidden(h, line[0][2], claimed_t):
             yield f"job {job_id} (priority {job.priority}) was claimed before {line[0][1]} (priority {line[0][0]})"
 
 
@@ -195,7 +209,7 @@ def dates_and_attempts(h: History) -> Iterator[str]:
         if most > h.config["max_retry"] + 1:
             yield f"job {job_id} was tried {most} times; {h.config['max_retry']} retries were allowed"
         attempts = [run.attempt for run in runs if run.outcome in ("retry", "failed")]
-        if len(set(attempts)) != len(attempts) and next(_all_causes(h, runs), None) is None:
+        if len(set(attempts)) != len(attempts) and next(all_causes(h, runs), None) is None:
             yield f"job {job_id} ended twice in one attempt: {attempts}"
 
 
@@ -208,7 +222,7 @@ def states_monotone(h: History) -> Iterator[str]:
             if state == "unknown" and job is not None and read["t0"] > job.acked_t:
                 yield f"job {job_id} was acknowledged and is unknown at {read['t']:.3f}"
             changed = ended is not None and read["t0"] >= ended["t"] and state != ended["state"]
-            if ended is not None and changed and _had_succeeded(h, job_id, ended["state"], state):
+            if ended is not None and changed and had_succeeded(h, job_id, ended["state"], state):
                 changed = False
             if ended is not None and changed and not any(h.on(ended["t"] - TAIL_S, read["t"], h.store_of(job_id))):
                 yield f"job {job_id} was {ended['state']} at {ended['t']:.3f} and {state} at {read['t']:.3f}"
@@ -216,13 +230,13 @@ def states_monotone(h: History) -> Iterator[str]:
                 ended = read
         final = h.final.get(job_id)
         changed = ended is not None and final not in (None, ended["state"])
-        if ended is not None and changed and not _had_succeeded(h, job_id, ended["state"], final):
+        if ended is not None and changed and not had_succeeded(h, job_id, ended["state"], final):
             yield f"job {job_id} was read as {ended['state']} and is {h.final[job_id]} at the end"
 
 
 def sums_agree(h: History) -> Iterator[str]:
     """C13: at the end the store holds what was acknowledged and what ran beside it, and nothing else."""
-    taken = set(h.by_id) | set(h.runs)
+    taken = set(h.by_id) | set(h.runs) | set(h.dated) | set(h.of_dates) - {None}
     told = {state: number for state, number in h.census.items() if state not in ("e", "t")}
     if sum(told.values()) != len(taken):
         yield f"{len(taken)} jobs were taken, and the store tells of {sum(told.values())}: {told}"
@@ -291,104 +305,9 @@ RULES: dict[str, Callable[[History], Iterator[str]]] = {
     "C13": sums_agree,
     "C14": liveness,
     "C15": others_go_on,
+    "C16": dates_fired,
+    "C17": pauses_hold,
 }
-
-
-# ---------------------------------------------------------------- causes
-
-
-def _causes(h: History, before: Run, after: Run) -> Iterator[Fault]:
-    """Faults that struck `before` while its end was not known to the store, and before `after` began."""
-    claim = before.claim
-    taken_t, settled_t = (before.start_t, math.inf) if claim is None else (claim.t, claim.settled_t)
-    job_id = h.own.get(before.job, before.job)
-    name, edge = h.of_daemon(before.daemon, job_id)
-    # A start that comes late, from a worker or daemon that was paused, was struck itself.
-    is_late = after.claim and claim and after.claim.t < claim.t
-    late = (after.worker, *h.of_daemon(after.daemon, job_id)) if is_late else ()
-    for fault in h.on(taken_t - EPS_S, after.start_t, before.worker, name, edge, *late, h.store_of(job_id)):
-        of_daemon = fault.target in (name, edge)
-        since_t = min(settled_t, claim.kept_t) if claim and of_daemon else settled_t
-        if fault.t0 <= since_t + EPS_S or fault.target in late:
-            yield fault
-
-
-def _all_causes(h: History, runs: list[Run]) -> Iterator[Fault]:
-    for before, after in pairwise(runs):
-        yield from _causes(h, before, after)
-
-
-def _had_begun(h: History, job_id: str, state: str | None) -> bool:
-    """Whether it succeeded although it was cancelled: a run had begun before the 204, whose end came after it."""
-    if state != "succeeded" or job_id not in h.cancels:
-        return False
-    t = h.cancelled_t.get(job_id, math.inf)
-    runs = (run for run in h.runs.get(job_id, []) if run.outcome == "ok" and run.start_t <= t)
-    return any(run.claim is None or run.claim.settled_t > t - EPS_S or t == math.inf for run in runs)
-
-
-def _had_succeeded(h: History, job_id: str, before: str, state: str | None) -> bool:
-    """Whether a success beats what was read before: a cancel, or the failure of one whose worker was found silent."""
-    if before == "failed" and state == "succeeded":
-        return any(run.outcome == "ok" for run in h.runs.get(job_id, []))
-    return _had_begun(h, job_id, state)
-
-
-def _timed_out(h: History, run: Run) -> bool:
-    """The worker's own book says that it took longer than it might."""
-    return bool(min(_end_t(h, run), h.drained_t) - run.start_t >= h.config["timeout_s"])
-
-
-def _claimed_after_its_end(h: History, job_id: str) -> Iterator[str]:
-    """No claim brings up what the store knew to have ended, unless it was struck and the one who knows was, too."""
-    for done in h.claims.get(job_id, []):
-        if done.fate not in ("succeeded", "failed", "dead"):
-            continue
-        for claim in h.claims[job_id]:
-            claimed_t = claim.fence / 1e6 - h.offset_s
-            if claim.fence <= done.fence or claimed_t <= done.settled_t + EPS_S:
-                continue
-            store = any(h.on(done.settled_t - TAIL_S, claimed_t, h.store_of(job_id)))
-            if not (store and any(h.on(done.settled_t - TAIL_S, claimed_t, *h.of_daemon(done.daemon, job_id)))):
-                yield f"job {job_id} was {done.fate} at {done.settled_t:.3f} and claimed again at {claimed_t:.3f}"
-
-
-def _in_hand(h: History, fault: Fault, run: Run) -> bool:
-    claim, job_id = run.claim, h.own.get(run.job, run.job)
-    if claim is None or fault.target not in (run.worker, h.store_of(job_id), *h.of_daemon(run.daemon, job_id)):
-        return False
-    return claim.t - EPS_S <= fault.t1 + AFTER_S and claim.settled_t + EPS_S >= fault.t0
-
-
-def _end_t(h: History, run: Run) -> float:
-    """When a run was over: its end, or the death of its worker."""
-    if run.end_t < math.inf:
-        return run.end_t
-    killed = (fault.t0 for fault in h.touching[run.worker] if fault.kind == "kill" and fault.t0 >= run.start_t - EPS_S)
-    return min(killed, default=math.inf)
-
-
-def _may_overlap(fault: Fault, before: Run, after: Run, lease_s: float) -> bool:
-    """A dead daemon's next life goes on at once, and a lapse lets go; what it may come back from lasts a lease."""
-    if (
-        fault.kind == "kill"
-        or fault.target.startswith("store")
-        or fault.target == before.worker
-        or after.daemon == before.daemon
-    ):
-        return True
-    return after.start_t >= fault.t0 + lease_s
-
-
-def _was_paused(h: History, run: Run) -> bool:
-    name, edge = h.of_daemon(run.daemon, h.own.get(run.job, run.job))
-    since_t = run.claim.t if run.claim else run.start_t
-    return any(fault.kind != "kill" for fault in h.on(since_t, run.start_t, run.worker, name, edge))
-
-
-def _any_hidden(h: History, t0: float, t1: float) -> bool:
-    """Whether a job may have been claimed without a trace: the answer to its claim was lost."""
-    return any(h.on(t0, t1, *(target for target in h.touching if not target.startswith("worker"))))
 
 
 # ---------------------------------------------------------------- verdict

@@ -13,6 +13,8 @@ clock is mapped by the `clock` event.
     exec_start   job, n, attempt, sha, name, worker, exec, and daemon; of a job that its worker holds itself: fence
     exec_end     exec, outcome
     nemesis      id, on (start | stop), kind, target                    daemon_is      name, sysid
+    schedule     name, n (of its jobs, below 0)                         pause          name, daemon, t0: answered at t
+    date         name, at_ms, job, state, server: at the end            resume_invoke  name
     healed, drained                   final  job, state                 census         state -> number, in the store
 """
 
@@ -80,6 +82,7 @@ class Claim:
     attempt: int
     fence: int
     t: float
+    jobtype: str = ""
     settled_t: float = math.inf
     fate: str = ""
     kept_t: float = math.inf
@@ -108,6 +111,13 @@ class History:
     ends: dict[int, Event] = field(default_factory=dict)
     runs: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
     own: dict[str, str] = field(default_factory=dict)
+    dated: dict[str, list[Run]] = field(default_factory=lambda: defaultdict(list))
+    """Runs of jobs that schedules pushed."""
+    dates: dict[str, Event] = field(default_factory=dict)
+    of_dates: dict[str, Event] = field(default_factory=dict)
+    """The same by the ids of their jobs."""
+    pauses: list[Event] = field(default_factory=list)
+    resumes: list[Event] = field(default_factory=list)
     claims: dict[str, list[Claim]] = field(default_factory=lambda: defaultdict(list))
     ingested: dict[str, float] = field(default_factory=dict)
     cancels: dict[str, Event] = field(default_factory=dict)
@@ -136,6 +146,8 @@ class History:
 
     def server_of(self, job_id: str) -> int:
         """Of the store, where it lives."""
+        if job_id in self.of_dates:
+            return int(self.of_dates[job_id]["server"])
         job = self.by_id.get(job_id)
         if job is None and self.runs.get(job_id):
             job = self.jobs.get(self.runs[job_id][0].n)
@@ -188,7 +200,7 @@ def build(events: Iterable[Event]) -> History:
         h.touching[fault.target].append(fault)
     for t, e in sorted(logged, key=lambda pair: (pair[0], pair[1]["event"] == "ended")):
         _take_logged(h, t, e)
-    for job_id, listed_runs in h.runs.items():
+    for job_id, listed_runs in (*h.runs.items(), *h.dated.items()):
         listed_runs.sort(key=lambda run: run.start_t)
         for run in listed_runs:
             run.claim = _claim_of(h.claims.get(job_id, []), run) or _lost_claim(h, run)
@@ -219,7 +231,7 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
         pushed = h.jobs.get(run.n)
         told = e["job"] if pushed is None or pushed.key is None else pushed.key
         h.own[e["job"]] = told
-        h.runs[told].append(run)
+        (h.dated if run.n < 0 else h.runs)[told].append(run)
     elif kind == "exec_end":
         runs[e["exec"]].end_t, runs[e["exec"]].outcome = t, e["outcome"]
     elif kind == "nemesis" and e["on"] == "start":
@@ -235,6 +247,10 @@ def _take(h: History, e: Event, runs: dict[str, Run], starts: dict[int, Event]) 
         h.reads[e["job"]].append(e)
     elif kind == "final":
         h.final[e["job"]] = e["state"]
+    elif kind == "date":
+        h.dates[e["name"]] = h.of_dates[e["job"]] = e
+    elif kind in ("pause", "resume_invoke"):
+        (h.pauses if kind == "pause" else h.resumes).append(e)
     elif kind == "census":
         h.census = e
     elif kind == "daemon_is":
@@ -252,7 +268,7 @@ def _take_logged(h: History, t: float, e: Event) -> None:
         return
     job_id: str = h.own.get(e["job_id"]) or e["job_id"]  # the log knows a job by the queue's id, its pusher by his own
     if e["event"] == "started":
-        h.claims[job_id].append(Claim(job_id, e["daemon"], e["attempt"], e["fence"], t))
+        h.claims[job_id].append(Claim(job_id, e["daemon"], e["attempt"], e["fence"], t, e["jobtype"]))
     elif e["event"] == "ended" and e["fate"] == "entrusted":
         for claim in h.claims.get(job_id, []):
             if claim.fence == e["fence"]:

@@ -23,6 +23,7 @@ from tests.chaos.check import Verdict, check
 from tests.chaos.cluster import HEAL_S, RENEW_S, TIMEOUT_S, Cluster, History, in_thread
 from tests.chaos.history import load
 from tests.chaos.nemesis import LEASE_S, Strike, plan
+from tests.chaos.words import Words
 from tests.chaos.worker import NAMES, digest
 from tests.live.harness import short_directory
 from tests.store.places import check_places
@@ -232,14 +233,17 @@ async def chaos(settings: Settings, directory: Path) -> list[str]:
                 await cluster.start()
                 traffic = Traffic(settings, cluster, history, http)
                 await _introduce(settings, cluster, history, http)
+                words = Words(cluster, history, http, random.Random(settings.seed + 3))
+                await words.plan(settings.seconds, time.time() * 1000)
                 async with trio.open_nursery() as running:
                     strikes = plan(settings.seed, settings.seconds, *settings.size)
                     running.start_soon(traffic.run, settings.seconds)
+                    running.start_soon(words.pause_now_and_then, trio.current_time() + settings.seconds)
                     running.start_soon(Nemesis(cluster, strikes).run)
                 history.add("healed")
                 problems += [f"{name} ended by itself" for name in cluster.fallen()]
-                await _drain(cluster, history, http, await traffic.last_words())
-                await _last_look(cluster, history, traffic)
+                await _drain(cluster, history, http, await traffic.last_words(), words)
+                await _last_look(cluster, history, traffic, words)
                 problems += await in_thread(partial(_misplaced, cluster))
                 codes = await cluster.stop()
                 problems += [f"exit codes {codes}, 0 wanted"] if any(codes) else []
@@ -266,12 +270,12 @@ async def _introduce(settings: Settings, cluster: Cluster, history: History, htt
         history.add("daemon_is", name=f"daemon-{i}", sysid=(await _stats(http, url))["daemon"])
 
 
-async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, last: list[str]) -> None:
+async def _drain(cluster: Cluster, history: History, http: httpx2.AsyncClient, last: list[str], words: Words) -> None:
     """Until nothing waits and no daemon holds anything, or it takes too long: the checker says so then."""
     async with _open(cluster) as store:
         with trio.move_on_after(HEAL_S + 5.0) as patience:
             ended = 0
-            while not await _is_quiet(store, cluster, http, last):
+            while not (await words.are_fired() and await _is_quiet(store, cluster, http, last)):
                 await trio.sleep(POLL_S)
                 if (now := await _ended(store)) > ended:  # the work that was left goes on
                     ended, patience.deadline = now, trio.current_time() + HEAL_S + 5.0
@@ -317,7 +321,7 @@ async def _stats(http: httpx2.AsyncClient, url: str) -> dict[str, Any]:
         return {"runner": {"in_hand": 1, "workers": []}}  # it cannot be said that it is quiet
 
 
-async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> None:
+async def _last_look(cluster: Cluster, history: History, traffic: Traffic, words: Words) -> None:
     """Every acknowledged job as the store has it, a few also as daemons tell it."""
     ids = iter(traffic.acked)
     async with _open(cluster) as store:
@@ -336,6 +340,7 @@ async def _last_look(cluster: Cluster, history: History, traffic: Traffic) -> No
         async with trio.open_nursery() as nursery:
             for _ in range(LOOKERS):
                 nursery.start_soon(look)
+            nursery.start_soon(words.last_look, store)
         told = await store.stats()
     history.add(
         "census", waiting=told.waiting, scheduled=told.scheduled, running=told.running, ended=told.ended, dead=told.dead

@@ -13,7 +13,7 @@ from jqd.scheduler import Firing, Last, Step
 from jqd.store import NameJournaled, NameWanted
 from jqd.words.errors import Closed, NotYet, Pressed
 from jqd.words.job import Fate
-from jqd.words.record import Lane, decode_jobs, decode_rules
+from jqd.words.record import Lane, date_digest, decode_jobs, decode_rules
 from jqd.words.recur import Recurrence
 from jqd.words.rules import NIL, Rule
 from jqd.words.schedules import FIRED, SCHEDULE, Known, Schedule, body_of
@@ -48,7 +48,7 @@ def firing(edge: Whole, *, fires: bool = True, replaces: bool = False) -> Firing
 async def go(edge: Whole, **step: bool) -> str:
     """Fire the next date; the id of its job."""
     due = firing(edge, **step)
-    waits = await fire(desk(edge), [due], lambda: True)
+    waits = await fire(desk(edge), [due], lambda life: True)
     assert waits.keys() == ({"s"} if due.one is known(edge) else set()), "what was not fired has to wait"
     await edge.apply()
     return due.job_id
@@ -66,7 +66,7 @@ async def test_job_and_note_are_written_one_behind_the_other(edge: Whole) -> Non
     due = firing(edge)
     edge.journal.frames.clear()
     edge._taken = 0
-    await fire(desk(edge), [due], lambda: True)
+    await fire(desk(edge), [due], lambda life: True)
     (first, _, jobs), (second, _, rules) = edge.journal.frames
     assert (first, second) == (Lane.CHANGES, Lane.RULES)
     (job,) = decode_jobs(jobs)
@@ -82,10 +82,10 @@ async def test_job_and_note_are_written_one_behind_the_other(edge: Whole) -> Non
 async def test_what_is_out_of_date_is_left(edge: Whole) -> None:
     due, frames = firing(edge), len(edge.journal.frames)
     with pytest.raises(NotYet, match="did not say in time"):
-        await fire(desk(edge), [due], lambda: False)
+        await fire(desk(edge), [due], lambda life: False)
     edge.control.not_pushing = "the disk is full"
     with pytest.raises(Closed):
-        await fire(desk(edge), [due], lambda: True)
+        await fire(desk(edge), [due], lambda life: True)
     edge.control.not_pushing = None
 
     real = desk(edge).store.reserve_names
@@ -97,10 +97,10 @@ async def test_what_is_out_of_date_is_left(edge: Whole) -> None:
 
     desk(edge).store.reserve_names = slow
     with pytest.raises(NotYet, match="did not say in time"):
-        await fire(desk(edge), [due], lambda: True)
+        await fire(desk(edge), [due], lambda life: True)
     desk(edge).store.reserve_names = real
     await schedules.pause(desk(edge), "s")
-    await fire(desk(edge), [due], lambda: True)
+    await fire(desk(edge), [due], lambda life: True)
     assert [lane for lane, *_ in edge.journal.frames[frames:]] == [Lane.RULES], "the pause, and nothing else"
 
 
@@ -112,11 +112,40 @@ async def test_a_job_that_stands_there_already_is_the_one_of_that_date(edge: Who
     assert (await edge.call("GET", f"/v1/jobs/{due.job_id}")).body["name"] == "mine"
 
 
+async def test_whatever_a_schedule_says_the_job_of_a_date_is_the_same(edge: Whole) -> None:
+    """Another daemon has the name, wrote its job and died. The job is changed meanwhile: both journals have one job."""
+    due, store = firing(edge), desk(edge).store
+    wanted = NameWanted(due.job_id, edge.journal.ids.take(1).first, date_digest(due.job_id), False)
+    (given,) = await store.reserve_names([wanted])
+    await schedules.put(desk(edge), "s", msgspec.structs.replace(PLAN, job=Template(name="other")))
+    edge.journal.frames.clear()
+    edge._taken = 0
+    await go(edge)
+    (job,) = decode_jobs(edge.journal.frames[0][2])
+    assert (job.id, job.jobtype) == (given.job_id, "other")
+    assert job.change is not None
+    assert (job.change.revision, job.change.digest) == (given.revision, wanted.digest)
+
+
+async def test_nothing_is_written_in_another_life_of_the_store_than_that_which_gave_the_name(edge: Whole) -> None:
+    asked: list[str] = []
+
+    def is_told(life: str) -> bool:
+        asked.append(life)
+        return False
+
+    with pytest.raises(NotYet):
+        await fire(desk(edge), [firing(edge)], is_told)
+    (life,) = asked
+    assert life
+    assert life == (desk(edge).store._caller.identity or "").partition(".")[2]
+
+
 async def test_an_id_that_is_promised_only_is_waited_for(edge: Whole) -> None:
     """To a daemon that died before it wrote; or after it, and its journal may come back any day."""
     due, store = firing(edge), desk(edge).store
     (given,) = await store.reserve_names([NameWanted(due.job_id, edge.journal.ids.take(1).first, "other", False)])
-    waits = await fire(desk(edge), [due], lambda: True)
+    waits = await fire(desk(edge), [due], lambda life: True)
     assert waits == {"s": f"another job has the id {due.job_id!r}, and has not come to the store yet"}
     assert known(edge).fired.fired == 0
     edge.clock.advance(31)

@@ -1,7 +1,6 @@
-"""Registrations and handlers through kills, wipes, roll-backs: what was answered holds everywhere, or stays deleted."""
+"""Rules between daemons: who asks for them, where they stand, what of them is forgotten. The simulation walks them."""
 
 import random
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,16 +11,15 @@ import trio
 
 from jqd.config import Config
 from jqd.daemon import Daemon
-from jqd.desk import handlers, leases
+from jqd.desk import leases
 from jqd.desk import rules as desk_rules
 from jqd.desk import workers as desk_workers
-from jqd.journal import Journal, JournalConfig, open_journal
-from jqd.loops import retention
+from jqd.journal import JournalConfig, open_journal
 from jqd.loops import useless as useless_module
 from jqd.loops.rules import Follow, Upkeep
 from jqd.loops.useless import DELETED_S, ENDED_S, FIRED_S, SILENT_S, carried, useless
 from jqd.runner import Card, Workers
-from jqd.runner.handler import Definition, Handler, HandlerOptions
+from jqd.runner.handler import Handler
 from jqd.runner.workers import body_of
 from jqd.store import StoreConfig
 from jqd.testing.files import MemoryFiles
@@ -73,111 +71,6 @@ class Place:
         workers = self.daemon.workers
         registered = {worker.id: worker.max_jobs for worker in workers.list() if not worker.handler}
         return registered | {name: each.versions[-1].options.max_jobs for name, each in workers.handlers().items()}
-
-    async def say(self, name: str, slots: int) -> None:
-        """A registration of a worker, or a new version of a handler, by its name."""
-        desk = self.daemon.parts.desk
-        if name.startswith("h"):
-            options = HandlerOptions(max_jobs=slots)
-            await handlers.put(
-                desk, name, Definition(lang="http", body="http://127.0.0.1:1/", options=options), peer=None
-            )
-        else:
-            await desk_workers.register(desk, Card(name="w", id=name, max_jobs=slots), peer=None)
-
-    async def delete(self, name: str) -> None:
-        """Raises NotFound."""
-        desk = self.daemon.parts.desk
-        await (handlers.delete(desk, name) if name.startswith("h") else desk_workers.unregister(desk, name))
-
-
-async def walk(seed: int) -> str | None:
-    """A random life of two daemons. What is wrong at its end; None: nothing."""
-    source, clock = random.Random(seed), TrioClock()
-    store = FakeStore(clock)
-    places = [Place(number, store, clock, source) for number in range(2)]
-    expected: dict[str, int] = {}
-    image = store.image()
-    async with trio.open_nursery() as nursery:
-        for place in places:
-            nursery.start_soon(nursery.start, place.live)
-        await trio.sleep(10)
-        for _ in range(STEPS):
-            place, name = source.choice(places), source.choice(("w0", "w1", "w2", "h0", "h1"))
-            match source.choice(("say", "say", "say", "leave", "kill", "wipe", "older", "image")):
-                case "say":
-                    expected[name] = source.randint(1, 99)
-                    await place.say(name, expected[name])
-                    if source.random() < 0.3:  # before anybody else heard of it
-                        place.kill()
-                        await nursery.start(place.live)
-                case "leave":
-                    try:
-                        await place.delete(name)
-                    except NotFound:
-                        if name in expected:
-                            return f"lost: {name} is not known in time at {place.directory}"
-                    expected.pop(name, None)
-                case "kill":
-                    place.kill()
-                    await nursery.start(place.live)
-                case "wipe":
-                    store.wipe()
-                    await trio.sleep(source.choice((0, 9)))
-                case "older":
-                    store.restart(image)
-                    await trio.sleep(9)
-                case "image":
-                    image = store.image()
-            await trio.sleep(KNOWN_S)
-        await trio.sleep(20)
-        found = [place.shown() for place in places]
-        for place in places:
-            place.kill()
-        store.wipe()  # with nobody there: all must come from the journals
-        async with trio.open_nursery() as starting:
-            for place in places:
-                starting.start_soon(nursery.start, place.live)
-        await trio.sleep(10)
-        found += [place.shown() for place in places]
-        nursery.cancel_scope.cancel()
-    for shown in found:
-        if missing := expected.keys() - shown.keys():
-            return f"lost: {missing} of {expected} where {shown} is shown"
-        if risen := shown.keys() - expected.keys():
-            return f"risen: {risen} where {expected} was said"
-        if shown != expected:
-            return f"older: {shown} where {expected} was said"
-    return None
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_what_was_answered_holds_everywhere(seed: int, autojump_clock: None) -> None:
-    assert await walk(seed) is None
-
-
-MISTAKES: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], object]]] = {
-    "not-synced": ("lost|older|risen", lambda patch: patch.setattr(Journal, "wsync", _at_once)),
-    "not-carried": ("lost|older|risen", lambda patch: patch.setattr(retention, "carried", lambda *_: [])),
-}
-
-
-async def _at_once(*_: Any, **__: Any) -> None:
-    await trio.lowlevel.checkpoint()
-
-
-@pytest.mark.parametrize("name", MISTAKES)
-async def test_each_mistake_is_found(name: str, autojump_clock: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    finds, plant = MISTAKES[name]
-    for seed in range(40):
-        with monkeypatch.context() as patch:
-            plant(patch)
-            found = await walk(seed)
-        if found is not None:
-            assert found.partition(":")[0] in finds.split("|"), found
-            assert await walk(seed) is None, "the seed is good without it"
-            return
-    pytest.fail("nobody finds it")
 
 
 async def test_what_one_said_stands_in_the_journals_of_all_and_nobody_says_it_anew(autojump_clock: None) -> None:

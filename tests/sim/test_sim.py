@@ -12,7 +12,7 @@ from jqd.testing.sim.bugs import MISTAKES, planted
 from jqd.testing.sim.matter import AGAIN, DELETE, EDIT, LOOK, OTHER, PUSH, REPLACE, RETRY
 from jqd.testing.sim.plan import KEPT_KINDS, PARTITIONS_MAX, SPREAD_TYPES, TRIM
 from jqd.testing.sim.say import DELETE as SAY_DELETE
-from jqd.testing.sim.say import FAREWELL
+from jqd.testing.sim.say import FAREWELL, PAUSE, RESUME
 from jqd.testing.sim.say import PUT as SAY_PUT
 from jqd.words.jobid import partition_of_name
 
@@ -58,12 +58,16 @@ def test_in_half_of_the_runs_jobs_have_names_and_are_changed_in_every_way() -> N
     assert all(plan.works[number].jobtype for plan in changed for matter in plan.matters for number in matter.contents)
 
 
-def test_in_some_runs_workers_and_handlers_are_registered_and_leave() -> None:
-    said = [plan.says for plan in (make_plan(seed) for seed in range(PLANS)) if plan.says]
-    assert PLANS * 0.15 < len(said) < PLANS * 0.25
-    assert {(say.key[0], say.what) for says in said for say in says} == {
-        (kind, what) for kind in ("worker", "handler") for what in (SAY_PUT, SAY_DELETE, FAREWELL)
-    }
+def test_in_some_runs_workers_handlers_and_schedules_come_and_go_and_jobtypes_are_paused() -> None:
+    kinds: dict[str, list[set[str]]] = {}
+    for plan in (make_plan(seed) for seed in range(PLANS)):
+        for kind in {say.key[0] for say in plan.says}:
+            kinds.setdefault(kind, []).append({say.what for say in plan.says if say.key[0] == kind})
+    whats = {kind: set().union(*all_said) for kind, all_said in kinds.items()}
+    words = {SAY_PUT, SAY_DELETE, FAREWELL}
+    changes = {SAY_PUT, SAY_DELETE, PAUSE, RESUME}
+    assert whats == {"worker": words, "handler": words, "schedule": changes, "pause": {PAUSE, RESUME}}
+    assert all(PLANS * 0.08 < len(runs) < PLANS * 0.25 for runs in kinds.values())
 
 
 def test_all_partitions_have_jobs() -> None:

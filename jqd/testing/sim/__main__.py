@@ -2,7 +2,7 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import structlog
@@ -11,6 +11,8 @@ import trio
 from jqd.testing.sim import Report, make_plan, simulate
 from jqd.testing.sim.loop import PROCESS
 from jqd.testing.sim.plan import APART_KINDS, KEPT_KINDS, KINDS, PARTITIONS_MAX, STILL_KINDS
+
+GIVEN = ("changes", "lends", "rules", "pauses", "schedules")  # what a seed has only now and then
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -24,6 +26,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--changes", action="store_true", help="in each seed some jobs have names and are changed")
     parser.add_argument("--lends", action="store_true", help="in each seed some workers hold jobs by themselves")
     parser.add_argument("--rules", action="store_true", help="in each seed workers and handlers are registered")
+    parser.add_argument("--pauses", action="store_true", help="in each seed jobtypes are paused and resumed")
+    parser.add_argument("--schedules", action="store_true", help="in each seed schedules push jobs")
     parser.add_argument("--partitions", type=int, default=1, choices=range(1, PARTITIONS_MAX + 1), help="of the store")
     parser.add_argument("--trace", action="store_true", help="print what happened, the daemons' log included")
     chosen = parser.parse_args(argv)
@@ -31,29 +35,22 @@ def main(argv: list[str] | None = None) -> int:
     kinds = None if chosen.kinds is None else [kind for kind in chosen.kinds.split(",") if kind]
     if unknown := set(kinds or ()) - {*KINDS, *STILL_KINDS, *KEPT_KINDS, *APART_KINDS}:
         parser.error(f"there are no faults of the kind {', '.join(sorted(unknown))}")
+    given = {name: True for name in GIVEN if getattr(chosen, name)}
     broken = starts = 0
     for seed in seeds:
-        plan = make_plan(
-            seed,
-            None if kinds is None else frozenset(kinds),
-            chosen.partitions,
-            changes=chosen.changes or None,
-            lends=chosen.lends or None,
-            rules=chosen.rules or None,
-        )
+        plan = make_plan(seed, None if kinds is None else frozenset(kinds), chosen.partitions, **given)
         report = simulate(seed, log=_say if chosen.trace else None, plan=plan)
         starts += report.starts
         if chosen.trace:
             _print_events(report)
         if report.violations:
             broken += 1
-            given = [name for name in ("changes", "lends", "rules") if getattr(chosen, name)]
             _print(describe(seed, report, chosen.kinds, given))
     _print(f"{len(seeds)} seeds from {seeds[0]}, {starts} starts of jobs, {broken} seeds with a broken promise")
     return 1 if broken else 0
 
 
-def describe(seed: int, report: Report, kinds: str | None = None, given: Sequence[str] = ()) -> str:
+def describe(seed: int, report: Report, kinds: str | None = None, given: Iterable[str] = ()) -> str:
     """What was broken under which faults, and how to see it again. `given`: the options that were."""
     named = ", ".join(sorted(report.plan.kinds)) or "no faults"
     lines = [f"seed {seed} ({report.plan.nodes} daemons; {named}):", *(f"  {what}" for what in report.violations)]

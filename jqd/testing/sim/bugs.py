@@ -29,6 +29,7 @@ from jqd.testing.sim.lent import LENT
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.testing.sim.node import WorldClock
 from jqd.testing.sim.plan import Plan, make_plan
+from jqd.testing.sim.undue import UNDUE
 from jqd.testing.sim.unkept import UNKEPT
 from jqd.testing.sim.unsaid import UNSAID
 from jqd.words.job import Outcome, State
@@ -264,6 +265,7 @@ MISTAKES: dict[str, Mistake] = {
     ),
     **APART,
     **LENT,
+    **UNDUE,
     **UNKEPT,
     **UNSAID,
 }
@@ -288,9 +290,16 @@ def hunt(name: str) -> tuple[int, str] | None:
 def plan_of(name: str, seed: int) -> Plan:
     """What of that seed shows the mistake."""
     planned = MISTAKES[name]
-    changes, lends, rules = planned.changes, planned.lends, planned.rules
     return make_plan(
-        seed, planned.kinds, planned.partitions, changes=changes, lends=lends, rules=rules, dense=planned.dense
+        seed,
+        planned.kinds,
+        planned.partitions,
+        changes=planned.changes,
+        lends=planned.lends,
+        rules=planned.rules,
+        pauses=planned.pauses,
+        schedules=planned.schedules,
+        dense=planned.dense,
     )
 
 

@@ -15,6 +15,15 @@ import trio
 from jqd.testing.sim.plan import LEASE, TRIM
 from jqd.words.job import Fate
 
+RECOVERS_S = 4.0  # a loop waits 3 s at most until it asks the store again
+
+HINDER = {
+    **dict.fromkeys(("lost", "late", "slow", "wipe", "rollback", "restart"), (6.0, True)),
+    **dict.fromkeys(("lag", "backlog", "disk", "full"), (0.0, False)),
+    "stop": (14.0, False),
+}
+"""Kinds that keep rules from being told or heard, though no daemon is away: so long after they end; at all daemons."""
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -81,6 +90,8 @@ class Causes:
     """Times in which a lease was not renewed although its daemon was there: answers were lost, or late."""
     losses: list[Loss] = field(default_factory=list)
     slows: list[Slow] = field(default_factory=list)
+    hindrances: list[Away] = field(default_factory=list)
+    """Times in which what a node wrote came late to the store, or what is there to the node, though it was not away."""
     clock_jumps: bool = False
     _renewals: dict[tuple[str, int], float] = field(default_factory=dict)
 
@@ -120,6 +131,23 @@ class Causes:
             away.node in (node, "*") and away.partition in (None, home) and away.from_s <= to_s and away.to_s >= from_s
             for away in self.aways
         )
+
+    def hinders(self, kind: str, node: str, at_s: float, span_s: float) -> None:
+        """A fault begins."""
+        if kind in HINDER:
+            for_s, at_all = HINDER[kind]
+            until_s = at_s + for_s + 3 * span_s  # no kind lasts longer
+            self.hindrances.append(Away("*" if at_all else node, kind, at_s, until_s))
+
+    def hindered_to(self, from_s: float, to_s: float, *nodes: str) -> float:
+        """Until when one of those nodes may not have told the store of a rule, or heard of it; 0: both could."""
+        spans = [(away.from_s, away.to_s) for away in self.aways if away.node in (*nodes, "*")]
+        spans += [(slow.from_s, slow.to_s) for slow in self.slows]
+        spans += [
+            (hindrance.from_s, hindrance.to_s) for hindrance in self.hindrances if hindrance.node in (*nodes, "*")
+        ]
+        ends_s = (end_s + RECOVERS_S for begin_s, end_s in spans if begin_s <= to_s and end_s + RECOVERS_S >= from_s)
+        return max(ends_s, default=0.0)
 
     def was_slow(self, home: int, from_s: float, to_s: float) -> bool:
         """Whether its partition was, at some time between."""

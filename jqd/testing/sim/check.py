@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 import trio
 
+from jqd.testing.sim.almanac import Almanac
 from jqd.testing.sim.causes import Attempt, may_be_over
 from jqd.testing.sim.notes import Notes
 from jqd.testing.sim.plan import POISON, PURGE, STORE, Plan
@@ -61,6 +62,8 @@ class History(Notes):
         self.starts = 0
         self.tales = {matter.number: Tale(self, matter) for matter in plan.matters}
         """Of the jobs whose content changes, by their number."""
+        self.almanac = Almanac(self)
+        """Of the jobs that schedules push."""
         self._known: set[tuple[str, str, int]] = set()
         """Lives, and the successes (id, fence) of which they know that the store knows them."""
         self.of_content = {number: tale for tale in self.tales.values() for number in tale.matter.contents}
@@ -86,6 +89,9 @@ class History(Notes):
         self.starts += 1
         if number in self.of_content:
             self.of_content[number].started(life, fence, job_id, number, priority)
+            return
+        if number in self.almanac.numbers:
+            self.almanac.started(life, fence, job_id)
             return
         story = self.stories.get(number)
         if story is None or not story.tried or story.job_id not in ("", job_id):
@@ -150,6 +156,7 @@ class History(Notes):
                 story.taken_s.append(trio.current_time())
         runs = [(story.job_id, each) for story in self.stories.values() for each in story.attempts]
         runs += [(run.job_id, run) for tale in self.tales.values() for run in tale.runs]
+        runs += self.almanac.runs()
         for its_id, attempt in runs:
             if (its_id, attempt.fence) != (job_id, fence):
                 continue

@@ -96,6 +96,7 @@ class Nemesis:
             where = () if fault.partition is None else (f"partition {fault.partition}",)
             span_s, part = round(fault.span_s, 3), round(fault.part, 3)
             self._stage.history.note("fault", fault.kind, fault.node, span_s, part, *where)
+            self._stage.history.hinders(fault.kind, self._stage.nodes[fault.node].name, fault.at_s, fault.span_s)
             nursery.start_soon(getattr(self, f"_{fault.kind}"), fault)
 
     async def heal(self) -> None:

@@ -51,13 +51,15 @@ class Link:
         spawn: Callable[..., None],
         note: Callable[..., None],
         moment: Callable[[str], bool],
-        told: Callable[[str, Any, Any], None],
+        sending: Callable[[str, Any], Any],
+        told: Callable[[str, Any, Any, Any], None],
         lag_s: Callable[[str], float],
     ) -> None:
         """Everything here is of the world: `spawn` starts a task of it, for calls whose caller is gone.
 
-        `moment` is told of each point a call comes to; True: wait a turn. `told`: of each call that
-        the store did its name, arguments and answer. `lag_s`: what a call may take besides.
+        `moment` is told of each point a call comes to; True: wait a turn. `sending`: of each call that is sent, its
+        name and arguments. `told`: of each that the store did, and what `sending` said; None of one that was given up.
+        `lag_s`: what a call may take besides.
         """
         self.cut = False
         """This daemon alone does not reach it."""
@@ -69,6 +71,7 @@ class Link:
         self._spawn = spawn
         self._note = note
         self._moment = moment
+        self._sending = sending
         self._told = told
         self._lag_s = lag_s
 
@@ -88,6 +91,7 @@ class Link:
         return self.dead or self.cut or self._weather.away
 
     async def _call(self, name: str, method: Any, args: Any, named: Any) -> Any:
+        sent = self._sending(name, args)
         if self._moment(f"before {name}"):
             await trio.lowlevel.checkpoint()
         await self._end_if_dead()
@@ -112,7 +116,7 @@ class Link:
             raise
         self._note("done", name)
         if named.get("renew", True):  # else it was a look
-            self._told(name, args, answer)
+            self._told(name, args, answer, sent)
         if self._moment(f"after {name}"):
             await trio.lowlevel.checkpoint()
         await self._end_if_dead()
@@ -150,4 +154,4 @@ class Link:
         else:
             self._note("done late", name)
             if named.get("renew", True):
-                self._told(name, args, answer)
+                self._told(name, args, answer, None)

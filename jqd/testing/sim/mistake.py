@@ -28,6 +28,10 @@ class Mistake(NamedTuple):
     """Whether some workers hold jobs by themselves."""
     rules: bool = False
     """Whether workers and handlers are registered."""
+    pauses: bool = False
+    """Whether jobtypes are paused."""
+    schedules: bool = False
+    """Whether schedules push jobs."""
     dense: int = 1
     """So many times as much to do, where a rare moment must be met: else one seed of hundreds would show it."""
 
@@ -61,6 +65,8 @@ def mistake(
     changes: bool = False,
     lends: bool = False,
     rules: bool = False,
+    pauses: bool = False,
+    schedules: bool = False,
     dense: int = 1,
 ) -> Mistake:
     """`finds`: with commas.
@@ -68,5 +74,5 @@ def mistake(
     `parts`: what is exchanged: its owner, its name, and what makes the mistaken one of the real one.
     """
     bugs = tuple(Bug(what, owner, name, plant) for owner, name, plant in parts)
-    named, found = frozenset(kinds.split(",")), tuple(finds.split(","))
-    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, dense)
+    named, found = frozenset(kinds.split(",")) - {""}, tuple(finds.split(","))
+    return Mistake(bugs, named, seed, found, partitions, changes, lends, rules, pauses, schedules, dense)

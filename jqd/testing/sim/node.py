@@ -12,12 +12,16 @@ import trio
 from jqd import daemon as daemon_module
 from jqd.config import Config, HttpConfig
 from jqd.daemon import Daemon
+from jqd.desk import firing as firing_module
 from jqd.journal import JournalConfig, open_journal
 from jqd.loops import barrier as barrier_module
 from jqd.loops import chunks as chunks_module
+from jqd.loops import dates as dates_module
 from jqd.loops import reap as reap_module
+from jqd.loops import rules as rules_module
 from jqd.runner import Card, RunnerConfig
 from jqd.runner.ledger import Entry
+from jqd.scheduler import dates as decide_module
 from jqd.testing.files import MemoryFiles
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import EPOCH_MS, PROCESS, SLOW
@@ -33,6 +37,8 @@ SHORT: dict[str, Any] = {"segment_bytes": 512, "segment_age_s": 1.0, "retention_
 CHUNKS = (chunks_module.CHUNK_RECORDS, 2)  # jobs are few here: with every other seed a lane has several calls under way
 REAPS = (reap_module.REAP_JOBS, 2, 1)  # so are hands: with two seeds of three a dead daemon's is emptied in steps
 RESIGN_S = 6.0  # three leases of the world's, as 60 s are six of the real ones: time is what runs cost
+GIVEN_S, TAKEN_S, TOLD_S, LATE_S = 2.0, 18.0, 1.0, 6.0  # what firing dates waits for, shorter as leases are
+TIDY_S = 4.0  # so often it is looked what nobody needs any more
 AGAIN_S = 1.0  # a journal that cannot be opened is tried again, as a service manager does
 
 
@@ -103,6 +109,11 @@ def without_edge(seed: int) -> Iterator[None]:
         (daemon, "Door", _Door),
         (daemon, "url_of", lambda listener, scheme: "http://sim"),
         (chunks_module, "CHUNK_RECORDS", CHUNKS[seed % len(CHUNKS)]),
+        (firing_module, "GIVEN_S", GIVEN_S),
+        (firing_module, "TAKEN_S", TAKEN_S),
+        (dates_module, "TOLD_S", TOLD_S),
+        (rules_module, "TIDY_S", TIDY_S),
+        (decide_module, "LATE_MS", round(LATE_S * 1000)),
         (reap_module, "REAP_JOBS", REAPS[seed % len(REAPS)]),
         (barrier_module, "RESIGN_S", RESIGN_S),
     ]

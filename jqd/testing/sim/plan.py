@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from jqd.store import StoreConfig
 from jqd.testing.sim.matter import Matter, make_matters
-from jqd.testing.sim.say import Say, make_says
+from jqd.testing.sim.say import PUT, Say, make_pauses, make_says, make_schedules
 from jqd.words.lease import LeaseConfig
 
 LEASE = LeaseConfig(lease_s=2.0, renew_s=0.6, margin_s=0.4)  # a fifth of the real one: time is what runs cost
@@ -57,6 +57,8 @@ CALM_KINDS = frozenset((ABSENT, POISON, "kill", "pause", "stop", "restart", "wip
 """With these alone the partitions that are there are as quick as ever."""
 SHORT = 0.06  # share of runs over one partition with short journals and a store that forgets what ended
 RULES = 0.2  # share of runs in which workers and handlers are registered, changed, deleted
+PAUSED = 0.12  # share of runs in which jobtypes are paused and resumed
+SCHEDULED = 0.15  # share of runs in which schedules push jobs
 LENDS = 0.25  # share of runs in which some workers hold jobs by themselves
 CHANGED = 0.5  # share of runs in which some jobs have names, are replaced, edited, retried, deleted
 MATTERS_MAX = 3  # of such jobs
@@ -130,7 +132,7 @@ class Plan:
     lends: bool = False
     """Whether some workers ask for their jobs, and others answer 202."""
     says: tuple[Say, ...] = ()
-    """What is said of workers."""
+    """What is said of workers, jobtypes and schedules. Jobs of schedules have works behind all others."""
 
     @property
     def absent(self) -> int | None:
@@ -147,9 +149,12 @@ def make_plan(
     changes: bool | None = None,
     lends: bool | None = None,
     rules: bool | None = None,
+    pauses: bool | None = None,
+    schedules: bool | None = None,
     dense: int = 1,
 ) -> Plan:
-    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`, `rules`: with or without.
+    """The plan of a seed; `kinds`: with these faults instead of its own; `changes`, `lends`, `rules`, `pauses`,
+    `schedules`: with or without.
 
     `dense`: so many times as much to do in the same time, for a fault to befall.
     """
@@ -182,6 +187,10 @@ def make_plan(
     if lends is None:
         lends = POISON not in kinds and random.Random(f"lends {seed}").random() < LENDS
     says = _says(seed, nodes, rules, dense)
+    if ABSENT not in kinds:  # there it is asked what holds a job up
+        says += _pauses(seed, nodes, types, pauses, dense)
+    says += (planned := _schedules(seed, nodes, len(works), schedules, dense))
+    works += _works_of_schedules(seed, planned, nodes, types)
     return Plan(
         seed, nodes, kinds, tuple(by_time), tuple(works), tuple(faults), partitions, tuple(matters), lends, says
     )
@@ -191,6 +200,29 @@ def _says(seed: int, nodes: int, rules: bool | None, dense: int) -> tuple[Say, .
     source = random.Random(f"rules {seed}")
     wanted = source.random() < RULES if rules is None else rules
     return tuple(make_says(source, nodes, FAULTY_S * 0.95, dense)) if wanted else ()
+
+
+def _pauses(seed: int, nodes: int, types: Sequence[str], pauses: bool | None, dense: int) -> tuple[Say, ...]:
+    source = random.Random(f"pauses {seed}")
+    wanted = source.random() < PAUSED if pauses is None else pauses
+    return tuple(make_pauses(source, nodes, types, FAULTY_S * 0.95, dense)) if wanted else ()
+
+
+def _schedules(seed: int, nodes: int, first: int, schedules: bool | None, dense: int) -> tuple[Say, ...]:
+    source = random.Random(f"schedules {seed}")
+    wanted = source.random() < SCHEDULED if schedules is None else schedules
+    return tuple(make_schedules(source, nodes, first, FAULTY_S * 0.9, dense)) if wanted else ()
+
+
+def _works_of_schedules(seed: int, says: Sequence[Say], nodes: int, types: Sequence[str]) -> list[Work]:
+    """Their jobs are short, all but the first few: dates may wait for each other."""
+    source = random.Random(f"works of schedules {seed}")
+    works: list[Work] = []
+    for _ in (say for say in says if say.what == PUT):
+        drawn = _work(source, nodes, types, bad_workers=False)
+        last = source.choice(("ok", "ok", "failed")), source.choice((0.0, 0.3, 1.0))
+        works.append(replace(drawn, priority=0, delay_s=0.0, cancels=(), attempts=(*drawn.attempts[:-1], last)))
+    return works
 
 
 def _matters(seed: int, nodes: int, types: Sequence[str], first: int, changes: bool | None, dense: int) -> list[Matter]:

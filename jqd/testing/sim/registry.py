@@ -1,10 +1,13 @@
-"""What is said of workers in a run, and what must hold of it: what one daemon was told of them is known at all.
+"""What is said of workers, jobtypes and schedules in a run, and what must hold of it: what one daemon was told is known
+at all.
 
 newer   who says something after another answer has the higher revision, but for wrong clocks at two daemons
 older   at the end everybody has the highest revision of what was answered well, or a later one that was said as well:
         so no registration is lost, and no deletion is undone
 apart   at the end all daemons and all partitions of the store have the same rules
 silent  a registration whose time to live ran out counts nowhere
+kept    what was deleted is forgotten everywhere in the end; nothing else is, and it does not come back
+paused  no daemon claims jobs of a type that it knows to be paused, or could know to be since a second
 
 A word that was not answered may hold or not: it stood in a journal or in none.
 """
@@ -14,36 +17,35 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import trio
+from msgspec import Raw
 
-from jqd.desk import handlers
+from jqd.desk import handlers, pauses, schedules
 from jqd.desk import workers as desk_workers
+from jqd.desk.schedules import Plan as Dates
+from jqd.desk.schedules import Template
 from jqd.runner import Card
-from jqd.runner.handler import Definition, HandlerOptions
+from jqd.runner.handler import Definition, HandlerOptions, is_deleted
+from jqd.runner.workers import HANDLER
 from jqd.testing.sim.holder import ask
-from jqd.testing.sim.node import Node
+from jqd.testing.sim.loop import EPOCH_MS
+from jqd.testing.sim.node import Life, Node
 from jqd.testing.sim.notes import Notes
-from jqd.testing.sim.say import FAREWELL, HANDLERS, PUT, SHORT, SHORT_TTL_S, Say
+from jqd.testing.sim.plan import FAULTY_S, Work
+from jqd.testing.sim.said import HEARD_S, Word
+from jqd.testing.sim.say import FAREWELL, HANDLERS, PAUSE, PUT, RESUME, SHORT, SHORT_TTL_S, Say
 from jqd.testing.store import FakeStore
+from jqd.words.dates import iso
 from jqd.words.errors import JqdError, NotFound
 from jqd.words.rules import Rule
 
 PATIENCE_S = 12.0  # longer than any word may wait for what is said elsewhere
 DUE_S = 0.002  # clocks are read in whole milliseconds
+AGAIN_S = 0.5  # between tries to resume what is paused
 
 
-@dataclass(slots=True, eq=False)
-class Word:
-    """What became of it."""
-
-    say: Say
-    node: str
-    sent_s: float
-    answered_s: float = math.inf
-    """Well: it is on disk, they say."""
-    refused: bool = False
-    rule: Rule | None = None
-    """What held at that daemon when it was answered."""
+Table = dict[tuple[str, str], Rule]
 
 
 @dataclass
@@ -60,14 +62,22 @@ class Registry:
             for say in self.history.plan.says:
                 nursery.start_soon(self._say, say)
 
-    async def _say(self, say: Say) -> None:
+    async def resume(self) -> None:
+        """All jobtypes that may be paused, once all is mended: what waits is to run."""
+        for name in sorted({word.say.name for word in self.words if word.say.what == PAUSE and word.say.dates is None}):
+            turn = 0
+            while (await self._say(Say(trio.current_time(), turn % len(self.nodes), RESUME, name, 0))).rule is None:
+                turn += 1
+                await trio.sleep(AGAIN_S)
+
+    async def _say(self, say: Say) -> Word:
         await trio.sleep_until(say.at_s)
         node = self.nodes[say.node]
         word = Word(say, node.name, trio.current_time())
 
         async def said(desk: Any) -> None:
             self.words.append(word)
-            await _tell(desk, say)
+            await _tell(desk, say, self.history.plan.works)
             word.rule = desk.workers.rules.get(*say.key)
 
         answer = await ask(node, said, patience_s=PATIENCE_S)
@@ -76,6 +86,7 @@ class Registry:
             word.answered_s = trio.current_time()
             self._check_newer(word, word.rule.revision)
         self.history.note("said", node.name, say.what, say.name, say.slots, word.rule, type(answer).__name__)
+        return word
 
     def _check_newer(self, word: Word, revision: int) -> None:
         for other in self._answered(word.say.key):
@@ -88,16 +99,38 @@ class Registry:
     def _answered(self, key: tuple[str, str]) -> Iterator[Word]:
         return (word for word in self.words if word.say.key == key and word.answered_s < math.inf)
 
+    # ------------------------------------------------------------ pauses
+
+    def claimed(self, life: Life, jobtype: str, sent_s: float, *, knew: bool) -> None:
+        """That life got jobs of a type, and asked for them then. `knew`: it had heard that the type is paused."""
+        if knew:
+            self.history.wrong(f"paused: {life.label} claims jobs of {jobtype!r}, and knows that it is paused")
+        node = life.label.partition(".")[0]
+        for word in self._answered(("pause", jobtype)):
+            if word.say.what != PAUSE or word.rule is None or word.rule.is_deleted or self._may_be_resumed(word):
+                continue
+            since_s = max(word.answered_s, self.history.hindered_to(word.sent_s, sent_s, word.node, node))
+            if sent_s > since_s + HEARD_S:
+                self.history.wrong(
+                    f"paused: {life.label} claims jobs of {jobtype!r} at {sent_s:.3f} s after {_text(word)}"
+                )
+                return
+
+    def _may_be_resumed(self, pause: Word) -> bool:
+        assert pause.rule is not None
+        others = (word for word in self.words if word.say.key == pause.say.key and word.say.what == RESUME)
+        return any(
+            word.answered_s >= pause.sent_s or word.rule is None or word.rule.revision > pause.rule.revision
+            for word in others
+        )
+
     # ------------------------------------------------------------ at the end
 
     async def restless(self, stores: Sequence[FakeStore]) -> str | None:
         """What is not known everywhere yet, or not forgotten."""
         if not self.words:
             return None
-        tables = [(node.name, _rules_of(node)) for node in self.nodes]
-        for number, store in enumerate(stores):
-            told = (await store.another_client().follow_rules(0, 0)).rules
-            tables.append((f"partition {number}", {rule.key: rule for rule in told}))
+        tables = await self._tables(stores)
         for key in sorted({word.say.key for word in self.words}):
             held = {where: table.get(key) for where, table in tables}
             if len({None if rule is None else (rule.revision, bytes(rule.body)) for rule in held.values()}) > 1:
@@ -113,6 +146,28 @@ class Registry:
             for node in self.nodes:
                 self._check_holds(node, key)
 
+    async def _tables(self, stores: Sequence[FakeStore]) -> list[tuple[str, Table]]:
+        tables = [(node.name, _rules_of(node)) for node in self.nodes]
+        for number, store in enumerate(stores):
+            told = (await store.another_client().follow_rules(0, 0)).rules
+            tables.append((f"partition {number}", {rule.key: rule for rule in told}))
+        return tables
+
+    def known(self) -> Table:
+        """What is known now of all that words were about, once all is quiet."""
+        keys = {word.say.key for word in self.words} - {("worker", SHORT)}
+        return {key: rule for key, rule in _rules_of(self.nodes[0]).items() if key in keys}
+
+    async def check_later(self, stores: Sequence[FakeStore], before: Table, *, again: bool) -> None:
+        """Long after that. `again`: all began anew, with what their journals have."""
+        for where, table in await self._tables(stores):
+            for key, rule in before.items():
+                now = table.get(key)
+                if not _is_gone(rule) and now != rule:
+                    self.history.wrong(f"older: {where} has {now}, long after there was {rule}")
+                elif _is_gone(rule) and now is not None and not (again and _is_gone(now)):
+                    self.history.wrong(f"kept: {where} has {now}, long after there was {rule}")
+
     def _check_holds(self, node: Node, key: tuple[str, str]) -> None:
         rule, known = _rules_of(node).get(key), list(self._answered(key))
         best = max((word.rule.revision for word in known if word.rule is not None), default=0)
@@ -122,13 +177,42 @@ class Registry:
         if revision < best:
             last = max(known, key=lambda word: 0 if word.rule is None else word.rule.revision)
             self.history.wrong(f"older: {node.name} has {rule}, although there was {_text(last)}")
-        elif revision > best and _slots(node, key) not in {
-            say.slots if say.what == PUT and shows else 0 for say in open_
-        }:
+        elif revision > best and not any(_shows(say, shows) in (None, _slots(node, key)) for say in open_):
             self.history.wrong(f"older: {node.name} has {rule}, which nobody said")
 
 
-async def _tell(desk: Any, say: Say) -> None:
+async def _tell(desk: Any, say: Say, works: Sequence[Work]) -> None:
+    match say.key[0]:
+        case "pause":
+            await (pauses.pause if say.what == PAUSE else pauses.resume)(desk, say.name)
+        case "schedule":
+            await _tell_dates(desk, say, works)
+        case _:
+            await _tell_worker(desk, say)
+
+
+async def _tell_dates(desk: Any, say: Say, works: Sequence[Work]) -> None:
+    match say.what:
+        case "put":
+            work, dates = works[say.slots], say.dates
+            assert dates is not None
+            job, until = _job(say.slots, work), iso(EPOCH_MS + round(FAULTY_S * 1000))
+            plan = Dates(job=job, every=dates.every_s, until=until, missed=dates.missed, overlap=dates.overlap)
+            await schedules.put(desk, say.name, plan)
+        case "delete":
+            await schedules.delete(desk, say.name)
+        case "pause":
+            await schedules.pause(desk, say.name)
+        case _:
+            await schedules.resume(desk, say.name)
+
+
+def _job(number: int, work: Work) -> Template:
+    argument = Raw(msgspec.msgpack.encode(number))
+    return Template(name=work.jobtype, argument=argument, timeout=work.timeout_s, max_retry=work.max_retry)
+
+
+async def _tell_worker(desk: Any, say: Say) -> None:
     is_handler = say.name in HANDLERS
     match say.what:
         case "put" if is_handler:
@@ -154,7 +238,12 @@ def _workers(node: Node) -> Any:
     return life.daemon.workers
 
 
-def _rules_of(node: Node) -> dict[tuple[str, str], Rule]:
+def _desk(node: Node) -> Any:
+    life: Any = node.life
+    return life.daemon.parts.desk
+
+
+def _rules_of(node: Node) -> Table:
     return {rule.key: rule for rule in _workers(node).rules.every()}
 
 
@@ -162,9 +251,29 @@ def _worker(node: Node, name: str) -> Any:
     return _workers(node).get(name)
 
 
+def _is_gone(rule: Rule) -> bool:
+    return rule.is_deleted or (rule.kind == HANDLER and is_deleted(rule.body))
+
+
+def _shows(say: Say, shows: bool) -> int | None:
+    """What `_slots` gives if that word holds; None: whatever was there before."""
+    match say.key[0], say.what:
+        case "pause", what:
+            return int(what == PAUSE)
+        case "schedule", ("pause" | "resume"):
+            return None
+        case _, what:
+            return say.slots if what == PUT and shows else 0
+
+
 def _slots(node: Node, key: tuple[str, str]) -> int:
     """Of what is shown; 0: nothing."""
     kind, name = key
+    if kind == "pause":
+        return int(name in _desk(node).pauses.names)
+    if kind == "schedule":
+        one = _desk(node).schedules.known.get(name)
+        return 0 if one is None else msgspec.msgpack.decode(schedules.template_of(one).argument)
     if kind == "handler":
         handler = _workers(node).handler(name)
         return handler.versions[-1].options.max_jobs if handler is not None and handler.versions else 0

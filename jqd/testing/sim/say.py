@@ -1,12 +1,29 @@
-"""Words on workers and handlers, drawn from a seed: who registers, changes, deletes what, at which daemon, and when."""
+"""Words on rules, drawn from a seed: who registers, pauses, plans, changes, deletes what, at which daemon, and when."""
 
 import random
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-PUT, DELETE, FAREWELL = "put", "delete", "farewell"
+from jqd.words.schedules import Missed, Overlap
+
+PUT, DELETE, FAREWELL, PAUSE, RESUME = "put", "delete", "farewell", "pause", "resume"
 SAYS = (PUT, PUT, PUT, DELETE, FAREWELL)
-WORKERS, HANDLERS, SHORT = ("v0", "v1"), ("h0", "h1"), "t0"
+OF_SCHEDULES = (PUT, PUT, PAUSE, RESUME, DELETE)
+WORKERS, HANDLERS, SHORT, SCHEDULES = ("v0", "v1"), ("h0", "h1"), "t0", ("s0", "s1")
 SHORT_TTL_S = 3.0
+EVERY_S = (1.5, 2.5, 4.0)  # dates of a schedule: some ten of them in a run
+MISSED: tuple[Missed, ...] = ("all", "all", "once", "skip")
+OVERLAPS: tuple[Overlap, ...] = ("queue", "skip", "replace")
+FIRST_S = 3.0  # a schedule is there from its beginning on, so that dates come in all the faults
+
+
+@dataclass(frozen=True, slots=True)
+class Dates:
+    """When a schedule fires, and what becomes of dates that passed."""
+
+    every_s: float
+    missed: Missed
+    overlap: Overlap
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,18 +35,41 @@ class Say:
     what: str
     name: str
     slots: int
-    """By which it is known again: each word has its own."""
+    """By which it is known again: each word has its own. Of a schedule: the number of its job's work."""
+    dates: Dates | None = None
 
     @property
     def key(self) -> tuple[str, str]:
         """The rule it is about."""
-        return ("handler" if self.name in HANDLERS else "worker"), self.name
+        kinds = {SCHEDULES: "schedule", HANDLERS: "handler", (*WORKERS, SHORT): "worker"}
+        return next((kind for names, kind in kinds.items() if self.name in names), "pause"), self.name
 
 
 def make_says(source: random.Random, nodes: int, until_s: float, dense: int) -> list[Say]:
-    """Some ten of them, on few names; `dense` times as many. Pure."""
+    """Some ten of them on workers, on few names; `dense` times as many. Pure."""
     at_s = sorted(source.uniform(0.0, until_s) for _ in range(source.randint(6, 16) * dense))
     names = (*WORKERS, *HANDLERS, SHORT)
     says = [Say(at, source.randrange(nodes), source.choice(SAYS), source.choice(names), slots) for slots, at in
             enumerate(at_s, 1)]  # fmt: skip
     return [say for say in says if say.what == PUT or say.name != SHORT]
+
+
+def make_pauses(source: random.Random, nodes: int, types: Sequence[str], until_s: float, dense: int) -> Iterator[Say]:
+    """Some on jobtypes. Each is paused more often than resumed: at the end all are. Pure."""
+    for at_s in sorted(source.uniform(0.5, until_s) for _ in range(source.randint(2, 6) * dense)):
+        yield Say(at_s, source.randrange(nodes), source.choice((PAUSE, PAUSE, RESUME)), source.choice(types), 0)
+
+
+def make_schedules(source: random.Random, nodes: int, first: int, until_s: float, dense: int) -> list[Say]:
+    """One or two schedules, and a few words that change them; `dense` times as many. Their works are numbered from
+    `first` on. Pure."""
+    says: list[Say] = []
+    for name in SCHEDULES[: source.randint(1, 2)]:
+        missed, overlap = source.choice(MISSED), source.choice(OVERLAPS)
+        dates = Dates(source.choice(EVERY_S), missed, overlap)
+        words = [PUT, *(source.choice(OF_SCHEDULES) for _ in range(source.randint(0, 3) * dense))]
+        at_s = [source.uniform(0.0, FIRST_S), *sorted(source.uniform(FIRST_S, until_s) for _ in words[1:])]
+        for at, what in zip(at_s, words, strict=True):
+            says.append(Say(at, source.randrange(nodes), what, name, first if what == PUT else 0, dates))
+            first += what == PUT
+    return says

@@ -1,7 +1,13 @@
 """Mistakes about rules, planted as those of `bugs.py`: what was said of a worker is not known, or not for long."""
 
+from types import SimpleNamespace
 from typing import Any
 
+import trio
+
+from jqd.desk import handlers, pauses
+from jqd.desk import workers as desk_workers
+from jqd.loops import retention, useless
 from jqd.loops.rules import Follow
 from jqd.testing.sim.mistake import Mistake, Real, in_scripts, mistake
 from jqd.words.rules import Rule, Rules
@@ -28,6 +34,37 @@ def _by_clock_alone(real: Real) -> Real:
     return make
 
 
+class _Unsynced:
+    """A desk whose journal syncs at once, it says."""
+
+    def __init__(self, desk: Any) -> None:
+        self.workers, self.clock = desk.workers, desk.clock
+        self.journal = SimpleNamespace(write=desk.journal.write, ids=desk.journal.ids, wsync=_at_once)
+
+
+async def _at_once(*_: Any, **__: Any) -> None:
+    await trio.lowlevel.checkpoint()
+
+
+def _unsynced(real: Real) -> Real:
+    async def say(desk: Any, *args: Any, **named: Any) -> None:
+        await real(_Unsynced(desk), *args, **named)
+
+    return say
+
+
+def _nothing_carried(real: Real) -> Real:
+    return lambda *_: []
+
+
+def _never(real: Real) -> Real:
+    return lambda rule, now_ms: False
+
+
+def _young_ones_too(real: Real) -> Real:
+    return lambda rule, now_ms: useless._is_deleted(rule)
+
+
 UNSAID: dict[str, Mistake] = {
     "last-come-holds": mistake(
         "lag,lost",
@@ -44,6 +81,42 @@ UNSAID: dict[str, Mistake] = {
         "apart,newer",
         "a daemon asks the store for rules when it starts only",
         (Follow, "_ask", _once),
+        rules=True,
+    ),
+    "not-synced": mistake(
+        "kill,disk",
+        0,
+        "older",
+        "what was said is answered before it is on disk",
+        (handlers, "say", _unsynced),
+        (desk_workers, "say", _unsynced),
+        (pauses, "say", _unsynced),
+        rules=True,
+        pauses=True,
+        dense=3,
+    ),
+    "not-carried": mistake(
+        "trim,wipe",
+        0,
+        "older,apart",
+        "what still holds goes with the part of a journal in which it was said",
+        (retention, "carried", _nothing_carried),
+        rules=True,
+    ),
+    "forgotten-at-once": mistake(
+        "kill",
+        1,
+        "older",
+        "that something was deleted is forgotten before all know it",
+        (useless, "is_stale", _young_ones_too),
+        rules=True,
+    ),
+    "never-forgotten": mistake(
+        "",
+        6,
+        "kept",
+        "that something was deleted is never forgotten",
+        (useless, "is_stale", _never),
         rules=True,
     ),
     "revisions-by-clock": mistake(

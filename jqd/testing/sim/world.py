@@ -4,7 +4,7 @@ build ──▶ faulty time: pushes, cancels and faults as planned ──▶ hea
 """
 
 import random
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -15,21 +15,25 @@ from jqd.loops import dispatch
 from jqd.partition import Partition
 from jqd.store import JobView
 from jqd.testing.recount import miscounted
+from jqd.testing.sim.almanac import late
 from jqd.testing.sim.client import Clients
 from jqd.testing.sim.faults import Nemesis
 from jqd.testing.sim.link import Link
 from jqd.testing.sim.loop import RunQueue
-from jqd.testing.sim.node import Life, Node
+from jqd.testing.sim.node import TIDY_S, Life, Node
 from jqd.testing.sim.plan import FAULTY_S, PATIENT, UNREADABLE, Plan
 from jqd.testing.sim.progress import Patience, Progress
 from jqd.testing.sim.registry import Registry
 from jqd.testing.sim.stage import Stage
+from jqd.testing.sim.worker import HOSTS
 from jqd.words.job import Fate, Outcome, State
 from jqd.words.jobid import partition_of
 
 LOOK_S = 0.5  # between looks whether all is quiet
 DRAIN_S = 90.0  # in which all must be quiet once nothing is broken any more: some thirty leases, and retries
 QUIET_LOOKS = 2
+FORGETS = 2  # with every other seed in which rules are said it is seen what is forgotten
+SEASON_MS = 100 * 86_400_000  # longer than anything deleted is remembered
 IDLE_S = 0.5  # the idle poll of dispatch: leases are shorter here than in service, and polls cost most of a run's time
 
 
@@ -63,6 +67,8 @@ class World(Stage):
                 await trio.sleep_until(FAULTY_S)
                 clients.cancel_scope.cancel()
             await self.nemesis.heal()
+            with trio.move_on_after(DRAIN_S):
+                await self.registry.resume()
             await self._drain()
         finally:
             dispatch.IDLE_S = idle_s
@@ -85,20 +91,32 @@ class World(Stage):
             spawn=self.spawn,
             note=lambda *what: self.history.note(name, life.label, *what),
             moment=lambda name: self.moment(node, name),
-            told=lambda call, args, answer: self._told(node, life, number, call, args, answer),
+            sending=lambda call, args: self._sending(life, call, args),
+            told=lambda call, args, answer, sent: self._told(node, life, number, call, args, answer, sent),
             lag_s=lambda call: node.lag_s(number, call),
         )
 
-    def _told(self, node: Node, life: Life, number: int, call: str, args: Any, answer: Any) -> None:
+    def _sending(self, life: Life, call: str, args: Any) -> tuple[float, bool] | None:
+        """Of a claim: when it is asked for, and whether its jobtype is known there to be paused."""
+        if call != "get_waiting_jobs" or life.daemon is None:
+            return None
+        return trio.current_time(), args[1] in life.daemon.parts.desk.pauses.names
+
+    def _told(self, node: Node, life: Life, number: int, call: str, args: Any, answer: Any, sent: Any) -> None:
         """The store did a call."""
         self.holders.told(life.label, number, call, args, answer)
         match call:
             case "get_waiting_jobs":
                 for held in answer[:1]:  # all of a claim have the same fence
                     self.history.claimed(number, held.fence)
+                    if sent is not None:
+                        self.registry.claimed(life, args[1], sent[0], knew=sent[1])
             case "apply_jobs" | "apply_changes":
                 for job in args[-1]:
                     self.history.applied(msgspec.msgpack.decode(job.argument))
+                    self.history.almanac.applied(node.name, job)
+            case "apply_rules":
+                self.history.almanac.told(node.name, args[-1])
             case "renew_sysid":
                 self.history.renewed(node.name, number)
 
@@ -156,6 +174,7 @@ class World(Stage):
                 self.history.ended(life.label, story.number, outcome.fence, outcome.fate)
         for tale in self.history.tales.values():
             tale.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
+        self.history.almanac.ended(life.label, outcome.job_id, outcome.fence, outcome.fate)
 
     def silent(self, life: Life, outcome: Outcome) -> None:
         """That life found a worker silent, and says how its attempt ended."""
@@ -176,20 +195,48 @@ class World(Stage):
 
     # ------------------------------------------------------------ the end
 
-    async def _drain(self) -> None:
+    async def _come_to_rest(self, restless: Callable[[], Awaitable[str | None]]) -> None:
         deadline_s, quiet = trio.current_time() + DRAIN_S, 0
         while quiet < QUIET_LOOKS and trio.current_time() < deadline_s and not self.history.violations:
             await trio.sleep(LOOK_S)
-            quiet = quiet + 1 if await self._restless() is None else 0
+            quiet = quiet + 1 if await restless() is None else 0
+
+    async def _drain(self) -> None:
+        await self._come_to_rest(self._restless)
         if not self.history.violations:
             restless = await self._restless()
             self.history.check_states(await self._states())
             await self._check_tales()
             if all(node.life is not None and node.life.daemon is not None for node in self.nodes):
                 await self.registry.check(self.stores)
+                await self.history.almanac.check(self.registry.words, self.stores)
             self._check_places()
             if restless is not None:
                 self.history.wrong(f"stuck: {restless}")
+        if not self.history.violations and self.plan.says and not self.plan.lends and not self.plan.seed % FORGETS:
+            await self._see_what_is_forgotten()
+
+    async def _see_what_is_forgotten(self) -> None:
+        """A season later; then once more, when all began anew with an empty store. No job runs then: of one that ended
+        so long ago journals that are away for a season may know nothing."""
+        before = self.registry.known()
+        self.workers.down.update(HOSTS)
+        for clock in (self.clock, *(node.clock for node in self.nodes)):
+            clock.wrong_ms += SEASON_MS
+        await trio.sleep(3 * TIDY_S)
+        await self.registry.check_later(self.stores, before, again=False)
+        for node in self.nodes:
+            node.kill()
+        for store in self.stores:
+            store.wipe()
+        for node in self.nodes:
+            self.start(node)
+        await self._come_to_rest(self._unlearned)
+        await self.registry.check_later(self.stores, before, again=True)
+
+    async def _unlearned(self) -> str | None:
+        ready = all(node.life and node.life.daemon and node.life.requests for node in self.nodes)
+        return await self.registry.restless(self.stores) if ready else "not all are up"
 
     async def _restless(self) -> str | None:
         """What is not at rest yet, or None."""
@@ -207,7 +254,8 @@ class World(Stage):
             stats_now = await store.stats()
             if stats_now.running or stats_now.waiting or stats_now.scheduled:
                 return f"the store has {stats_now}"
-        return await self.registry.restless(self.stores)
+        desks = (node.life.daemon.parts.desk for node in self.nodes if node.life and node.life.daemon)
+        return next(late(desks), None) or await self.registry.restless(self.stores)
 
     def _check_places(self) -> None:
         """Each partition has its own jobs, knows of no other, and has counted them."""
