@@ -69,6 +69,7 @@ def test_a_store_that_is_not_there_is_what_could_not_be_reached(
     assert "jqd: the store does not answer: " in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("hasty")
 def test_a_store_that_stays_away_ends_it_and_it_can_be_done_again(fresh_valkey: Valkey, tmp_path: Path) -> None:
     told, files = Told(tmp_path), Files()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from jqd import App
 from jqd.client import Client
-from tests.live.harness import Daemon, short_directory
+from tests.live.harness import Daemon, ingested, short_directory
 from tests.valkey import valkey
 
 ANSWER_S = 30.0
@@ -63,13 +63,16 @@ def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: P
             ids = []
             for number in range(PUSHES):
                 with cut(one) as (door, answers), Client(f"{door},{two.url}") as client:
-                    ids.append(client.push("single", number, ack="store"))
+                    ids.append(client.push("single", number))
                     assert client.url == two.url
                     assert b" 201 " in answers[0], "the first has taken it, and nobody heard of it"
             with cut(one) as (door, answers), Client([door, two.url]) as client:
-                many = client.push_many([{"name": "many", "argument": number} for number in range(PUSHES)], ack="store")
+                many = client.push_many([{"name": "many", "argument": number} for number in range(PUSHES)])
                 assert b" 201 " in answers[0]
             assert len(set(ids)) == len(set(many)) == PUSHES
+            for daemon in (one, two):  # what each has taken before is in the store, too, when this is
+                with Client(daemon.url) as client:
+                    client.push("last", job_id=f"last at {daemon.bind}", ack="store")
             assert (waiting(two, "single"), waiting(two, "many")) == (PUSHES, PUSHES)
             app = App(f"{one.url},{two.url}")
 
@@ -78,7 +81,7 @@ def test_a_push_whose_answer_was_lost_counts_once_at_the_next_daemon(tmp_path: P
 
             assert not late.push(1).duplicate
             one.kill()
-            assert late.options(ack="store").push(2).status().name == "late"
+            assert ingested(app.client, late.push(2).job_id).name == "late"
             assert app.client.url == two.url
             app.client.close()
             assert waiting(two, "late") >= 1

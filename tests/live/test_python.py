@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import anyio
 import pytest
@@ -12,6 +13,11 @@ import pytest
 from jqd.client import AsyncClient, Client
 from tests.live.harness import ROOT, Daemon, Process
 
+ACKS: tuple[Literal["fsync", "store"], ...] = (
+    "fsync",
+    "fsync",
+    "store",
+)  # when the store has the last, it has those before it, too
 WAIT_S = 30.0  # for a job to end on a busy machine
 PAGE = (ROOT / "docs" / "PYTHON.md").read_text()
 MODULES = dict(re.findall(r"```python\n# (\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
@@ -73,7 +79,7 @@ def test_the_async_client_runs_under_both_loops(shared_daemon: Daemon, backend: 
     async def main() -> None:
         name = f"async-{backend}"
         async with AsyncClient(shared_daemon.url) as client:
-            job_ids = [await client.push(name, number, ack="store", delay="1h") for number in range(3)]
+            job_ids = [await client.push(name, number, ack=ack, delay="1h") for number, ack in enumerate(ACKS)]
             assert [job.job_id async for job in client.jobs(name=name, state="scheduled")] == job_ids[::-1]
             assert await client.cancel(job_ids[0])
             assert [info.state for info in await client.wait(job_ids[:1], timeout=WAIT_S)] == ["cancelled"]

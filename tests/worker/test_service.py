@@ -72,7 +72,8 @@ async def test_every_job_of_a_batch_gets_its_own_outcome(concurrency: int) -> No
     assert {key: outcome["result"] for key, outcome in exchange.by_id.items()} == {
         job["job_id"]: job["argument"] for job in batch
     }
-    assert len(exchange.body) == 500
+    # On a busy machine the batch takes so long that its beginnings are told, too.
+    assert sum(told["type"] == "success" for told in exchange.body) == 500
     assert len(exchange.pieces) == 1, "outcomes that end close together share a chunk"
 
 
