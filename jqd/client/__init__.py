@@ -1,6 +1,7 @@
 """The pusher's SDK. It imports nothing of the daemon."""
 
-from jqd.client.aio import AsyncClient
+from typing import TYPE_CHECKING, Any
+
 from jqd.client.buffer import Buffer
 from jqd.client.client import TIMEOUT_S_DEFAULT, Client
 from jqd.client.environ import URL_DEFAULT, daemon_urls
@@ -59,3 +60,16 @@ __all__ = [
     "WrongUrl",
     "daemon_urls",
 ]
+
+if TYPE_CHECKING:
+    from jqd.client.aio import AsyncClient as AsyncClient
+
+
+def __getattr__(name: str) -> Any:
+    if name != "AsyncClient":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # A quarter of what a script spends that pushes one job would go into anyio, which it does not use.
+    from jqd.client.aio import AsyncClient
+
+    globals()[name] = AsyncClient
+    return AsyncClient

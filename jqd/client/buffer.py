@@ -16,8 +16,6 @@ from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
 from uuid import uuid4
 
-import anyio.to_thread
-
 from jqd.client.errors import (
     BufferFull,
     JqdClientError,
@@ -115,7 +113,11 @@ class Buffer:
     async def apush(self, name: str, argument: Any = None, **options: Any) -> Pending:
         """As `push`, for async code, under asyncio and trio: where there is no room a thread waits for it."""
         call = partial(self.push, name, argument, **options)
-        return call() if self.has_room() else await anyio.to_thread.run_sync(call)
+        if self.has_room():
+            return call()
+        import anyio.to_thread  # not above: a script that pushes one job would spend a quarter of its time on it
+
+        return await anyio.to_thread.run_sync(call)
 
     def push_one(self, told: Mapping[str, Any]) -> Pending:
         """As `push`, of a map as `POST /v1/jobs` takes it."""
@@ -184,6 +186,8 @@ class Buffer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        import anyio.to_thread
+
         await anyio.to_thread.run_sync(self._close_after, error)
 
     def _close_after(self, error: BaseException | None) -> None:

@@ -24,7 +24,7 @@ from jqd.client.errors import (
     Unavailable,
     Unreachable,
 )
-from jqd.client.trust import trouble_of_tls, trusted
+from jqd.client.trust import trouble_of_tls, trusted_at
 from jqd.client.url import checked_urls
 from jqd.words.backoff import Backoff
 from jqd.words.media import MSGPACK, language_of
@@ -88,7 +88,7 @@ class Http:
                 headers=self._headers,
                 trust_env=False,  # a proxy for the web is not meant for a queue next door
                 transport=self._transport,
-                verify=trusted(),
+                verify=trusted_at(self.urls),
                 limits=httpx2.Limits(max_connections=CONNECTIONS_MAX, max_keepalive_connections=CONNECTIONS_MAX),
             )
             mine = self._by_process.setdefault(process, made)  # another thread may have been sooner

@@ -1,6 +1,7 @@
 """Whose certificates are believed, and what is said when TLS to a daemon does not come about."""
 
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
 from jqd.client.environ import trust_file
@@ -12,6 +13,11 @@ PLAIN = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")  # what
 def trusted() -> ssl.SSLContext:
     """Whose certificates are believed: the system's authorities, or those that SSL_CERT_FILE or SSL_CERT_DIR names."""
     return ssl.create_default_context()
+
+
+def trusted_at(urls: Sequence[str]) -> ssl.SSLContext:
+    """The same for these URLs alone: nobody's where none asks for TLS, for reading them takes a script's time."""
+    return trusted() if any(url.startswith("https:") for url in urls) else ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 def trouble_of_tls(url: str, error: BaseException) -> str | None:
