@@ -202,7 +202,7 @@ class Solitude:
         if not self._owners and now_s - self._held_until_s >= RECESS_S:
             self._held_since_s = now_s
         if now_s - self._held_since_s >= HELD_S:
-            self._held_until_s, self._recess_until_s = now_s, now_s + RECESS_S
+            self._held_since_s = self._recess_until_s = now_s + RECESS_S
             return RECESS_S
         if not self.at_work and self.wait_s(now_s) <= 0:
             self._owners.clear()  # who did not set out in time
