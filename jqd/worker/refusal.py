@@ -14,6 +14,15 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 
+class Told(msgspec.Struct, frozen=True):
+    """Problem details (RFC 9457)."""
+
+    title: str
+    status: int
+    detail: str
+    type: str = "about:blank"
+
+
 class Refusal(Exception):
     """A request is answered with `status` instead of outcomes."""
 
@@ -25,7 +34,7 @@ class Refusal(Exception):
 
 async def refuse(refusal: Refusal, headers: dict[bytes, str], send: Send) -> None:
     """Problem details (RFC 9457) in the encoding the client speaks."""
-    told = {"type": "about:blank", "title": refusal.title, "status": refusal.status, "detail": str(refusal)}
+    told = Told(refusal.title, refusal.status, str(refusal))
     accept = headers.get(b"accept", "")
     as_json = "json" in accept or ("msgpack" not in accept and "json" in headers.get(b"content-type", ""))
     body = msgspec.json.encode(told) if as_json else msgspec.msgpack.encode(told)

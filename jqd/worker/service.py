@@ -3,7 +3,7 @@
     POST   one batch, MessagePack or JSON → 200 and a stream of outcomes, each sent soon after its job ended
            400 not understood · 408 body too slow · 413 too large · 415 other encoding
            503 + Retry-After come later: no room, stopping, or too many threads are stuck
-    GET    200 {status: "ok", …}, or 503 when new batches are refused
+    GET    200 {status: "ok", …}, or 503 when new batches are refused; /openapi.json all this for programs
     DELETE ?job_id=…   204 the job is told to stop · 404 it is not in hand
 
 Plain functions run in threads, async ones as tasks, each under the limit of `concurrency`. Jobs that cannot begin at
@@ -25,13 +25,14 @@ from jqd.words import media
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.errors import Foreign
 from jqd.words.log import get_logger
+from jqd.worker import openapi
 from jqd.worker.attempt import Attempts
 from jqd.worker.batch import Batch, Item
 from jqd.worker.body import parse_batch, read_body
 from jqd.worker.hands import Hands, Inside, named
 from jqd.worker.job import Declared
 from jqd.worker.refusal import RETRY_AFTER_S, Message, Receive, Refusal, Send, refuse, start_response
-from jqd.worker.wire import BatchIn, codec_of
+from jqd.worker.wire import BatchIn, Health, codec_of
 
 CONCURRENCY_DEFAULT = 16  # enough to hide the waiting of I/O, few enough for a small machine's memory
 BODY_BYTES_MAX = 64 * 1024 * 1024  # a batch of 500 jobs with 128 KiB each
@@ -118,7 +119,7 @@ class Service:
             if scope["method"] == "POST":
                 await self._batch(headers, receive, send)
             elif scope["method"] in ("GET", "HEAD"):
-                await self._health(send)
+                await (_show(send) if scope["path"].endswith(openapi.PATH) else self._health(send))
             elif scope["method"] == "DELETE":
                 await self._cancel(scope.get("query_string", b""), headers.get(b"jqd-batch-id"), send)
             else:
@@ -338,15 +339,15 @@ class Service:
 
     async def _health(self, send: Send) -> None:
         reason = self.refusing()
-        told = {
-            "status": "refusing" if reason else "ok",
-            "reason": reason,
-            "jobs": list(self._jobs),
-            "batches": len(self._in_hand),
-            "concurrency": self._config.concurrency,
-            "room": self.room,
-            "abandoned": len(self._hands.stuck()),
-        }
+        told = Health(
+            status="refusing" if reason else "ok",
+            reason=reason,
+            jobs=list(self._jobs),
+            batches=len(self._in_hand),
+            concurrency=self._config.concurrency,
+            room=self.room,
+            abandoned=len(self._hands.stuck()),
+        )
         body = msgspec.json.encode(told)
         await start_response(send, 503 if reason else 200, media.JSON, len(body))
         await send({"type": "http.response.body", "body": body})
@@ -360,6 +361,13 @@ class Service:
                 self.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
+
+
+async def _show(send: Send) -> None:
+    """What it speaks, for programs; under whatever path it is mounted."""
+    body = openapi.document()
+    await start_response(send, 200, media.JSON, len(body))
+    await send({"type": "http.response.body", "body": body})
 
 
 async def _cancel_when_gone(receive: Receive, scope: trio.CancelScope) -> None:

@@ -34,6 +34,8 @@ PARTS_LOOKED_MAX = 10_000  # of one level: some milliseconds
 RESULT_TOO_LARGE_STATUS = 413  # as a daemon has it for the same
 CANCELLED_STATUS = 499  # of a job that was stopped because somebody cancelled it: it is not tried again
 
+NOTHING = msgspec.Raw(b"")
+
 Reason = Literal["timeout", "other"]
 
 
@@ -43,7 +45,7 @@ class JobIn(msgspec.Struct, gc=False):
     name: str
     job_id: str = ""
     id: str = ""
-    argument: msgspec.Raw = msgspec.Raw(b"")
+    argument: msgspec.Raw = msgspec.field(default_factory=lambda: NOTHING)  # no page can draw a default of bytes
     """The argument, encoded as the batch is; empty when none was given."""
     attempt: int = 1
     max_retry: int = 0
@@ -111,6 +113,22 @@ class Started(msgspec.Struct, tag_field="type", tag="started"):
     """The job begins now."""
 
     job_id: str
+
+
+class Health(msgspec.Struct):
+    """How a worker is."""
+
+    status: Literal["ok", "refusing"]
+    reason: str | None
+    """Why it takes no batches."""
+    jobs: list[str]
+    batches: int
+    """In hand."""
+    concurrency: int
+    room: int
+    """Jobs that may come now."""
+    abandoned: int
+    """Threads that are stuck in functions past their timeout."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 Every call is asked with what its document allows and with what it does not. Every answer must be one that the document
 has, and what the document forbids must be refused.
+`--of worker`: the same of a worker and the document that it serves.
 `--of lightjq`: the API against LightJQ's document, which says less of what is refused: any answer that it has will do.
 """
 
@@ -9,11 +10,13 @@ import argparse
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.live.harness import ROOT, Daemon, short_directory
+from tests.live.harness import ROOT, Daemon, short_directory, wait_for
+from tests.wire.attack import Worker
 
 # Left out: `positive_data_acceptance` (that a date is a date no schema says), `unsupported_method` (the door refuses
 # methods that HTTP has not with 400, before any route).
@@ -60,19 +63,30 @@ def run(
     return told.returncode, told.stdout
 
 
+@contextmanager
+def serving(base: Path, *, worker: bool) -> Iterator[str]:
+    """The URL of what is asked."""
+    if worker:
+        with Worker(base / "w.log") as process:
+            wait_for(lambda: "worker.serving" in process.log.read_text(), "it does not begin to serve")
+            yield f"http://127.0.0.1:{process.port}"
+            assert process.stop() == 0
+        return
+    with Daemon(base / "d", env=ENV) as daemon:
+        yield daemon.url
+        assert daemon.stop() == 0
+
+
 def main() -> int:
     """Exit code 0 when every answer conforms."""
     parser = argparse.ArgumentParser(prog="python -m tests.wire.conform", description=__doc__)
     parser.add_argument("--examples", type=int, default=500, help="of each call, beside the edges of every parameter")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--of", choices=("daemon", "lightjq"), default="daemon")
+    parser.add_argument("--of", choices=("daemon", "lightjq", "worker"), default="daemon")
     options = parser.parse_args()
     how = LIGHTJQ if options.of == "lightjq" else {}
-    with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
-        code, told = run(
-            daemon.url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed, **how
-        )
-        daemon.stop()
+    with short_directory() as base, serving(base, worker=options.of == "worker") as url:
+        code, told = run(url, base, phases="coverage,fuzzing", examples=options.examples, seed=options.seed, **how)
     sys.stdout.write(told)
     return code
 
