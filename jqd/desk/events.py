@@ -84,7 +84,8 @@ async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
 
 def _told(row: Row) -> Mapping[str, Any]:
     """A row of the job log in the words of the interface."""
-    first = {"event": row["event"], "at": row["ts"], "daemon": row["daemon"], "job_id": row["job_id"]}
+    at = str(row["ts"]).replace("+00:00", "Z")
+    first = {"event": row["event"], "at": at, "daemon": row["daemon"], "job_id": row["job_id"]}
     named = {"name": row["jobtype"]} if "jobtype" in row else {}
     return {**first, **named, **{name: value for name, value in row.items() if name not in (*first, "ts", "jobtype")}}
 

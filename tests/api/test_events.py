@@ -96,7 +96,7 @@ async def test_of_jobs_is_told_what_a_filter_names(edge, autojump_clock, query, 
         f"{ROWS[place]['event']}{ROWS[place]['job_id']}" for place in heard
     ]
     for kind, data in told:
-        assert (kind, data["at"], data["daemon"]) == ("job", "2030-01-31T08:00:00.000+00:00", "d")
+        assert (kind, data["at"], data["daemon"]) == ("job", "2030-01-31T08:00:00.000Z", "d")
         assert data["name"] in ("mail", "bill")
         assert not {"ts", "jobtype"} & set(data)
 
