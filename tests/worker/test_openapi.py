@@ -34,7 +34,7 @@ def answer_of(document: dict[str, Any], method: str, status: int, kind: str) -> 
     return schema
 
 
-JOBS = [
+JOBS: list[dict[str, Any]] = [
     {"job_id": "1", "name": "echo", "argument": {"a": [1]}},
     {"job_id": "2", "name": "fail", "argument": 1},
     {"job_id": "3", "name": "add", "argument": "no numbers"},
