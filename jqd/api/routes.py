@@ -20,6 +20,7 @@ from jqd.api.native import (
     push,
     schedules,
     status,
+    why,
     workers,
 )
 from jqd.api.native import answers as told
@@ -53,6 +54,7 @@ ROUTES = [
     Route("POST", "/v1/jobs/delete", bulk.delete_many, {200: Tally}, Filter),
     Route("POST", "/v1/jobs/clean", bulk.clean, {200: Tally}, Clean),
     Route("GET", "/v1/jobs/<job_id>", jobs.get_job, {200: told.Job}, None, jobs.Looking, polls=True),
+    Route("GET", "/v1/jobs/<job_id>/why", why.get_why, {200: why.Why}),
     Route("GET", "/v1/jobs/<job_id>/result", jobs.get_result, {200: told.Result}, None, jobs.Fetching, polls=True),
     Route("DELETE", "/v1/jobs/<job_id>", jobs.delete_job, {202: told.Recorded, 204: None}, None, jobs.Deleting),
     Route("PATCH", "/v1/jobs/<job_id>", acts.edit, {200: told.Job}, Edit),

@@ -8,7 +8,7 @@ from typing import Literal
 import cyclopts
 
 from jqd import __version__
-from jqd.cli import jobs, look, manage, screen
+from jqd.cli import jobs, look, manage, screen, why
 from jqd.cli import schedules as dates
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
@@ -40,6 +40,7 @@ app.command(
 app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
 app.command(jobs.push)
 app.command(jobs.get)
+app.command(why.why)
 app.command(screen.status)
 app.command(screen.top)
 app.command(look.jobs)

@@ -117,6 +117,7 @@ class AsyncClient:
     workers = _call(Client.workers, looks=True)
     handler = _call(Client.handler, looks=True)
     types = _call(Client.types, looks=True)
+    why = _call(Client.why, looks=True)
     daemons = _call(Client.daemons, looks=True)
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)

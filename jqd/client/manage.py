@@ -144,6 +144,10 @@ class Manage(Schedules):
         """Change a job that waits; what is left out stays. Raises NotFound, Invalid, Conflict when it does not wait."""
         return self._act("PATCH", job_path(job_id), encode(_changes(priority, run_at, delay, argument)))
 
+    def why(self, job_id: str) -> dict[str, Any]:
+        """What keeps a job: `text` in one sentence, `reason` and more for programs. Raises NotFound."""
+        return _map("a question why", self._http.call("GET", f"{job_path(job_id)}/why"))
+
     def delete(self, job_id: str) -> None:
         """Delete a job for good that has ended. Raises NotFound, Conflict when it has not."""
         self._http.call("DELETE", job_path(job_id), params=query(purge=True), repeatable=False)

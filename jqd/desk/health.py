@@ -5,6 +5,7 @@ from itertools import chain, islice
 from typing import Literal, NamedTuple
 
 from jqd.desk.desk import Desk
+from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.pauses import why_paused
 from jqd.desk.pinned import why_gone
 from jqd.runner import Seen, Worker
@@ -15,6 +16,7 @@ from jqd.words.tenant import tenant_of
 SILENT_MS = 300_000  # an asking worker without ttl of which nothing was heard for so long is said to be silent: a poll
 # is heard of every half minute, and what is not reached for so long is forgotten
 NAMED_MAX = 3  # workers named in one note
+WORKERS_MAX = 20  # told to programs
 
 WORDS = {"unreachable": "cannot be reached", "backed_off": "gets no jobs"}
 
@@ -27,6 +29,8 @@ class Health(NamedTuple):
     why: str | None = None
     takes_jobs: bool = True
     """Whether some daemon may give it jobs now."""
+    until_ms: int = 0
+    """When it gets jobs again; 0: that is not known."""
 
 
 def health(desk: Desk, worker: Worker) -> Health:
@@ -37,7 +41,7 @@ def health(desk: Desk, worker: Worker) -> Health:
     if bad:
         daemon, worst = max(bad.items(), key=lambda one: (one[1].state, one[1].since_ms))
         why = _why(worst) + ("" if everywhere else f" (by daemon {daemon})")
-        return Health(worst.state, why, not everywhere)
+        return Health(worst.state, why, not everywhere, worst.until_ms)
     if worker.trouble is not None:
         return Health("trouble", worker.trouble)
     if (complaint := next((each.complaint for each in seen.values() if each.complaint), "")) != "":
@@ -78,26 +82,32 @@ def why_odd(desk: Desk, jobtype: str) -> str | None:
     return f"no worker or handler of {jobtype!r} is known here; if that is a slip, `jqd types resume` takes it back"
 
 
-def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> str | None:
+def why_waiting(desk: Desk, jobtype: str, priority: int | None = None, *, takers: Takers | None = None) -> Hitch | None:
     """Why nobody runs jobs of that type now, or of that priority; None: somebody does, in their turn."""
-    if (why := why_paused(desk, jobtype) or why_gone(desk, jobtype)) is not None:
-        return why
+    if (paused := why_paused(desk, jobtype)) is not None:
+        return paused
+    if (gone := why_gone(desk, jobtype)) is not None:
+        return Hitch(Cause.VERSION_GONE, gone)
     takers = takers or Takers(worker for worker in desk.workers.list() if takes_type(worker.jobs, jobtype))
     if not takers.count(jobtype):
-        return "no worker takes these jobs"
-    said: list[str] = []
+        return Hitch(Cause.NO_WORKER, "no worker takes these jobs")
+    down: list[tuple[Worker, Health]] = []
     for worker in takers.of(jobtype):
         if priority is None or worker.takes(jobtype, priority):
             how = health(desk, worker)
             if how.takes_jobs:
                 return None
-            said.append(f"worker {worker.name} {how.why}")
-    if not said:
+            down.append((worker, how))
+    if not down:
         some = islice(takers.of(jobtype), NAMED_MAX)
         ranges = [f"{one.name} takes {one.priority_min} to {one.priority_max}" for one in some]
-        return f"no worker takes these jobs with priority {priority}: {', '.join(ranges)}"
-    more = [f"{len(said) - NAMED_MAX} more are not better"] if len(said) > NAMED_MAX else []
-    return "; ".join(said[:NAMED_MAX] + more)
+        why = f"no worker takes these jobs with priority {priority}: {', '.join(ranges)}"
+        return Hitch(Cause.OTHER_PRIORITIES, why)
+    said = [f"worker {worker.name} {how.why}" for worker, how in down[:NAMED_MAX]]
+    more = [f"{len(down) - NAMED_MAX} more are not better"] if len(down) > NAMED_MAX else []
+    told = tuple((worker.name, how.state, how.why or "") for worker, how in down[:WORKERS_MAX])
+    until_ms = min((how.until_ms for _, how in down if how.until_ms), default=0)
+    return Hitch(Cause.WORKERS_DOWN, "; ".join(said + more), until_ms=until_ms, workers=told)
 
 
 def _why(seen: Seen) -> str:

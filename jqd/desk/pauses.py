@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from jqd.desk.desk import Desk
+from jqd.desk.hitch import Cause, Hitch
 from jqd.desk.rules import say, told
 from jqd.words.dates import iso
 from jqd.words.errors import Conflict, Fault, Invalid
@@ -27,7 +28,8 @@ async def pause(desk: Desk, jobtype: str) -> int:
             why = f"{PAUSED_MAX} jobtypes are paused, and no more can be; resume some"
             raise Conflict(why, [Fault("", why)])
         # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
-        return {(PAUSE, own): body_of(desk.pauses.since_ms.get(own, desk.clock.wall_ms()))}
+        by = desk.pauses.by.get(own, "") if own in desk.pauses.names else desk.principal.token
+        return {(PAUSE, own): body_of(desk.pauses.since_ms.get(own, desk.clock.wall_ms()), by)}
 
     await say(desk, make)
     return desk.pauses.since_ms[own]
@@ -42,7 +44,11 @@ async def resume(desk: Desk, jobtype: str) -> bool:
     return was_paused
 
 
-def why_paused(desk: Desk, jobtype: str) -> str | None:
+def why_paused(desk: Desk, jobtype: str) -> Hitch | None:
     """What is to be said of jobs that wait for somebody to resume their type. `jobtype`: as jqd knows it."""
     since_ms, name = desk.pauses.since_ms.get(jobtype), bare(jobtype)
-    return None if since_ms is None else f"{name!r} is paused since {iso(since_ms)}: `jqd types resume {name}`"
+    if since_ms is None:
+        return None
+    by = desk.pauses.by.get(jobtype, "")
+    why = f"{name!r} is paused{f' by {by}' if by else ''} since {iso(since_ms)}: `jqd types resume {name}`"
+    return Hitch(Cause.PAUSED, why, since_ms, by=by)

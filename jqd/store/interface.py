@@ -18,6 +18,7 @@ from jqd.store.shapes import (
     NameWanted,
     OnItsWay,
     Page,
+    QueuePlace,
     Standing,
     StoreStats,
     Types,
@@ -89,6 +90,10 @@ class EdgeStore(Protocol):
 
         Raises StoreChanged in another life than the one we looked at: what an emptied store does not know may exist.
         """
+        ...
+
+    async def queue_place(self, job_id: str) -> QueuePlace | None:
+        """What waits before a job; None when it is not ready to run."""
         ...
 
     async def drop_result(self, job_id: str) -> None:

@@ -295,6 +295,23 @@ class Types(NamedTuple):
     """Jobs that an older jqd left are being counted: there are more than are told."""
 
 
+class QueuePlace(NamedTuple):
+    """What waits before a job that is ready."""
+
+    ahead: int
+    """Jobs of its type."""
+    exact: bool
+    """False: so many at most."""
+    deaths: int
+    """Of daemons that had it in hand."""
+    suspect: bool
+    """It runs by itself, in an empty hand."""
+    better_types: int
+    """Other jobtypes whose best job is better."""
+    better: list[tuple[str, int]]
+    """Some of those, and how many jobs of each are ready."""
+
+
 class Tally(NamedTuple):
     """What a call of `count_jobs` did."""
 

@@ -23,6 +23,7 @@ from jqd.store.shapes import (
     NameWanted,
     OnItsWay,
     Page,
+    QueuePlace,
     Standing,
     StoreStats,
     Types,
@@ -100,6 +101,10 @@ class Spread:
     async def get_job(self, job_id: str) -> JobView | OnItsWay | None:
         """See EdgeStore."""
         return await self._one(self._of(job_id), lambda store: store.get_job(job_id))
+
+    async def queue_place(self, job_id: str) -> QueuePlace | None:
+        """See EdgeStore. Of its own partition: the others are claimed from beside."""
+        return await self._one(self._of(job_id), lambda store: store.queue_place(job_id))
 
     async def drop_result(self, job_id: str) -> None:
         """See EdgeStore."""

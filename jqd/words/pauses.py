@@ -5,10 +5,12 @@ import msgspec
 from jqd.words.log import get_logger
 from jqd.words.rules import Rule, Rules
 
-PAUSE = "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds
+PAUSE = (
+    "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds; perhaps also who said so
+)
 
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(int)
+_decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
 
 
 class Pauses:
@@ -17,6 +19,8 @@ class Pauses:
     def __init__(self, rules: Rules) -> None:
         self.since_ms: dict[str, int] = {}
         """Jobtype → since when."""
+        self.by: dict[str, str] = {}
+        """Jobtype → the name of the token with which that was said, where there was one."""
         self.names: frozenset[str] = frozenset()
         self._log = get_logger("types")
         rules.watch(PAUSE, self._ruled)
@@ -25,9 +29,13 @@ class Pauses:
 
     def _ruled(self, rule: Rule) -> None:
         self.since_ms.pop(rule.name, None)
+        self.by.pop(rule.name, None)
         if not rule.is_deleted:
             try:
-                self.since_ms[rule.name] = _decoder.decode(rule.body)
+                said = _decoder.decode(rule.body)
+                if isinstance(said, tuple):
+                    said, self.by[rule.name] = said
+                self.since_ms[rule.name] = said
             except msgspec.MsgspecError as error:
                 # A newer jqd says more of it. That it is paused is what matters here.
                 self._log.error("types.pause_unreadable", name=rule.name, error=str(error))
@@ -35,6 +43,6 @@ class Pauses:
         self.names = frozenset(self.since_ms)
 
 
-def body_of(since_ms: int) -> bytes:
+def body_of(since_ms: int, by: str = "") -> bytes:
     """Of such a rule."""
-    return _encoder.encode(since_ms)
+    return _encoder.encode((since_ms, by) if by else since_ms)

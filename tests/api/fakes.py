@@ -16,7 +16,19 @@ from jqd.loops.endings import Endings
 from jqd.runner import Report, Running, Seen
 from jqd.runner.verdict import end_attempt, succeed_late
 from jqd.runner.views import WELL
-from jqd.store import CALL_JOBS_MAX, EditGiven, Entrusted, Hold, JobView, OnItsWay, Page, StoreStats, Types, TypeView
+from jqd.store import (
+    CALL_JOBS_MAX,
+    EditGiven,
+    Entrusted,
+    Hold,
+    JobView,
+    OnItsWay,
+    Page,
+    QueuePlace,
+    StoreStats,
+    Types,
+    TypeView,
+)
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock
 from jqd.words.errors import JournalRefused, Pressed, StoreAway, StoreUnsettled
@@ -99,6 +111,7 @@ class FakeStore:
         self.names: dict[str, str] = {}
         self.changes = 100
         self.types: list[TypeView] = []
+        self.places: dict[str, QueuePlace] = {}
         self.counting = False
         self.asked: list[tuple[Any, ...]] = []
         self.cleaned: list[int] = []
@@ -197,6 +210,11 @@ class FakeStore:
             and (tenant is None or view.tenant == tenant)
         ]
         return Page(fit[:limit], fit[limit - 1].id if len(fit) > limit else "")
+
+    async def queue_place(self, job_id: str) -> QueuePlace | None:
+        await trio.lowlevel.checkpoint()
+        self._check()
+        return self.places.get(job_id)
 
     async def list_types(self) -> Types:
         await trio.lowlevel.checkpoint()

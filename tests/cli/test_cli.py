@@ -135,6 +135,11 @@ def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixtu
     capsys.readouterr()
     assert run(["get", failed, "--wait", "20", *to]) == 0
     assert json.loads(out(capsys))["state"] == "failed"
+    assert run(["why", failed, *to]) == 0
+    assert json.loads(out(capsys))["reason"] == "ended"
+    assert run(["why", failed, "--url", url]) == 0
+    assert out(capsys).startswith(f"{failed}: it has ended: failed at ")
+    assert run(["why", "nobody", *to]) == 3
     assert run(["delete", failed, "cli/7", *to]) == 0
     capsys.readouterr()
     assert run(["get", failed, *to]) == 3

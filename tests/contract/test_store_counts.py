@@ -193,3 +193,30 @@ async def test_a_job_whose_row_is_gone_bad_moves_from_no_type(store_bench: Store
     await store_bench.store.count_jobs(100)
     assert (await store_bench.store.stats()).counts.failed == 1
     await store_bench.store.release_jobs(owner, {}, Release.UNGET)
+
+
+# ------------------------------------------------------------ what waits before a job
+
+
+async def test_a_place_in_the_queue(store_bench: StoreBench) -> None:
+    store, owner = store_bench.store, await store_bench.join()
+    jobs = [store_bench.make(priority=5) for _ in range(350)]
+    await store_bench.add(*jobs)
+    first = await store_bench.push(priority=1)
+    late = await store_bench.push(priority=7)
+    await store_bench.add(store_bench.make("bill", priority=6), store_bench.make("bill", priority=9))
+    await store_bench.push("thumb", priority=7)
+
+    async def place(job_id: str) -> tuple[object, ...] | None:
+        told = await store.queue_place(job_id)
+        return None if told is None else (told.ahead, told.exact, told.better_types, told.better)
+
+    assert await place(first.id) == (0, True, 0, [])
+    for at in (0, 99, 100, 101, 250, 349):
+        assert await place(jobs[at].id) == (at + 1, True, 0, []), at
+    assert await place(late.id) == (351, True, 1, [("bill", 2)])
+    (held,) = await store_bench.claim(owner, limit=1)
+    assert held.job == first
+    assert await place(first.id) is None
+    assert await place(jobs[120].id) == (120, True, 0, [])
+    assert await place(store_bench.make().id) is None

@@ -187,6 +187,7 @@ CALLS: dict[str, Call] = {
     "resolve": lambda here: here.bench.store.resolve("mine"),
     "list_jobs": lambda here: here.bench.store.list_jobs(None, None, None, 50, ""),
     "count_jobs": lambda here: here.bench.store.count_jobs(9),
+    "queue_place": lambda here: here.bench.store.queue_place(here.named.id),
     "list_types": lambda here: here.bench.store.list_types(),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),

@@ -104,6 +104,7 @@ ASK: dict[str, Callable[[Cluster, str], Awaitable[object]]] = {
     "unfinished": lambda cluster, job_id: cluster.spread.unfinished([cluster.pushed[0], job_id]),
     "delete_dead": lambda cluster, job_id: cluster.spread.delete_dead([cluster.pushed[0], job_id]),
     "drop_result": lambda cluster, job_id: cluster.spread.drop_result(job_id),
+    "queue_place": lambda cluster, job_id: cluster.spread.queue_place(job_id),
     "reserve_change": lambda cluster, job_id: cluster.spread.reserve_change(job_id),
     "reserve_edit": lambda cluster, job_id: cluster.spread.reserve_edit(job_id, 0),
     "resolve": lambda cluster, job_id: cluster.spread.resolve(name_in(1)),

@@ -96,6 +96,7 @@ async def list_types(parts: Parts, request: Request) -> Response:
 def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
     counts, desk, jobtype = view.counts, parts.desk, view.jobtype
     known = desk.options.known.get(jobtype)
+    hitch = why_waiting(desk, jobtype, takers=takers) if view.oldest_ms else None
     return Jobtype(
         bare(jobtype),
         tenant=tenant_of(jobtype) or UNSET,
@@ -105,7 +106,7 @@ def _jobtype(parts: Parts, view: TypeView, takers: Takers) -> Jobtype:
         oldest_s=max(0, desk.clock.wall_ms() - view.oldest_ms) / 1000 if view.oldest_ms else None,
         rate=round(counts.ended_a_minute / 60, 3),
         handler=_handler(parts, jobtype),
-        note=why_waiting(desk, jobtype, takers=takers) if view.oldest_ms else None,
+        note=hitch.text if hitch else None,
         workers=takers.count(jobtype),
         options=known.options if known else None,
         options_by=bare(known.by) if known else None,

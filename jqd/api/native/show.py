@@ -86,7 +86,8 @@ def _known(desk: Desk, view: JobView) -> dict[str, Any]:
 
 def _note(desk: Desk, view: JobView) -> str | UnsetType:
     waits = view.state in (State.WAITING, State.RETRYING) and view.eligible_at_ms <= desk.clock.wall_ms()
-    return (why_waiting(desk, view.jobtype, view.priority) if waits else None) or UNSET
+    hitch = why_waiting(desk, view.jobtype, view.priority) if waits else None
+    return hitch.text if hitch else UNSET
 
 
 def _progress(packed: bytes) -> answers.Progress | UnsetType:

@@ -1,0 +1,49 @@
+"""What keeps a job: reasons with one sentence for people and fields for programs."""
+
+import enum
+from typing import NamedTuple
+
+
+class Cause(enum.StrEnum):
+    """Why a job stands where it stands."""
+
+    NOT_INGESTED = "not_ingested"
+    STORE_AWAY = "store_away"
+    SCHEDULED = "scheduled"
+    RETRYING = "retrying"
+    PAUSED = "paused"
+    VERSION_GONE = "version_gone"
+    NO_WORKER = "no_worker"
+    OTHER_PRIORITIES = "other_priorities"
+    WORKERS_DOWN = "workers_down"
+    SUSPECT = "suspect"
+    HELD_UP = "held_up"
+    BEHIND = "behind"
+    NEXT = "next"
+    RUNNING = "running"
+    ENDED = "ended"
+
+
+class Hitch(NamedTuple):
+    """One of them."""
+
+    reason: Cause
+    text: str
+    """For people, without a full stop."""
+    since_ms: int = 0
+    until_ms: int = 0
+    """When it is over by itself; 0: that is not known."""
+    by: str = ""
+    """Who made it so."""
+    workers: tuple[tuple[str, str, str], ...] = ()
+    """Those that would take the job, and do not: name, state, why."""
+    ahead: int | None = None
+    """Jobs of its type that come before it."""
+    is_exact: bool = True
+    """There are so many before it; else so many or fewer."""
+    better: tuple[tuple[str, int], ...] = ()
+    """Some of the other jobtypes whose best job is better, and how many of each are ready."""
+    more_better: int = 0
+    """Such jobtypes beside those."""
+    deaths: int = 0
+    """Of daemons that had it in hand."""

@@ -1,0 +1,130 @@
+"""Why a job stands where it stands: what keeps it, and until when, as far as anybody knows.
+
+The first of these that holds is told:
+
+    the store is away · not ingested · ended · running · a date · paused · its version is gone · no worker, none for its
+    priority, or all of them down · it may only run alone · no daemon may claim · jobs before it · it is the next
+"""
+
+from typing import NamedTuple
+
+from jqd.desk.desk import Desk
+from jqd.desk.find import Coming
+from jqd.desk.health import why_waiting
+from jqd.desk.hitch import Cause, Hitch
+from jqd.desk.polls import look
+from jqd.store import JobView, QueuePlace
+from jqd.words.dates import iso
+from jqd.words.errors import StoreAway
+from jqd.words.job import State
+from jqd.words.telling import telling_line
+from jqd.words.tenant import bare, tenant_of
+
+WORDS_MAX = 200  # characters of what an attempt said
+
+
+class Why(NamedTuple):
+    """A job, and what keeps it."""
+
+    view: JobView | None
+    """None: the store does not have it, or does not answer."""
+    hitch: Hitch
+
+
+async def why(desk: Desk, given: str) -> Why:
+    """Of a job by the daemon's or its pusher's id. Raises NotFound, StoreRefused."""
+    try:
+        view = await look(desk, given, 0.0)
+        if isinstance(view, Coming):
+            return Why(None, _coming(desk))
+        if (known := _by_itself(desk, view)) is not None:
+            return Why(view, known)
+        place = await desk.store.queue_place(view.id)
+    except StoreAway as error:
+        return Why(None, Hitch(Cause.STORE_AWAY, f"nobody can tell how it stands, for the store is away: {error}"))
+    return Why(view, _in_turn(desk, view, place))
+
+
+def _coming(desk: Desk) -> Hitch:
+    held_up = desk.control.run_ready()
+    text = "it is in the journal of a daemon, and not in the store yet"
+    return Hitch(Cause.NOT_INGESTED, f"{text}: {held_up}" if held_up else f"{text}: it comes in its turn")
+
+
+def _by_itself(desk: Desk, view: JobView) -> Hitch | None:
+    """What its state tells alone; None: it waits for somebody."""
+    if view.state.is_final:
+        return _ended(view)
+    if view.state is State.RUNNING:
+        return _running(desk, view)
+    if view.eligible_at_ms > desk.clock.wall_ms():
+        return _dated(view)
+    return why_waiting(desk, view.jobtype, view.priority)
+
+
+def _ended(view: JobView) -> Hitch:
+    last = view.outcome
+    at_ms = last.finished_at_ms if last else 0
+    text = f"it has ended: {view.state.value}{f' at {iso(at_ms)}' if at_ms else ''}"
+    if view.state is State.FAILED and last is not None and (words := telling_line(last.message)[:WORDS_MAX]):
+        text += f" ({words})"
+    return Hitch(Cause.ENDED, text, since_ms=at_ms)
+
+
+def _running(desk: Desk, view: JobView) -> Hitch:
+    running = desk.runner.running(view.id)
+    worker = running.worker if running else view.worker
+    since_ms = (running.started_at_ms if running else 0) or view.started_at_ms
+    where = f" at worker {worker}" if worker else ""
+    held = f" in the hand of daemon {view.daemon}" if view.daemon else ""
+    asked = "; it was asked to stop" if view.cancel_asked else ""
+    text = f"it runs since {iso(since_ms)}{where}{held}, attempt {view.attempts} of {view.max_retry + 1}{asked}"
+    return Hitch(Cause.RUNNING, text, since_ms=since_ms, by=worker)
+
+
+def _dated(view: JobView) -> Hitch:
+    until = iso(view.eligible_at_ms)
+    if view.state is not State.RETRYING:
+        return Hitch(Cause.SCHEDULED, f"it is not to begin before {until}", until_ms=view.eligible_at_ms)
+    words = telling_line(view.outcome.message)[:WORDS_MAX] if view.outcome else ""
+    failed = f"attempt {view.attempts} failed{f' ({words})' if words else ''}"
+    text = f"{failed}, and the next one is not to begin before {until}"
+    return Hitch(Cause.RETRYING, text, until_ms=view.eligible_at_ms)
+
+
+def _in_turn(desk: Desk, view: JobView, place: QueuePlace | None) -> Hitch:
+    """Of a job that somebody takes. What limits it will stand before those that come before it."""
+    held_up = desk.control.run_ready()
+    if place is None:
+        text = f"its date has come, and it becomes ready in a moment{f': {held_up}' if held_up else ''}"
+        return Hitch(Cause.HELD_UP if held_up else Cause.NEXT, text)
+    if place.suspect:
+        text = (
+            f"it was in hand when {place.deaths} daemons died, so it runs alone: it waits until a daemon that comes to"
+            " it has nothing else in hand"
+        )
+        return Hitch(Cause.SUSPECT, text, deaths=place.deaths, ahead=place.ahead, is_exact=place.exact)
+    if held_up:
+        return Hitch(Cause.HELD_UP, held_up, ahead=place.ahead, is_exact=place.exact)
+    sees = desk.principal.sees
+    better = tuple((bare(name), ready) for name, ready in place.better if sees(tenant_of(name)))
+    more = place.better_types - len(better) if desk.principal.sees_all else 0
+    if not place.ahead and not better:
+        text = "it is the next of its type: a worker takes it as soon as one has a free hand"
+        return Hitch(Cause.NEXT, text, ahead=0)
+    most = "" if place.exact else "at most "
+    said = (
+        [f"{most}{place.ahead} {'job' if place.ahead == 1 else 'jobs'} of {bare(view.jobtype)!r}"]
+        if place.ahead
+        else []
+    )
+    said += [f"better ones of {name!r} ({ready} ready)" for name, ready in better]
+    said += [f"of {more} more types"] if more else []
+    return Hitch(
+        Cause.BEHIND,
+        f"it waits behind {', '.join(said)}",
+        ahead=place.ahead,
+        is_exact=place.exact,
+        better=better,
+        more_better=more,
+    )
