@@ -10,7 +10,7 @@ JOBS   ?= 4
 # A virtual environment has absolute paths in it, so a folder that was moved or copied gets a new one.
 MOVED  := $(shell test -e $(STAMP) && test "$$(cat $(STAMP))" != "$(CURDIR)" && echo moved)
 
-.PHONY: moved help setup run test cover check slow campaign crash chaos lint bench lock clean
+.PHONY: moved help setup run test cover check slow campaign crash chaos fuzz lint bench lock clean
 
 help:            ## what can be made
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 10
@@ -82,12 +82,18 @@ FROM   ?= 0
 sim: setup       ## whole clusters in one loop, long form: about an hour (SEEDS=20000 FROM=0)
 	$(BIN)/python -m jqd.testing.sim --seeds $(SEEDS) --from $(FROM)
 
+fuzz: setup      ## what reads others' bytes, for minutes; 100,000 requests of anything: no 5xx, no more memory (docs/TESTING.md)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements-fuzz.txt \
+	  || echo "atheris does not install here: inputs are found by chance instead of by coverage" >&2
+	$(BIN)/python -m tests.fuzz
+
 bench: setup     ## all benchmarks, short form
 	$(BIN)/python -m bench
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header
 lock:            ## resolve requirements*.txt anew from pyproject.toml (needs uv)
 	$(LOCK) --all-extras --output-file requirements.txt pyproject.toml
+	$(LOCK) --group fuzz --constraints requirements.txt --output-file requirements-fuzz.txt
 	$(LOCK) --extra all --constraints requirements.txt --output-file requirements-all.txt pyproject.toml
 
 clean:           ## remove what make made (never ./.jqd: that is data)

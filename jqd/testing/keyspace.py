@@ -17,6 +17,7 @@ Value = Any  # dict[bytes, bytes] | list[bytes] | bytes | SortedSet
 TYPES: dict[type, bytes] = {dict: b"hash", list: b"list", bytes: b"string"}
 _score = operator.itemgetter(0)
 NOTHING: dict[bytes, bytes] = {}
+WHOLE_MAX = 2.0**53  # beyond it a score is no longer every whole number
 
 
 class WrongType(Exception):
@@ -366,7 +367,9 @@ def text(value: Text) -> bytes:
     """As the server writes it: whole numbers without a point, others so that they are read back the same."""
     if isinstance(value, bytes):
         return value
-    return b"%d" % value if value == int(value) else b"%.17g" % value
+    if isinstance(value, float) and (value % 1 or abs(value) >= WHOLE_MAX):  # of those without an end the rest is none
+        return b"%.17g" % value
+    return b"%d" % value
 
 
 def _copied(keys: Mapping[bytes, Value]) -> dict[bytes, Value]:
