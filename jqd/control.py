@@ -50,6 +50,7 @@ class Control:
         self._retention = retention
         self._log = get_logger("push").bind()  # at once: a push is too short for a logger to be made for it
         self._started_at_s = shared.clock.mono_s()
+        self._had = [shared.journal.opened_at] * len(partitions)  # of the journal, by each partition
         stores = [partition.store for partition in partitions]
         self.pressure = Pressure(shared.config.pressure, stores, self._behind_bytes, shared.source)
 
@@ -208,17 +209,19 @@ class Control:
         }
 
     def _behind_bytes(self) -> int:
-        """What of the journal some partition of the store does not have yet, in any lane.
+        """What of the journal some partition of the store never had, as far as it was written in this life.
 
-        A store that was away from the start on lacks what was written since then; what it had before is not known.
+        A store that was emptied, or set back, is told the rest once more, and pushes are taken meanwhile.
         """
-        journal = self._journal
-        positions = [
-            journal.reached(lane, journal.opened_at if (done := ingest.done) is None else done)
-            for partition in self._partitions
-            for lane, ingest in partition.lanes.items()
-        ]
-        return journal.end - min(positions)
+        for number, partition in enumerate(self._partitions):
+            applied = [
+                self._journal.reached(lane, done)
+                for lane, ingest in partition.lanes.items()
+                if (done := ingest.done) is not None
+            ]
+            if len(applied) == len(partition.lanes):
+                self._had[number] = max(self._had[number], min(applied))
+        return self._journal.end - min(self._had)
 
     def _look(self, partition: Partition) -> dict[str, Any]:
         owner = partition.membership.owner

@@ -9,6 +9,7 @@ SIGTERM and kill -9 lead to the same recovery at the next start; SIGTERM only ma
 import dataclasses
 import os
 import random
+import signal
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
@@ -250,6 +251,10 @@ async def serve(
     waited for. `load`: the configuration again, from the same places, for SIGHUP. Raises ConfigError, JournalLocked,
     JournalVersion and StoreUnsafe before anything is accepted.
     """
+    if load is not None:
+        signal.signal(
+            signal.SIGHUP, signal.SIG_IGN
+        )  # until the daemon listens for it: a start reads the settings anyhow
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
         tls_context(*config.http.certificate)

@@ -5,8 +5,10 @@ health, until it was restarted or the change is taken back: nobody believes a li
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+
+import trio
 
 from jqd.config import Config, settings
 from jqd.words.errors import ConfigError
@@ -48,24 +50,33 @@ class Reload:
         self.change: Callable[[Config], None] = lambda config: None
         """Takes over what can be. Raises ConfigError, and changes nothing then."""
         self._load = load
+        self._lock = trio.Lock()
         self._log = get_logger("config")
 
     @property
-    def on_signal(self) -> Callable[[], None] | None:
+    def on_signal(self) -> Callable[[], Awaitable[None]] | None:
         """What SIGHUP does; None: there is nothing to load."""
         return self.now if self._load is not None else None
 
-    def now(self) -> None:
-        """Load, compare, take over. Raises nothing that a wrong configuration may cause."""
+    async def now(self) -> None:
+        """Load, compare, take over; one at a time. Raises nothing that a wrong configuration may cause."""
         assert self._load is not None, "on_signal says so"
+        async with self._lock:
+            try:
+                # A file may lie on a disk that hangs. Nobody waits for it but this.
+                wanted = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            except ConfigError as error:
+                self._refuse(error)
+            else:
+                self._take(wanted)
+
+    def _take(self, wanted: Config) -> None:
         try:
-            wanted = self._load()
             changed = [key for key, _ in settings(Config) if _value(self.config, key) != _value(wanted, key)]
             merged = _merged(self.config, wanted, [key for key in changed if reloads(key)])
             self.change(merged)
         except ConfigError as error:
-            self.complaints = (f"the configuration was not loaded again: {error}. What held before holds on",)
-            self._log.error("config.not_reloaded", error=str(error))
+            self._refuse(error)
             return
         self.config = merged
         waiting = [key for key in changed if not reloads(key)]
@@ -75,6 +86,10 @@ class Reload:
         now = {key: told(masked(value, marks[key]) if marks[key] else value, key) for key, value in values}
         note = self._log.warning if waiting else self._log.info
         note("config.reloaded", changed=now, needs_restart=waiting)
+
+    def _refuse(self, error: ConfigError) -> None:
+        self.complaints = (f"the configuration was not loaded again: {error}. What held before holds on",)
+        self._log.error("config.not_reloaded", error=str(error))
 
 
 def _value(config: Any, key: str) -> Any:

@@ -3,7 +3,7 @@
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import trio
 
@@ -18,7 +18,7 @@ async def watch_signals(
     stop: trio.Event,
     drain_s: Callable[[], float],
     interrupted: Callable[[], None],
-    reload: Callable[[], None] | None,
+    reload: Callable[[], Awaitable[None]] | None,
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -26,24 +26,29 @@ async def watch_signals(
 
     `reload`: called at SIGHUP. Without it that stops, too, as it does when a terminal is closed.
     """
-    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
-        task_status.started()
-        async for number in signals:
-            if number == signal.SIGHUP and reload is not None:
-                if not stop.is_set():
-                    reload()
-                continue
-            if stop.is_set():
-                log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
-                os._exit(0)
-            log.info("daemon.signal", signal=signal.Signals(number).name)
-            within_s = drain_s()
-            deadline = threading.Timer(within_s + EXIT_GRACE_S, _end_overdue, [within_s])
-            deadline.daemon = True
-            deadline.start()
-            stop.set()
-            if number == signal.SIGINT:
-                interrupted()
+    async with trio.open_nursery() as nursery:
+        with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+            task_status.started()
+            async for number in signals:
+                if number == signal.SIGHUP and reload is not None:
+                    if not stop.is_set():
+                        nursery.start_soon(reload)  # beside this: it reads files, and a stop waits for no disk
+                    continue
+                if stop.is_set():
+                    log.warning("daemon.ended_by_second_signal", signal=signal.Signals(number).name)
+                    os._exit(0)
+                log.info("daemon.signal", signal=signal.Signals(number).name)
+                _end_by(drain_s())
+                stop.set()
+                if number == signal.SIGINT:
+                    interrupted()
+
+
+def _end_by(drain_s: float) -> None:
+    """End the process when the drain time is past, whatever it waits for then."""
+    deadline = threading.Timer(drain_s + EXIT_GRACE_S, _end_overdue, [drain_s])
+    deadline.daemon = True
+    deadline.start()
 
 
 def _end_overdue(drain_s: float) -> None:

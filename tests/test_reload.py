@@ -29,9 +29,9 @@ class House:
             raise ConfigError(self.refuses)
         self.changes.append(config)
 
-    def say(self, text: str) -> None:
+    async def say(self, text: str) -> None:
         self.file.write_text(text)
-        self.reload.now()
+        await self.reload.now()
 
 
 @pytest.fixture
@@ -41,14 +41,14 @@ def house(tmp_path: Path) -> House:
     return House(file)
 
 
-def test_what_can_be_taken_over_is_and_the_rest_is_named(house: House) -> None:
-    house.say('drain_s = 40\n[api]\njob_bytes_max = 5\n[store]\nprefix = "other"\n[journal]\nretention_s = 1\n')
+async def test_what_can_be_taken_over_is_and_the_rest_is_named(house: House) -> None:
+    await house.say('drain_s = 40\n[api]\njob_bytes_max = 5\n[store]\nprefix = "other"\n[journal]\nretention_s = 1\n')
     (changed,) = house.changes
     assert (changed.drain_s, changed.api.job_bytes_max, changed.journal.retention_s) == (40, 5, 1)
     assert changed.store.prefix == "jqd", "not without a restart"
     assert house.reload.config == changed
     assert list(house.reload.complaints) == ["changed, and waiting for a restart: store.prefix"]
-    house.say("drain_s = 50\n")
+    await house.say("drain_s = 50\n")
     assert house.reload.complaints == ()
     assert house.reload.config == Config(
         data_dir=house.reload.config.data_dir, drain_s=50, journal=house.reload.config.journal, store=changed.store
@@ -64,21 +64,21 @@ def test_what_can_be_taken_over_is_and_the_rest_is_named(house: House) -> None:
         ("[api]\narray_bytes_max = 1", "job_bytes_max <= array_bytes_max"),
     ],
 )
-def test_what_is_wrong_changes_nothing_and_is_told(house: House, text: str, why: str) -> None:
+async def test_what_is_wrong_changes_nothing_and_is_told(house: House, text: str, why: str) -> None:
     before = house.reload.config
-    house.say(f"{text}\n")
+    await house.say(f"{text}\n")
     assert house.changes == []
     assert house.reload.config is before
     (complaint,) = house.reload.complaints
     assert complaint.startswith("the configuration was not loaded again: ")
     assert why in complaint
-    house.say("")
+    await house.say("")
     assert house.reload.complaints == ()
 
 
-def test_what_the_daemon_cannot_take_over_neither(house: House) -> None:
+async def test_what_the_daemon_cannot_take_over_neither(house: House) -> None:
     before, house.refuses = house.reload.config, "the certificate is none"
-    house.say("drain_s = 40\n")
+    await house.say("drain_s = 40\n")
     assert house.reload.config is before
     assert "the certificate is none" in house.reload.complaints[0]
 

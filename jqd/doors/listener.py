@@ -22,7 +22,7 @@ from jqd.words.log import get_logger
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
 PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
-STRAIGHT_MAX = 32  # accepted in a row without letting the others on
+STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
 TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
 QUIET_S = 60.0  # the same trouble is said once in this time
 

@@ -1,9 +1,10 @@
 """Says when no more jobs should be taken, before a store, a disk or the loop itself is too full to serve those it has.
 
     watermark        what is measured                                    how often
-    waiting_jobs     jobs that wait in the store, of all daemons         every LOOK_S; of a partition that is away
-                                                                         what it said last
-    journal_bytes    what is in the journal here and not in the store    every STEP_S
+    waiting_jobs     jobs that wait in the store, of all daemons, for    every LOOK_S; of a partition that is away
+                     their turn or for their date                        what it said last
+    journal_bytes    what is in the journal here and was never in the    every STEP_S
+                     store
     lag_s            how late the loop turns, the least of LAGS looks    every STEP_S
 
 Each has a limit, and when it is reached pushes are refused (429) until it has fallen below a share of that: else they
@@ -63,7 +64,7 @@ class Pressure:
     def __init__(
         self, config: PressureConfig, stores: Sequence[Store], behind: Callable[[], int], source: random.Random
     ) -> None:
-        """`behind`: bytes of the journal that some partition of the store does not have yet."""
+        """`behind`: bytes of the journal that some partition of the store never had."""
         self.config = config
         self.refused = 0
         """Pushes, since the start."""
@@ -130,7 +131,8 @@ class Pressure:
     async def _ask(self, number: int) -> None:
         while True:
             try:
-                self._waiting[number] = (await self._stores[number].stats()).waiting
+                told = await self._stores[number].stats()
+                self._waiting[number] = told.waiting + told.scheduled
             except (StoreAway, StoreRefused) as error:
                 # Its loops report it; what it said last holds until it is back.
                 self._log.debug("pressure.store_away", partition=number, error=str(error))

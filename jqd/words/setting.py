@@ -75,7 +75,7 @@ def _units(name: str) -> Mapping[str, float]:
 
 def _quoted(value: Any) -> str:
     """As it stands, unless there may be a password in it: messages end up in logs."""
-    return "…" if PASSWORD.search(str(value)) else repr(value)
+    return "…" if PASSWORD.search(str(value)) or _IN_QUERY.search(str(value)) else repr(value)
 
 
 def _kind(hint: Any) -> Any:

@@ -22,14 +22,28 @@ ODD = (b"", b"-1", b"nan", b"inf", b"1e400", b"9" * 40, b"\xff\x00", b"0:0:x", b
 BIG = (float("inf"), -1.0, 1e300, 0.5, 2.0**60)
 
 
+class Client:
+    """What redis.Redis says while the store is furnished, as far as the fakes' server knows it."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+
+    def __getattr__(self, command: str) -> Any:
+        def call(*words: str | bytes) -> Any:
+            given = [word.encode() if isinstance(word, str) else word for word in words]
+            return getattr(self._store.server.keyspace, command)(*given)
+
+        return call
+
+
 class Filled(Furnished):
     """The fake store with something of everything, again and again."""
 
     def __init__(self) -> None:
         clock = ManualClock()
         self.store = FakeStore(clock)
-        nobody: Any = None
-        super().__init__(StoreBench(self.store, clock), nobody)
+        client: Any = Client(self.store)
+        super().__init__(StoreBench(self.store, clock), client)
 
     async def begin(self) -> None:
         """Fill it."""

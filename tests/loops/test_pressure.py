@@ -1,15 +1,19 @@
 """When pushes are refused because too much waits already, and when they are taken again."""
 
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import trio
 import trio.testing
 
+from jqd.control import Control
 from jqd.loops.pressure import LAGS, LOOK_S, RETRY_S, STEP_S, Pressure, PressureConfig, Watermark
 from jqd.store import Store
 from jqd.store.shapes import StoreStats
+from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreAway
+from jqd.words.record import Lane
 
 CONFIG = PressureConfig(waiting_jobs_max=100, journal_bytes_max=1_000, lag_s_max=2.0, release=0.5)
 
@@ -111,3 +115,30 @@ def test_limits_can_be_changed_while_it_runs() -> None:
     house.pressure.config = PressureConfig(journal_bytes_max=4_000)
     house.pressure.look(0.0)
     assert house.pressure.reason is None
+
+
+def test_what_a_store_that_was_emptied_is_told_once_more_does_not_count() -> None:
+    journal: Any = SimpleNamespace(opened_at=100, end=1_000, reached=lambda lane, position: position)
+    first: Any = {lane: SimpleNamespace(done=None) for lane in Lane}
+    second: Any = {lane: SimpleNamespace(done=900) for lane in Lane}
+    parts: Any = [SimpleNamespace(store=None, lanes=lanes) for lanes in (first, second)]
+    shared: Any = SimpleNamespace(
+        journal=journal, clock=ManualClock(), config=SimpleNamespace(pressure=CONFIG), source=random.Random(1)
+    )
+    nobody: Any = None
+    pressure = Control(shared, parts, nobody, nobody).pressure
+
+    def behind() -> object:
+        pressure.look(0.0)
+        figures: Any = pressure.stats()["journal_bytes"]
+        return figures["value"]
+
+    assert behind() == 900, "away from the start on: all of this life"
+    for number, lane in enumerate(first.values()):
+        lane.done = 950 - number
+    assert behind() == 100, "the lane that is behind the others counts, of the partition that is"
+    for lane in (*first.values(), *second.values()):
+        lane.done = 0
+    assert behind() == 100
+    journal.end = 1_200
+    assert behind() == 300
