@@ -58,6 +58,8 @@ class HttpConfig:
     taken on other addresses than loopback: only the operator knows what the service is called there."""
     door: Literal["lean", "hypercorn"] = "lean"
     """`lean`: HTTP/1.1 and 1.0; `hypercorn`: HTTP/2, too."""
+    tokens: Literal["auto", "required"] = "auto"
+    """Who comes must have a token: `auto`: on other addresses than loopback; `required`: there, too."""
     tls_cert: Path | None = None
     """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
     tls_key: Path | None = None
@@ -82,6 +84,11 @@ class HttpConfig:
     def is_loopback(self) -> bool:
         """Whether only this machine reaches it."""
         return address.is_loopback(address.parse(self.bind).host)
+
+    @property
+    def scheme(self) -> str:
+        """Of its URLs."""
+        return "https" if self.certificate else "http"
 
     @property
     def certificate(self) -> tuple[Path, Path] | None:
@@ -113,7 +120,7 @@ class Config:
     drain_s: Annotated[float, Meta(ge=1, le=86_400, description="1 second to 1 day")] = 25.0
     """Seconds a stop may take: below the 30 s after which common service managers kill."""
     insecure: bool = False
-    """Listen on other addresses than loopback, although clients are not asked who they are."""
+    """Ask nobody for a token, on other addresses than loopback, too."""
     http: HttpConfig = field(default_factory=HttpConfig)
     journal: JournalConfig = field(default_factory=lambda: JournalConfig(directory=Path(".jqd/journal")))
     store: StoreConfig = field(default_factory=lambda: StoreConfig(url=""))
@@ -125,12 +132,14 @@ class Config:
     log: LogConfig = field(default_factory=LogConfig)
     manager: Manager = field(default=Manager(), metadata={INTERNAL: True})
 
+    @property
+    def needs_tokens(self) -> bool:
+        """Whether who comes must say by a token who he is."""
+        return self.http.tokens == "required" or not (self.http.is_loopback or self.insecure)
+
     def __post_init__(self) -> None:
-        if not self.http.is_loopback and not self.insecure:
-            raise ValueError(
-                f"http.bind = {self.http.bind} can be reached from other machines, and jqd does not ask yet who is "
-                "there. Bind to 127.0.0.1 behind a proxy that does, or say --insecure"
-            )
+        if self.insecure and self.http.tokens == "required":
+            raise ValueError("insecure and http.tokens = required exclude each other: leave one of them out")
         least = max(self.api.array_bytes_max + HEAD_BYTES * self.api.array_jobs_max, 2 * TAKE_BYTES_MAX)
         if self.journal.frame_bytes_max < least:
             raise ValueError(

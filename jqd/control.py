@@ -157,9 +157,10 @@ class Control:
         """How the living daemons see that worker."""
         return self._shared.views.of(worker_id, self.sharers())
 
-    def urls(self, peer: str | None) -> list[str]:
-        """Where they are reached by somebody at `peer`, this one first."""
-        return self._shared.views.urls(self.sharers(), peer)
+    def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
+        """Where they are reached by somebody at `peer`, this one first. `absent`: also of those nothing is seen of."""
+        others = self._shared.views.recent() if absent else []
+        return self._shared.views.urls(dict.fromkeys([*self.sharers(), *others]), peer)
 
     def place(self) -> tuple[int, int]:
         """Which of these this one is, in the order of their names, and how many they are."""

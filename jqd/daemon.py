@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import trio
 
-from jqd.api import Api, Parts
+from jqd.api import Api, Parts, Porter
 from jqd.config import Config
 from jqd.control import Control
 from jqd.desk import Desk, firing, following
@@ -41,6 +41,7 @@ from jqd.runner import Gates, Reach, Runners, Views, Workers, make_pool
 from jqd.scheduler import Scheduler
 from jqd.signals import watch_signals
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
+from jqd.words import root
 from jqd.words.clock import Clock, SystemClock
 from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import ConfigError, JournalForked, JournalVersion, JqdError, StoreError
@@ -112,7 +113,7 @@ class Daemon:
         self.runners = Runners([partition.runner for partition in self.partitions])
         self.control = Control(shared, self.partitions, self.runners, self.retention.pace)
         self.workers.place = self.control.place
-        self.parts = Parts(config.api, self._desk(stores), config.http.guard)
+        self.parts = self._parts(self._desk(stores))
         self.upkeep, self.dates = self._upkeep(self.parts.desk, source), self._dates(self.parts.desk)
         self.api = Api(self.parts)
 
@@ -181,6 +182,10 @@ class Daemon:
             place=self.control.place,
             clock=self.clock,
         )
+
+    def _parts(self, desk: Desk) -> Parts:
+        porter = Porter(desk.tokens, self.config.needs_tokens, root.draw())
+        return Parts(self.config.api, desk, porter, self.config.http.guard)
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
         """What every surface asks."""
@@ -315,6 +320,7 @@ async def _serve_once(
         daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
+        _leave_root(stack, config, url_of(listener, config.http.scheme), daemon.parts.porter.root)
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         told = partial(_tell, interrupted, daemon)
@@ -335,6 +341,14 @@ async def _serve_once(
 
 def _tell(interrupted: Callable[[int], None], daemon: Daemon) -> None:
     interrupted(daemon.runners.in_hand)
+
+
+def _leave_root(stack: AsyncExitStack, config: Config, url: str, secret: str) -> None:
+    """Where the first token is made with (words/root.py). A disk that is full stops no start."""
+    try:
+        stack.enter_context(root.lying(config.data_dir, root.Root(url, secret)))
+    except OSError as error:
+        log.warning("daemon.no_root_file", data_dir=str(config.data_dir), error=str(error))
 
 
 def _leaf(group: ExceptionGroup[E]) -> E:

@@ -19,7 +19,15 @@ FILE = "_FILE"  # behind the name of a secret: its value stands in a file
 SECRET_BYTES_MAX = 64 << 10  # of such a file: a list of URLs has a few hundred, and another file was named by a slip
 # Read by other commands (`interfaces.md` 1), not part of the daemon's configuration.
 OTHERS = frozenset(
-    {"JQD_URL", "JQD_TOKEN", "JQD_TOKEN_FILE", "JQD_CONFIG", "JQD_WORKER_PRIORITY_MIN", "JQD_WORKER_PRIORITY_MAX"}
+    {
+        "JQD_URL",
+        "JQD_TOKEN",
+        "JQD_TOKEN_FILE",
+        "JQD_TENANT",
+        "JQD_CONFIG",
+        "JQD_WORKER_PRIORITY_MIN",
+        "JQD_WORKER_PRIORITY_MAX",
+    }
 )
 OTHERS_PREFIX = "JQD_TEST_"
 # What Kubernetes (and Docker's links) put into every container beside a Service called `jqd` or `jqd-something`. The

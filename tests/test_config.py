@@ -109,8 +109,7 @@ def test_what_kubernetes_says_of_a_service_called_jqd_is_no_setting() -> None:
         ("JQD_API__POLL_S", "0", ["api.poll_s must be above 0"]),
         ("JQD_HTTP__CONNECTIONS_MAX", "0", ["http.connections_max must be 1 or more"]),
         ("JQD_HTTP__HOSTS", "a b:1", ["http.hosts must be a list of names without scheme and port"]),
-        ("JQD_HTTP__BIND", "0.0.0.0:7420", ["--insecure", "0.0.0.0:7420", "from JQD_HTTP__BIND"]),
-        ("JQD_HTTP__BIND", "127.example.org:7420", ["--insecure"]),
+        ("JQD_HTTP__TOKENS", "no", ["JQD_HTTP__TOKENS: http.tokens must be one of auto, required, not 'no'"]),
         ("JQD_HTTP__BIND", "7420", ["host:port"]),
         ("JQD_HTTP__BIND", "127.0.0.1:99999", ["host:port"]),
         ("JQD_STORE__URLS", '["redis://a", 5]', ["JQD_STORE__URLS", "list of texts", '["a", "b"]']),
@@ -308,7 +307,9 @@ def test_whatever_the_environment_holds_is_read_or_refused(environ: dict[str, st
 
 
 def test_other_addresses_are_allowed_to_those_who_insist() -> None:
-    assert load(environ={"JQD_HTTP__BIND": "0.0.0.0:7420", "JQD_INSECURE": "1"}).insecure
+    bound = {"JQD_HTTP__BIND": "0.0.0.0:7420"}
+    asks = [bound, {**bound, "JQD_INSECURE": "1"}, {}, {"JQD_HTTP__TOKENS": "required"}]
+    assert [load(environ=each).needs_tokens for each in asks] == [True, False, False, True]
 
 
 def test_the_configuration_cannot_be_changed_afterwards() -> None:

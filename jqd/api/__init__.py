@@ -3,5 +3,6 @@
 from jqd.api.app import Api
 from jqd.api.config import ApiConfig
 from jqd.api.parts import Parts
+from jqd.api.who import Porter
 
-__all__ = ["Api", "ApiConfig", "Parts"]
+__all__ = ["Api", "ApiConfig", "Parts", "Porter"]

@@ -17,9 +17,7 @@ from jqd.api.problems import Problem, as_problem
 from jqd.api.read import read_query
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
-from jqd.api.who import HEADER, principal_of
 from jqd.desk import polls
-from jqd.desk.principal import EVERYBODY
 from jqd.doors import Answer, Asked, Guard, Heading, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
@@ -62,6 +60,9 @@ class Api:
         with Part(self._room) as part:
             try:
                 verdict: Verdict = asked.heading.verdict or self._judge(asked.heading)
+                found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
+                if found is not None:  # before the body is read; each time, for tokens are revoked
+                    request.who = self._parts.porter.principal(request, found[0], self._parts.keys)
                 request.body = await read_body(asked, part, verdict.bytes_max)
                 if request.body and not verdict.typed:
                     self._parts.guard.check_type(request.headers, has_body=True)
@@ -72,7 +73,6 @@ class Api:
                 response = _render(request, error)
                 response.headers["connection"] = "close"  # what is left of the body is not read
             else:
-                found = verdict.found.get("GET" if request.method == "HEAD" else request.method)
                 if found is None:
                     response = self._unrouted(request, verdict.found)
                 elif found[0].polls:
@@ -143,8 +143,7 @@ class Api:
         try:
             if route.query is NoQuery:
                 read_query(request, NoQuery)  # the others read their own
-            who = principal_of(request) if HEADER in request.headers else EVERYBODY
-            return await route.handler(self._parts.acting(who), request, **names)
+            return await route.handler(self._parts.acting(request.who), request, **names)
         except JqdError as error:
             return _render(request, self._mistake(error) if as_problem(error).status == 500 else error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours is told and logged; it ends one answer only

@@ -33,6 +33,7 @@ MAX_RETRY = 10  # of a job that says nothing of it
 POLLING_S = 5.0  # `timeout` of a poll when none is given
 ROOTS = ("/job", "/worker", "/done")
 STATUSES: tuple[tuple[type[JqdError], int], ...] = (
+    (ours.Denied, 403),
     (ours.NotFound, 404),
     (ours.Conflict, 409),
     (ours.NotYet, 503),

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from jqd.api.items import VALUES_MAX, has_values
 from jqd.api.problems import Problem
+from jqd.desk.principal import EVERYBODY, Principal
 from jqd.doors import Stream
 from jqd.words import media, tagged
 from jqd.words.fields import DECODE_ERRORS
@@ -39,6 +40,8 @@ class Request(Struct, gc=False):
     """Put in once it was read."""
     peer: str | None = None
     """The address it came from; None: through no network."""
+    who: Principal = EVERYBODY
+    """Who makes it."""
     hurried: bool = False
     """Its client has left, or only listens on: nothing is waited for."""
 
@@ -117,7 +120,9 @@ def answer(status: int, value: Any, language: Language, headers: dict[str, str] 
 
 def problem_answer(problem: Problem, language: Language) -> Response:
     """Render an error in the client's language."""
-    headers = {} if problem.retry_after_s is None else {"retry-after": str(problem.retry_after_s)}
+    headers = {**problem.headers}
+    if problem.retry_after_s is not None:
+        headers["retry-after"] = str(problem.retry_after_s)
     rendered = answer(problem.status, problem.body(), language, headers)
     if language == "json":
         return Response(rendered.status, rendered.body, media.PROBLEM, headers)

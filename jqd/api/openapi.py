@@ -22,6 +22,10 @@ ABOUT = (
     "A durable job queue. MessagePack and JSON say the same; what only MessagePack can say, JSON has as a map with one "
     'key that begins with $: {"$bytes": "…"}. A request that is refused is answered with problem details (RFC 9457).'
 )
+TOKENS = (
+    "A token of `jqd tokens create`; asked for where a daemon listens on another address than loopback. Who may speak "
+    "for all tenants names one by the header `JQD-Tenant`."
+)
 TAGS = {
     "jobs": "Push jobs, and look at, change and cancel them",
     "schedules": "Jobs that are pushed at dates that come again",
@@ -61,7 +65,12 @@ def draw(routes: Sequence[Route]) -> dict[str, Any]:
         "servers": [{"url": "/"}],
         "tags": [{"name": name, "description": words} for name, words in TAGS.items()],
         "paths": paths,
-        "components": {"schemas": schemas, "responses": responses},
+        "components": {
+            "schemas": schemas,
+            "responses": responses,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer", "description": TOKENS}},
+        },
+        "security": [{}, {"token": []}],
     }
 
 

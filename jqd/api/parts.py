@@ -6,6 +6,7 @@ import trio
 
 from jqd.api.config import ApiConfig
 from jqd.api.keys import Keys
+from jqd.api.who import Porter
 from jqd.desk import Desk
 from jqd.desk.principal import Principal
 from jqd.doors import Guard
@@ -17,6 +18,8 @@ class Parts:
 
     config: ApiConfig
     desk: Desk
+    porter: Porter
+    """Who comes in."""
     guard: Guard = field(default_factory=Guard)
     read: trio.CapacityLimiter = field(default_factory=lambda: trio.CapacityLimiter(1))
     """Large bodies that are being read, one at a time, as below (native/body.py)."""

@@ -1,6 +1,6 @@
 """Errors of the edge: RFC 9457 problem details, and the one table from an error to its status."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Annotated
 
@@ -61,14 +61,16 @@ class Problem(JqdError):
         errors: Sequence[Error] = (),
         retry_after_s: int | None = None,
         fault: str = "",
+        headers: Mapping[str, str] | None = None,
     ) -> None:
-        """`fault`: the id under which the log has more."""
+        """`fault`: the id under which the log has more. `headers`: of the answer, besides those that it has."""
         super().__init__(detail)
         self.status = status
         self.detail = detail
         self.errors = errors
         self.retry_after_s = retry_after_s
         self.fault = fault
+        self.headers = headers or {}
 
     def body(self) -> Details:
         """The problem document."""

@@ -20,6 +20,7 @@ from jqd.api.native import (
     push,
     schedules,
     status,
+    tokens,
     why,
     workers,
 )
@@ -30,6 +31,7 @@ from jqd.desk.bulk import Clean, Filter, Tally
 from jqd.desk.change import Edit
 from jqd.desk.job import NewJob
 from jqd.desk.schedules import Plan
+from jqd.desk.tokens import Wish
 from jqd.runner.handler import Definition
 from jqd.words import media
 
@@ -83,6 +85,9 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
+    Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, Wish),
+    Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}),
+    Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}),
     Route("GET", "/v1/stats", status.stats, {200: dict[str, Any]}),
     Route("GET", "/livez", status.livez, {200: told.Live}),
     Route("GET", "/readyz", status.readyz, {200: told.Ready, 503: told.Ready}),

@@ -10,12 +10,13 @@ import cyclopts
 from jqd import __version__
 from jqd.cli import jobs, look, manage, screen, why
 from jqd.cli import schedules as dates
+from jqd.cli import tokens as secrets
 from jqd.cli.exits import Exit, Usage, exit_of
 from jqd.words.errors import JqdError
 
 # Options that may also stand before the command, with the value that follows: jqd -o json status.
-GLOBALS = ("-o", "--output", "--url", "--token")
-GROUPS = ("config", "journal", "schedules", "types", "workers")  # words that stand before a command
+GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
+GROUPS = ("config", "journal", "schedules", "tokens", "types", "workers")  # words that stand before a command
 
 app = cyclopts.App(
     name="jqd",
@@ -66,6 +67,12 @@ schedules.command(dates.run, name=("run", "run-now"))  # as the act is called of
 for dated in (dates.pause, dates.resume, dates.rm):
     schedules.command(dated)
 app.command(schedules)
+tokens = cyclopts.App(name="tokens", help="List the tokens that may be used; create one, revoke one.")
+tokens.default(secrets.ls)
+tokens.command(secrets.ls)
+tokens.command(secrets.create)
+tokens.command(secrets.revoke)
+app.command(tokens)
 journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
 journal.command("jqd.cli.journal:ls", help="List the segments.")
 journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")

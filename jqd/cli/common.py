@@ -26,11 +26,13 @@ class Common:
     """URL of the daemon; of several daemons of one store, with commas between them. Default http://127.0.0.1:7420."""
     token: Annotated[str | None, Parameter(env_var="JQD_TOKEN", show_default=False)] = None
     """Bearer token."""
+    tenant: Annotated[str | None, Parameter(env_var="JQD_TENANT", show_default=False)] = None
+    """Whom to speak for, with a token that is for all tenants."""
 
     def client(self) -> Client:
         """A client for that daemon. Raises Usage for a wrong URL."""
         with worded():
-            return Client(self.url or daemon_urls(), token=self.token or daemon_token())
+            return Client(self.url or daemon_urls(), token=self.token or daemon_token(), tenant=self.tenant)
 
 
 @contextmanager

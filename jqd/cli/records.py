@@ -19,7 +19,7 @@ from jqd.words.rules import Rule
 from jqd.words.tagged import show_packed
 from jqd.words.tenant import bare, tenant_of
 
-SECRETS = frozenset({"headers", "secrets"})  # of a worker: whoever reads a journal's records need not know them
+SECRETS = frozenset({"headers", "secrets", "hash"})  # of a worker, a token: who reads a journal need not know them
 HIDDEN = "(not shown)"
 
 _encoder = msgspec.json.Encoder()  # several times as fast as json, which asks for its options anew each time

@@ -9,4 +9,4 @@ from jqd.config import Config, load, store_flags
 def daemon_settings(file: Path | None, stores: list[str] | None, data_dir: Path | None) -> Config:
     """Nothing is served here, so no client need be kept out. Raises Usage."""
     with worded():
-        return load(file=file, flags={**store_flags(stores), "data_dir": data_dir, "insecure": True})
+        return load(file=file, flags={**store_flags(stores), "data_dir": data_dir})

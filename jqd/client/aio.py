@@ -100,6 +100,8 @@ class AsyncClient:
     unregister = _call(Client.unregister)
     pause_type = _call(Client.pause_type)
     resume_type = _call(Client.resume_type)
+    create_token = _call(Client.create_token)
+    revoke_token = _call(Client.revoke_token)
     set_schedule = _call(Client.set_schedule)
     delete_schedule = _call(Client.delete_schedule)
     pause_schedule = _call(Client.pause_schedule)
@@ -119,6 +121,7 @@ class AsyncClient:
     types = _call(Client.types, looks=True)
     why = _call(Client.why, looks=True)
     daemons = _call(Client.daemons, looks=True)
+    tokens = _call(Client.tokens, looks=True)
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)
 

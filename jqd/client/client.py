@@ -50,7 +50,8 @@ class Client(Manage):
     `url`: without it the daemon that `JQD_URL` and `JQD_TOKEN` name, else the one on this machine. Of several (a list,
     or a text with commas) the first that answers is asked, and the next when it does not. So that a push is never two,
     each then gets an id of its own from this client, unless it has one. `timeout_s`: for one answer, on top of the time
-    that a call asks the daemon to wait. `token`: sent as a bearer token. A client may be made before a process forks,
+    that a call asks the daemon to wait. `token`: sent as a bearer token; `tenant`: whom to
+    speak for, where the token is for all. A client may be made before a process forks,
     and is used on both sides: the child makes connections of its own (not with a `transport`). Every method raises
     `Unreachable` when no answer came, and the other members of `JqdClientError` by what it says.
     """
@@ -61,12 +62,13 @@ class Client(Manage):
         *,
         timeout_s: float = TIMEOUT_S_DEFAULT,
         token: str | None = None,
+        tenant: str | None = None,
         transport: httpx2.BaseTransport | None = None,
         clock: Clock | None = None,
     ) -> None:
         if url is None:
             url, token = daemon_urls(), token or daemon_token()
-        self._http = Http(url, timeout_s=timeout_s, token=token, transport=transport)
+        self._http = Http(url, timeout_s=timeout_s, token=token, tenant=tenant, transport=transport)
         self._clock = clock or SystemClock()
 
     @property

@@ -57,6 +57,7 @@ class Http:
         *,
         timeout_s: float,
         token: str | None,
+        tenant: str | None = None,
         transport: httpx2.BaseTransport | None = None,
         source: random.Random | None = None,
         sleep: Callable[[float], None] = _sleep,
@@ -64,11 +65,14 @@ class Http:
         self.urls = checked_urls(urls)
         self._at = 0  # the one that answers, as far as is known; threads may disagree for a request
         self._timeout_s = timeout_s
+        self._token = token
         self._source = source or random.Random()
         self._sleep = sleep
         headers = {"accept": MSGPACK, "user-agent": f"jqd-client/{__version__}"}
         if token:
             headers["authorization"] = f"Bearer {token}"
+        if tenant is not None:
+            headers["jqd-tenant"] = tenant
         self._headers = headers
         self._transport = transport
         # By process: a child of a fork must not write to its parent's connections, nor close them. So it leaves them
@@ -98,6 +102,10 @@ class Http:
     def url(self) -> str:
         """Of the daemon that is asked first."""
         return self.urls[self._at]
+
+    def beside(self, url: str) -> "Http":
+        """Another daemon of the same store, for who asks as before; to be closed."""
+        return Http(url, timeout_s=self._timeout_s, token=self._token, transport=self._transport)
 
     def pause(self, seconds: float) -> None:
         """Wait a little between two requests."""

@@ -85,6 +85,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     history: Sequence[Mapping[str, Any]] = ()
     """The failed attempts, oldest first."""
     tags: Sequence[str] = ()
+    tenant: str = ""
+    """Whose it is."""
 
     @property
     def ended(self) -> bool:

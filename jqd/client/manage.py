@@ -10,6 +10,7 @@ from jqd.client.errors import JqdClientError
 from jqd.client.http import Answer, Http, encode, job_path, odd, query
 from jqd.client.info import JobInfo, job_info, job_map
 from jqd.client.schedules import Schedules
+from jqd.client.tokens import Tokens
 
 PAGE_JOBS = 500  # asked for in one request
 SEEN_JOBS = 100_000  # ids remembered of one walk, some 10 MB: a job that moves meanwhile comes again some pages later
@@ -38,7 +39,7 @@ class Reasons(NamedTuple):
     """Failures with rarer reasons than these, which are only counted."""
 
 
-class Manage(Schedules):
+class Manage(Schedules, Tokens):
     """What `Client` knows besides pushing and waiting."""
 
     _http: Http

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, never_given, not_found, resolve
 from jqd.store import JobView, OnItsWay
-from jqd.words.errors import Conflict, StoreAway
+from jqd.words.errors import Conflict, Denied, StoreAway
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from jqd.words.record import Lane, cancel_of, encode_cancels
+from jqd.words.tokens import Role
 
 CANCELS_MAX = 3  # of one request: a job that is replaced while it is cancelled is cancelled again
 
@@ -26,7 +27,7 @@ async def cancel(desk: Desk, given: str) -> State:
         ids = parse_id(job_id)
         if ids is None or never_given(desk, ids, job_id):
             raise not_found(job_id) from None
-        if job_id == given and not (desk.principal.sees_all or desk.taken.is_of(job_id, desk.principal.tenant)):
+        if desk.principal.is_bound and (desk.principal.scopes or not desk.taken.is_of(job_id, desk.principal.tenant)):
             raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
@@ -100,8 +101,10 @@ async def _up_to_now(desk: Desk, job_ids: Sequence[str]) -> tuple[dict[str, int]
 
 async def purge(desk: Desk, given: str) -> None:
     """Delete for good what has ended. Raises NotFound, Conflict while it has not; StoreAway, StoreRefused."""
+    if not desk.principal.may(Role.OPERATOR):
+        raise Denied("to delete a job for good is for operators; a cancel leaves what is known of it")
     job_id = await resolve(desk, given)
-    if not desk.principal.sees_all:
+    if desk.principal.is_bound:
         await find(desk, job_id, named=job_id != given)  # another's is not found, before anything happens to it
     if await desk.store.delete_dead([job_id]):
         return

@@ -28,6 +28,7 @@ from jqd.words.pauses import Pauses
 from jqd.words.record import Lane
 from jqd.words.schedules import Schedules
 from jqd.words.tenant import annotate
+from jqd.words.tokens import Tokens
 
 _job_decoder = msgspec.msgpack.Decoder(NewJob)
 
@@ -44,7 +45,7 @@ class Control(Protocol):
     async def wait_caught_up(self, lane: Lane, position: int, timeout_s: float, where: Collection[int]) -> bool: ...
     def daemons(self) -> Sequence[Peer]: ...
     def sharers(self) -> list[str]: ...
-    def urls(self, peer: str | None) -> list[str]: ...
+    def urls(self, peer: str | None, *, absent: bool = False) -> list[str]: ...
     def posted(self, worker_id: str) -> int: ...
     def seen(self, worker_id: str) -> Mapping[str, Seen]: ...
     async def in_hand(self, sysid: str) -> int | None: ...
@@ -77,11 +78,13 @@ class Desk:
     """What was registered of jobtypes."""
     schedules: Schedules = field(init=False)
     pauses: Pauses = field(init=False)
+    tokens: Tokens = field(init=False)
 
     def __post_init__(self) -> None:
         """Learn of what is registered."""
         self.options = Options(self.workers.rules)
         self.pauses = Pauses(self.workers.rules)
+        self.tokens = Tokens(self.workers.rules, self.clock)
         self.schedules = Schedules(self.workers.rules, self.clock, _job_decoder.decode)
 
     def acting(self, principal: Principal) -> "Desk":
@@ -89,7 +92,7 @@ class Desk:
         if principal == self.principal:
             return self
         other = copy.copy(self)
-        object.__setattr__(other, "principal", principal)
+        other.principal = principal
         return other
 
     def own(self, name: str) -> str:

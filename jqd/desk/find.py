@@ -92,10 +92,12 @@ async def find(desk: Desk, job_id: str, *, named: bool = False) -> JobView | Com
     while True:
         found = await _find(desk, job_id, named=named)
         if isinstance(found, JobView):
-            if not desk.principal.sees(found.tenant):
+            if not desk.principal.knows(found.jobtype):
                 raise not_found(job_id)
             return found
-        if named or desk.principal.sees_all or desk.taken.is_of(job_id, desk.principal.tenant):
+        if not desk.principal.is_bound:
+            return found
+        if not desk.principal.scopes and (named or desk.taken.is_of(job_id, desk.principal.tenant)):
             return found
         if trio.current_time() >= deadline_s:
             raise NotYet(f"whether there is a job {job_id[:64]!r} is not known yet; try again")

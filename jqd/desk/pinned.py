@@ -28,6 +28,12 @@ async def refuse_unset(desk: Desk, batch: Batch) -> Batch:
     return _without(batch, {bare(name): _why_unset(desk, name) for name in _unset(desk, pinned)})
 
 
+def refuse_foreign(desk: Desk, batch: Batch) -> Batch:
+    """The same without jobs of types that are none of those that a token is for."""
+    foreign = {job.name for job in batch.jobs if not desk.principal.knows(desk.own(job.name))}
+    return _without(batch, {name: f"this token is not for jobs {name[:64]!r}" for name in foreign})
+
+
 def why_gone(desk: Desk, jobtype: str) -> str | None:
     """What is to be said of jobs that were pushed for one version of a handler which is gone; None of all others."""
     name, handler, number = _parts(desk, jobtype)

@@ -1,22 +1,9 @@
 """Who asks: whose he is, and what he may do. The desk acts for one principal at a time (`Desk.acting`)."""
 
-import enum
 from typing import NamedTuple
 
-
-class Role(enum.StrEnum):
-    """What somebody may do."""
-
-    PUSH = "push"
-    """Push jobs, and look at, cancel and change those of his tenant one by one."""
-    WORKER = "worker"
-    """Register workers, take jobs and report them."""
-    VIEWER = "viewer"
-    """Look at everything of his tenant."""
-    OPERATOR = "operator"
-    """All that is about jobs, workers and rules of his tenant."""
-    MASTER = "master"
-    """That, and its tokens."""
+from jqd.words.tenant import bare, tenant_of
+from jqd.words.tokens import MAY, Role
 
 
 class Principal(NamedTuple):
@@ -27,11 +14,31 @@ class Principal(NamedTuple):
     sees_all: bool = False
     """Of all tenants: he belongs to the tenant "", and does not speak for one."""
     token: str = ""
-    """The name of the token that he came with; empty: none was asked for."""
+    """The id of the token that he came with; empty: none was asked for."""
+    scopes: tuple[str, ...] = ()
+    """Jobtypes that he may know, each as it is or with a * at its end; none: all."""
+
+    @property
+    def is_bound(self) -> bool:
+        """Whether there is something that he must not know."""
+        return not self.sees_all or bool(self.scopes)
+
+    def may(self, *roles: Role) -> bool:
+        """Whether a call for one of these is for him; of none: for everybody."""
+        return not roles or any(role in MAY[self.role] for role in roles)
 
     def sees(self, tenant: str) -> bool:
         """Whether what is that tenant's exists for him."""
         return self.sees_all or tenant == self.tenant
+
+    def knows(self, jobtype: str) -> bool:
+        """Whether jobs of that type, named as jqd knows it, exist for him."""
+        return self.sees(tenant_of(jobtype)) and (not self.scopes or in_scope(self.scopes, bare(jobtype)))
+
+
+def in_scope(scopes: tuple[str, ...], name: str) -> bool:
+    """Whether a jobtype is one of them."""
+    return any(name.startswith(one[:-1]) if one.endswith("*") else name == one for one in scopes)
 
 
 EVERYBODY = Principal(sees_all=True)

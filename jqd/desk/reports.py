@@ -89,7 +89,7 @@ async def report(desk: Desk, told: Sequence[Told]) -> list[JqdError | None]:
     not on disk; StoreAway and StoreRefused when nobody can say whether it counts. Then it may be sent again.
     """
     sorts = Sorted()
-    if not desk.principal.sees_all:
+    if desk.principal.is_bound:
         sorts.answers |= await _strangers(desk, told)
     for place, each in enumerate(told):
         if each.report is not None and each.report.follows and (why := wrong(desk.config, each.report.follows)):
@@ -127,7 +127,7 @@ async def _strangers(desk: Desk, told: Sequence[Told]) -> dict[int, JqdError | N
     async with trio.open_nursery() as nursery:
         for place, each in enumerate(told):
             running = desk.runner.running(each.job_id)
-            if running is None or running.tenant != desk.principal.tenant:
+            if running is None or not desk.principal.knows(running.jobtype):
                 nursery.start_soon(look, place, each.job_id)
     return answers
 

@@ -13,7 +13,7 @@ from jqd.desk.job import NewJob
 from jqd.desk.keyed import other_request
 from jqd.desk.limits import eligible_at_ms
 from jqd.desk.names import Changes, agree, confirm, has_names, refusals
-from jqd.desk.pinned import refuse_unset
+from jqd.desk.pinned import refuse_foreign, refuse_unset
 from jqd.desk.reserved import expect_allowed
 from jqd.words.errors import Closed, Conflict, Fault, Incomplete, Invalid, StoreError
 from jqd.words.jobid import IdRange, home_of, homes_of
@@ -74,6 +74,8 @@ async def push(
     """
     if not by_server:
         expect_allowed(desk, map(desk.own, {job.name for job in batch.jobs}), by_server=False)
+    if desk.principal.scopes:
+        batch = refuse_foreign(desk, batch)
     if not batch.plain:
         batch = await refuse_unset(desk, batch)
     if batch.refused and not batch.single and atomic:

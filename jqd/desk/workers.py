@@ -1,6 +1,6 @@
 """Who runs jobs: registering and leaving, at this daemon for all."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from jqd.desk.desk import Desk
@@ -8,7 +8,7 @@ from jqd.desk.rules import learned, say
 from jqd.runner import Card, Worker
 from jqd.runner.handler import is_version
 from jqd.runner.workers import KIND, body_of, no_more
-from jqd.words.errors import Conflict, Fault, Invalid, JournalRefused, NotFound
+from jqd.words.errors import Conflict, Denied, Fault, Invalid, JournalRefused, NotFound
 from jqd.words.options import JobOptions
 from jqd.words.tenant import bare
 
@@ -24,6 +24,7 @@ async def register(
     if card.id is not None and is_version(card.id):
         why = f"worker_id must not end in @ and a number, as {card.id[:64]!r} does: versions of handlers are called so"
         raise Invalid(why, [Fault("/worker_id", why)])
+    _refuse_foreign(desk, card.jobs)
     await desk.workers.judge(card.url, peer)
     check = partial(desk.workers.check, card, options=options, peer=peer, tenant=desk.principal.tenant)
     worker = check()
@@ -35,6 +36,15 @@ async def register(
             raise
     desk.workers.repeated(worker.id)
     return worker
+
+
+def _refuse_foreign(desk: Desk, jobs: Sequence[str] | None) -> None:
+    """Raises Denied where a worker would take jobs that its token is not for."""
+    if not desk.principal.scopes:
+        return
+    foreign = ["*"] if jobs is None else [name for name in jobs if not desk.principal.knows(desk.own(name))]
+    if foreign:
+        raise Denied(f"this token is for {', '.join(desk.principal.scopes)}; not for jobs {foreign[0][:64]!r}")
 
 
 async def _say(desk: Desk, check: Callable[[], Worker]) -> Worker:
@@ -61,7 +71,8 @@ async def unregister(desk: Desk, worker_id: str) -> None:
     Raises NotFound, Conflict, NotYet, JournalRefused.
     """
     worker = await learned(desk, lambda: desk.workers.get(desk.own(worker_id)))
-    if worker is None:
+    scopes, jobs = desk.principal.scopes, worker.jobs if worker is not None else None
+    if worker is None or (scopes and not any(map(desk.principal.knows, jobs or ()))):
         raise NotFound(f"there is no worker {worker_id[:64]!r}")
     if worker.handler:
         why = f"{worker_id!r} is a version of handler {bare(worker.handler)!r}; delete that handler, or set it anew"

@@ -43,8 +43,7 @@ class Running(NamedTuple):
     name: str
     """The worker's name."""
     started_at_ms: int
-    tenant: str = ""
-    """Whose job it is."""
+    jobtype: str = ""
 
 
 class Runner:
@@ -322,7 +321,7 @@ class Runner:
         parcel = self._shared.parcels.get(job_id)
         if entry is None or parcel is None or entry.phase is not Phase.RUNNING:
             return None
-        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms, entry.held.job.tenant)
+        return Running(entry.worker_id, parcel.worker.name, entry.started_at_ms, entry.held.job.jobtype)
 
     def stats(self) -> dict[str, Any]:
         """A snapshot: what is in hand, counters since the start, and each worker's load."""

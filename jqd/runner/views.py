@@ -23,6 +23,7 @@ VIEW = "view"  # a kind of rule
 ROWS_MAX = 100  # workers in one view: about 30 kB, said again at most twice a second while it changes
 WHY_MAX = 200  # characters of a complaint
 AGAIN_S = 3_600.0  # a view that did not change is said again, or it might be taken for one of a daemon that is gone
+RECENT_S = 2 * AGAIN_S  # who lives has said it since
 SAME_MS = 100  # an end of a pause that differs by less is the one that was said
 KEPT_S = 86_400.0  # what was not said again for so long is of a daemon that is gone
 
@@ -97,6 +98,11 @@ class Views:
         near = standing_of(peer) is Standing.LOOPBACK
         here = [not address.is_loopback(host_of(view.url)) or (near and view.machine == machine()) for view in views]
         return [view.url for view, is_reached in zip(views, here, strict=True) if is_reached]
+
+    def recent(self) -> list[str]:
+        """Daemons that said theirs not long ago, whether they live or not: while the store is away nobody knows."""
+        now_ms = self._clock.wall_ms()
+        return sorted(rule.name for rule in self._rules.all(VIEW) if now_ms - rule.at_ms < RECENT_S * 1000)
 
     def stale(self) -> list[Rule]:
         """Views of daemons that are gone."""

@@ -12,7 +12,7 @@ from urllib.parse import quote, unquote
 import msgspec
 import trio
 
-from jqd.api import Api, ApiConfig, Parts
+from jqd.api import Api, ApiConfig, Parts, Porter
 from jqd.api.app import TABLE
 from jqd.api.problems import Details
 from jqd.api.route import Document
@@ -59,7 +59,7 @@ class Edge:
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
         desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock)
-        self.api = Api(Parts(self.config, desk))
+        self.api = Api(Parts(self.config, desk, Porter(desk.tokens)))
 
     def add(self, state: State, **fields: Any) -> str:
         """A job the store knows, in `state`; returns its id."""

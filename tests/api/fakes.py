@@ -334,7 +334,7 @@ class FakeControl:
     def sharers(self) -> list[str]:
         return ["fake"]
 
-    def urls(self, peer: str | None) -> list[str]:
+    def urls(self, peer: str | None, *, absent: bool = False) -> list[str]:
         return ["http://127.0.0.1:7420"]
 
     def posted(self, worker_id: str) -> int:

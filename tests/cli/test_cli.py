@@ -207,7 +207,6 @@ def test_the_environment_names_the_daemon(
         (["worker", "jqd.worker.demo", "--drain", "soon"], 2, "--drain soon is no duration"),
         (["worker", "jqd.worker.demo", "--bind", "192.0.2.1:0", "--daemon", ABSENT], 1, "cannot listen on 192.0.2.1:0"),
         (["serve", "--bind", "127.0.0.1:http"], 2, "host:port"),
-        (["serve", "--bind", "0.0.0.0:1"], 2, "--insecure"),
         (["serve", "--drain", "soon"], 2, "--drain: drain_s"),
         (["serve", "--config", "/does/not/exist.toml"], 2, "cannot be read"),
         (["serve", "--data-dir", "/dev/null/x"], 1, "the data directory /dev/null/x cannot be made"),

@@ -72,7 +72,7 @@ def test_where_each_was_said_and_no_password(
         ("drain_s = 5", 0, "1 settings said by "),
         ("drain = 5", 1, "did you mean 'drain_s'"),
         ('[http]\ntls_cert = "/none"\ntls_key = "/none"', 1, "http.tls_cert = /none cannot be read"),
-        ('[http]\nbind = "0.0.0.0:7420"', 1, "--insecure"),
+        ('insecure = true\n[http]\ntokens = "required"', 1, "exclude each other"),
     ],
 )
 def test_a_configuration_is_checked(

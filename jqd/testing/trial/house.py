@@ -18,7 +18,7 @@ from urllib.parse import unquote
 
 import trio
 
-from jqd.api import Api, ApiConfig, Parts
+from jqd.api import Api, ApiConfig, Parts, Porter
 from jqd.desk import Desk, NewJob, following
 from jqd.doors import Answer, Heading
 from jqd.runner import Running, Workers
@@ -119,7 +119,7 @@ class House:
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
         self._desk = Desk(config, journal, self._store, runner, workers, control, self.clock)
-        self._api = Api(Parts(config, self._desk))
+        self._api = Api(Parts(config, self._desk, Porter(self._desk.tokens)))
 
     async def _answer(self, heading: Heading, body: bytes) -> Answer | None:
         answer = await self._api(Whole(heading, body))

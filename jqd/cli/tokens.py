@@ -1,0 +1,122 @@
+"""Commands about who may come in."""
+
+import sys
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from cyclopts import Parameter
+from rich.text import Text
+
+from jqd.cli.common import Common, age
+from jqd.cli.exits import Exit, Usage
+from jqd.cli.look import rows_of
+from jqd.cli.render import show
+from jqd.cli.table import ago, table
+from jqd.words import root
+
+DataDir = Annotated[
+    Path | None,
+    Parameter(help="Ask the daemon of that data directory, by the token that it left there for who may read it."),
+]
+
+
+def ls(*, data_dir: DataDir = None, common: Common | None = None) -> int:
+    """List the tokens that may be used, without their secrets."""
+    none = "there is no token; `jqd tokens create` makes one"
+    return rows_of(_asking(common, data_dir), lambda client: client.tokens(), _table, none)
+
+
+def create(
+    role: Literal["push", "worker", "viewer", "operator", "master"],
+    /,
+    *,
+    of: str | None = None,
+    scope: Annotated[list[str] | None, Parameter(negative="")] = None,
+    note: str = "",
+    expires: str | None = None,
+    data_dir: DataDir = None,
+    common: Common | None = None,
+) -> int:
+    """Make a token and print it: this once, it is kept nowhere.
+
+    Parameters
+    ----------
+    role
+        push (jobs), worker (runs jobs), viewer (looks), operator (all but tokens) or master.
+    of
+        The tenant that it is of; without it that of who asks.
+    scope
+        A jobtype that it is for, or the beginning of some: 'mail.*'. May be given several times; without it all.
+    note
+        What it is for, in your words.
+    expires
+        When it ends: 30d, 12h. Without it: when it is revoked.
+    """
+    common = _asking(common, data_dir)
+    with common.client() as client:
+        told = client.create_token(
+            role,
+            tenant=of,
+            scopes=scope or (),
+            note=note,
+            expires_in=None if expires is None else age(expires, "--expires"),
+        )
+    show(told["token"] if common.output == "table" else told, common.output)
+    if common.output == "table":
+        whose = f" of tenant {told['tenant']}" if told["tenant"] else ""
+        print(f"jqd: token {told['token_id']}, {told['role']}{whose}; it is not shown again", file=sys.stderr)
+    return Exit.DONE
+
+
+def revoke(*token_ids: str, data_dir: DataDir = None, common: Common | None = None) -> int:
+    """Let nobody in with these tokens any more, at all daemons. Ends with 1 where a daemon could not be told.
+
+    Parameters
+    ----------
+    token_ids
+        As `jqd tokens` lists them.
+    """
+    common = _asking(common, data_dir)
+    if not token_ids:
+        raise Usage("which token? `jqd tokens` lists them")
+    code = Exit.DONE
+    with common.client() as client:
+        for token_id in token_ids:
+            untold = client.revoke_token(token_id)
+            show({"token_id": token_id, "revoke": "done"}, common.output)
+            for url in untold:
+                why = "does not answer, or not to this token; it hears of it when it reaches the store"
+                print(f"jqd: {token_id}: {url} {why}", file=sys.stderr)
+                code = Exit.FAILED
+    return code
+
+
+def _asking(common: Common | None, data_dir: Path | None) -> Common:
+    """Raises Usage where no daemon has left a token."""
+    common = common or Common()
+    if data_dir is None:
+        return common
+    try:
+        left = root.read(data_dir)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise Usage(f"{data_dir / root.FILE} cannot be read: {error}; run this as who runs the daemon") from error
+    if left is None:
+        raise Usage(f"there is no {data_dir / root.FILE}: no daemon runs on that directory; start it with `jqd serve`")
+    return replace(common, url=common.url or left.url, token=left.token)
+
+
+def _table(rows: list[dict[str, Any]]) -> Text:
+    cells = []
+    for row in rows:
+        made, ends = (_at(row.get(field)) for field in ("made_at", "expires_at"))
+        scopes = " ".join(row["scopes"]) or "all"
+        ending = ago(ends) if ends else "never"
+        cells.append((row["token_id"], row["role"], row["tenant"], scopes, ago(made), ending, row["note"]))
+    return table(("ID", "ROLE", "TENANT", "JOBTYPES", "MADE", "ENDS", "NOTE"), cells)
+
+
+def _at(date: str | None) -> datetime | None:
+    return None if date is None else datetime.fromisoformat(date).astimezone(UTC)

@@ -1,0 +1,73 @@
+"""The part of the client that says who may come in."""
+
+from collections.abc import Sequence
+from typing import Any, Literal
+from urllib.parse import quote
+
+from jqd.client.errors import JqdClientError
+from jqd.client.http import Answer, Http, encode, odd
+from jqd.words.units import Duration, duration_s
+
+Role = Literal["push", "worker", "viewer", "operator", "master"]
+
+
+class Tokens:
+    """What `Client` knows of tokens. A token is told as a dict: `token_id`, `role`, `tenant`, `scopes` …"""
+
+    _http: Http
+
+    def create_token(
+        self,
+        role: Role,
+        *,
+        tenant: str | None = None,
+        scopes: Sequence[str] = (),
+        note: str = "",
+        expires_in: Duration | None = None,
+    ) -> dict[str, Any]:
+        """Make a token; its `token` is told this once. `scopes`: jobtypes that it is for, a * at the end of some.
+
+        Without a tenant it is of the tenant of who asks. Raises Invalid, Refused.
+        """
+        said: dict[str, Any] = {"role": role, "scopes": list(scopes), "note": note}
+        if tenant:
+            said["tenant"] = tenant
+        if expires_in is not None:
+            said["expires_in"] = duration_s(expires_in)
+        return _told(self._http.call("POST", "/v1/tokens", body=encode(said), repeatable=False))
+
+    def tokens(self) -> list[dict[str, Any]]:
+        """Those that may be used, the oldest first, without their secrets."""
+        answer = self._http.call("GET", "/v1/tokens")
+        rows = _told(answer).get("tokens")
+        if not isinstance(rows, list):
+            raise odd("a question for tokens", answer)
+        return rows
+
+    def revoke_token(self, token_id: str) -> list[str]:
+        """Let nobody in with it any more, and tell that to each living daemon itself, for the store may be away.
+
+        Returns the URLs of those that could not be told: they hear of it when they reach the store. Raises NotFound.
+        """
+        path = f"/v1/tokens/{quote(token_id, safe='')}"
+        told = _told(self._http.call("DELETE", path))
+        untold = []
+        for url in map(str, told.get("urls") or ()):
+            if self._http.url.startswith("https:") and not url.startswith("https:"):
+                untold.append(url)  # our own token goes nowhere without TLS that was given for one with it
+                continue
+            other = self._http.beside(url)
+            try:
+                other.call("DELETE", path)
+            except JqdClientError:
+                untold.append(url)
+            finally:
+                other.close()
+        return untold
+
+
+def _told(answer: Answer) -> dict[str, Any]:
+    body = answer.body
+    if not isinstance(body, dict):
+        raise odd("a call about tokens", answer)
+    return body

@@ -1,0 +1,114 @@
+"""Tokens: made, listed and revoked at any daemon, for all of them. Their secrets are told to who makes them."""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Annotated, NamedTuple
+
+import msgspec
+from msgspec import Meta
+
+from jqd.desk.desk import Desk
+from jqd.desk.rules import learned, say
+from jqd.words.errors import Conflict, Denied, Fault, Invalid, NotFound
+from jqd.words.job import Name
+from jqd.words.tenant import Tenant
+from jqd.words.tokens import NOBODYS, TOKEN, Role, Token, body_of, draw, hash_of
+
+TOKENS_MAX = 10_000  # that may be used: all daemons keep them in memory, some 3 MB
+SCOPES_MAX = 100
+SCOPED = (Role.PUSH, Role.WORKER)
+NOTE_LENGTH_MAX = 200
+DAYS_S_MAX = 10 * 366 * 86_400.0  # ten years: longer is for ever, or a slip of units
+
+Scopes = Annotated[
+    tuple[Name, ...], Meta(max_length=SCOPES_MAX, description="jobtypes, each as it is or with a * at its end")
+]
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A token, as it is wished."""
+
+    role: Role
+    tenant: Tenant | None = None
+    """None: of who asks."""
+    scopes: Scopes = ()
+    note: Annotated[str, Meta(max_length=NOTE_LENGTH_MAX)] = ""
+    expires_in: (
+        Annotated[float, Meta(gt=0, le=DAYS_S_MAX, description="a number of seconds, up to ten years")] | None
+    ) = None
+
+
+class Made(NamedTuple):
+    """A new token."""
+
+    id: str
+    text: str
+    """What its owner sends. It is nowhere else."""
+    token: Token
+
+
+async def create(desk: Desk, wish: Wish) -> Made:
+    """Make a token; it is on disk when this returns, and holds at all daemons soon.
+
+    Raises Invalid, Denied, Conflict, NotYet, JournalRefused.
+    """
+    who = desk.principal
+    if not wish.note.isprintable() or not all(scope.isprintable() for scope in wish.scopes):
+        field = "note" if not wish.note.isprintable() else "scopes"
+        raise Invalid(f"{field} has printable characters only", [Fault(f"/{field}", "printable characters only")])
+    if wish.scopes and wish.role not in SCOPED:
+        why = f"scopes are for the roles {' and '.join(SCOPED)}: who may do more looks at all"
+        raise Invalid(why, [Fault("/scopes", why)])
+    tenant = who.tenant if wish.tenant is None else wish.tenant
+    if not who.sees(tenant):
+        raise Denied(f"a token of tenant {who.tenant!r} makes tokens of that tenant only")
+    now_ms = desk.clock.wall_ms()
+    token_id, secret, text = draw()
+    token = Token(
+        hash_of(secret),
+        wish.role,
+        tenant,
+        wish.scopes,
+        wish.note,
+        now_ms,
+        who.token,
+        now_ms + round(wish.expires_in * 1000) if wish.expires_in else 0,
+    )
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        if sum(1 for _ in desk.tokens) >= TOKENS_MAX:
+            why = f"there are {TOKENS_MAX} tokens, and no more can be; revoke some"
+            raise Conflict(why, [Fault("", why)])
+        return {(TOKEN, token_id): body_of(token)}
+
+    await say(desk, make)
+    return Made(token_id, text, token)
+
+
+def seen_by(desk: Desk) -> list[tuple[str, Token]]:
+    """Those that may be used, and exist for whom the desk acts."""
+    return [(token_id, one) for token_id, one in desk.tokens if desk.principal.sees(one.tenant)]
+
+
+async def revoke(desk: Desk, token_id: str) -> None:
+    """Let nobody in with it any more: here when this returns, at the others when they hear of it, or are told.
+
+    Revoked once more it is told to the others once more. Raises NotFound, NotYet, JournalRefused.
+    """
+    await learned(desk, partial(_find, desk, token_id))
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        token = _find(desk, token_id)
+        if token is None:
+            raise NotFound(f"there is no token {token_id[:64]!r}")
+        if token.revoked_at_ms:
+            return {}
+        gone = msgspec.structs.replace(token, hash=NOBODYS, revoked_at_ms=desk.clock.wall_ms())
+        return {(TOKEN, token_id): body_of(gone)}
+
+    await say(desk, make, bounded=False)
+
+
+def _find(desk: Desk, token_id: str) -> Token | None:
+    token = desk.tokens.get(token_id)
+    return token if token is not None and desk.principal.sees(token.tenant) else None

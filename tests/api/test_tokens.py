@@ -1,0 +1,139 @@
+"""Tokens at the edge: who comes in, what for, and who does not any more."""
+
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from jqd.api.routes import ROUTES
+from jqd.api.who import NEEDS, OPEN, needs_of
+from jqd.words.tokens import MAY, Role
+from tests.api.edge import JSON, Answer
+from tests.api.whole import Whole
+
+ROOT = "the-daemons-own"
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    whole = await Whole().begin()
+    parts = whole.api._parts
+    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    return whole
+
+
+async def call(edge: Whole, token: str, method: str, path: str, body: Any = None, **headers: str) -> Answer:
+    said = {"authorization": f"Bearer {token}"} if token else {}
+    return await edge.call(method, path, body, accept=JSON, headers=said | headers)
+
+
+async def make(edge: Whole, role: str, by: str = ROOT, **said: Any) -> dict[str, Any]:
+    told = await call(edge, by, "POST", "/v1/tokens", {"role": role, **said})
+    assert told.status == 201, told.body
+    row: dict[str, Any] = told.body
+    return row
+
+
+async def test_every_call_is_for_somebody_and_each_role_gets_its_own_and_no_others(edge):
+    there_are = {(route.method, route.path) for route in ROUTES}
+    assert NEEDS.keys() <= there_are
+    assert {path for _, path in there_are} >= OPEN
+    tokens = {role: (await make(edge, role))["token"] for role in Role}
+    for route in ROUTES:
+        path = route.path.replace("<job_id>", "01ARZ3NDEKTSV4RRFFQ69G5FAV").replace("<name>", "x")
+        path = path.replace("<worker_id>", "x").replace("<token_id>", "x").replace("/polling", "/polling?timeout=0")
+        refused = (400, 401, 403)  # as the words of its surface have it
+        nobody = (await call(edge, "", route.method, path, b"\xc1", **{"content-type": "text/csv"})).status
+        assert (nobody in refused) == (route.path not in OPEN), route
+        assert nobody == 401 or not route.path.startswith("/v1/")
+        for role in Role:
+            denied = bool(needs_of(route)) and not MAY[role] & set(needs_of(route))
+            if route.path == "/v1/events" and not denied:
+                continue  # it does not end
+            status = (await call(edge, tokens[role], route.method, path, None)).status
+            if route.path.startswith("/v1/"):
+                assert (status == 403) == denied, (role, route)
+            else:
+                assert not denied or status in refused, (role, route)
+            assert status != 401
+
+
+async def test_a_token_is_told_once_and_its_secret_is_kept_nowhere(edge):
+    made = await make(edge, "push", note="billing", tenant="acme", scopes=["mail", "bill.*"], expires_in=60)
+    secret = made["token"].rsplit("_", 1)[1]
+    (row,) = (await call(edge, ROOT, "GET", "/v1/tokens")).body["tokens"]
+    assert row == {name: value for name, value in made.items() if name != "token"}
+    assert (row["role"], row["tenant"], row["made_by"]) == ("push", "acme", "root")
+    kept = b"".join(body for _, _, body in edge.journal.frames)
+    assert secret.encode() not in kept
+    assert secret not in repr([*edge.workers.rules.every(), *edge.api._parts.desk.tokens])
+    edge.clock.advance(61)
+    assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401
+    assert (await call(edge, ROOT, "GET", "/v1/tokens")).body["tokens"] == []
+
+
+async def test_who_is_nobody_is_told_nothing_and_his_body_is_not_read(edge):
+    made = await make(edge, "push")
+    good = made["token"]
+    head, secret = good.rsplit("_", 1)
+    wrong = ["x", f"{head}_{secret[:-1]}{'A' if secret[-1] != 'A' else 'B'}", f"{head}_", good.upper(), f"{good}x", ""]
+    told = [await call(edge, text, "POST", "/v1/jobs", b"not read", **{"content-length": "8"}) for text in wrong]
+    assert {one.status for one in told} == {401}
+    assert {one.headers["www-authenticate"] for one in told} == {'Bearer realm="jqd"'}
+    assert len({one.raw for one in told[:-1]}) == 1, "all are answered alike"
+    for said in ("Basic eDp5", "Bearer", good, "Bearer a b"):
+        assert (await edge.call("GET", "/v1/types", headers={"authorization": said})).status == 401
+    assert (await edge.call("GET", "/v1/jobs/x", headers={"authorization": f"bearer  {good} "})).status == 404
+    ready = (await call(edge, "", "GET", "/readyz")).body
+    assert ready["warnings"] == []
+
+
+async def test_a_revoked_token_lets_nobody_in_from_that_moment_on_and_never_again(edge):
+    made = await make(edge, "push")
+    assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 404
+    (rule,) = edge.workers.rules.all("token")
+    for _ in range(2):
+        told = await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")
+        assert (told.status, told.body) == (200, {"token_id": made["token_id"], "urls": []})
+    assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401
+    edge.workers.rules.take([rule, structs.replace(rule, at_ms=rule.at_ms + 10**12)])
+    assert (await call(edge, made["token"], "GET", "/v1/jobs/x")).status == 401, "an older rule brings it back"
+    assert (await call(edge, ROOT, "DELETE", "/v1/tokens/0123456789abcdef")).status == 404
+
+
+async def test_a_tenants_master_makes_and_sees_tokens_of_his_tenant_alone(edge):
+    boss = (await make(edge, "master", tenant="acme"))["token"]
+    other = await make(edge, "push", tenant="other")
+    mine = await make(edge, "worker", by=boss)
+    assert mine["tenant"] == "acme"
+    assert (await call(edge, boss, "POST", "/v1/tokens", {"role": "push", "tenant": "other"})).status == 403
+    rows = (await call(edge, boss, "GET", "/v1/tokens")).body["tokens"]
+    assert {row["tenant"] for row in rows} == {"acme"}
+    for token_id in (other["token_id"], "0123456789abcdef"):
+        told = await call(edge, boss, "DELETE", f"/v1/tokens/{token_id}")
+        assert (told.status, told.body["detail"]) == (404, f"there is no token {token_id!r}")
+    assert (await call(edge, boss, "GET", "/v1/jobs", **{"jqd-tenant": "other"})).status == 403
+    assert (await call(edge, boss, "GET", "/v1/jobs", **{"jqd-tenant": "acme"})).status == 200
+    assert (await call(edge, ROOT, "GET", "/v1/jobs", **{"jqd-tenant": "other"})).status == 200
+
+
+async def test_a_wrong_wish_is_refused_with_its_field(edge):
+    for said, field in (
+        ({"role": "king"}, "/role"),
+        ({"role": "push", "tenant": "A B"}, "/tenant"),
+        ({"role": "push", "scopes": ["a\x1fb"]}, "/scopes"),
+        ({"role": "push", "note": "\n"}, "/note"),
+        ({"role": "push", "expires_in": 0}, "/expires_in"),
+        ({"role": "push", "for": "me"}, "/for"),
+    ):
+        told = await call(edge, ROOT, "POST", "/v1/tokens", said)
+        assert (told.status, told.body["errors"][0]["pointer"]) == (422, field), told.body
+
+
+async def test_on_loopback_nobody_needs_a_token_and_who_has_one_is_its_own(edge):
+    token = (await make(edge, "push", tenant="acme"))["token"]
+    edge.api._parts.porter = edge.api._parts.porter._replace(required=False)
+    assert (await call(edge, "", "GET", "/v1/types")).status == 200
+    assert (await call(edge, token, "GET", "/v1/types")).status == 403
+    assert (await call(edge, token[:-1] + "!", "GET", "/v1/types")).status == 401, "a slip is told, not passed over"
+    assert (await call(edge, token[:-1] + "!", "GET", "/livez")).status == 200

@@ -1,0 +1,96 @@
+"""Two daemons that ask for tokens: the first one is made by who can read a data directory; tenants run apart; a revoked
+token lets nobody in anywhere within 5 s, also while the store is away."""
+
+import os
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from jqd.client import Client, JqdClientError, NotFound
+from tests.live.harness import QUICK, Daemon, Process, short_directory, wait_for
+from tests.valkey import valkey
+
+REVOKED_S = 5.0
+
+
+def jqd(*words: str, env: dict[str, str] | None = None) -> str:
+    told = subprocess.run(
+        [sys.executable, "-m", "jqd", *words],
+        env={**os.environ, **(env or {})},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert told.returncode == 0, told.stderr
+    return told.stdout.strip()
+
+
+def is_let_in(daemon: Daemon, token: str) -> bool:
+    with Client(daemon.url, token=token) as client:
+        try:
+            client.get("none")
+        except NotFound:
+            return True
+        except JqdClientError as error:
+            return error.status == 503  # the store is away, and only it knows whose an id is
+    raise AssertionError("there is such a job")
+
+
+def is_out(daemons: tuple[Daemon, ...], token: str) -> bool:
+    return not any(is_let_in(daemon, token) for daemon in daemons)
+
+
+def demo(daemon: Daemon, token: str, log: Path) -> Process:
+    words = ["worker", "jqd.worker.demo:app", "--daemon", daemon.url, "--bind", "127.0.0.1:0"]
+    return Process(words, log, {"JQD_TOKEN": token})
+
+
+def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
+    env = {**QUICK, "JQD_HTTP__TOKENS": "required"}
+    with valkey() as server, short_directory() as base:
+        flags = ("--store", server.url)
+        with Daemon(base / "one", *flags, env=env) as one, Daemon(base / "two", *flags, env=env) as two:
+            assert one.get("/v1/jobs").status_code == 401
+            assert (one.get("/livez").status_code, one.get("/readyz").status_code) == (200, 200)
+            assert (base / "one" / "root.json").stat().st_mode & 0o777 == 0o600
+            boss = jqd("tokens", "create", "master", "--data-dir", str(base / "one"))
+            as_boss = {"JQD_TOKEN": boss, "JQD_URL": one.url}
+            acme = jqd("tokens", "create", "worker", "--of", "acme", env=as_boss)
+            other = jqd("tokens", "create", "push", "--of", "other", env=as_boss)
+            wait_for(
+                lambda: all(is_let_in(two, token) for token in (acme, other)), "the other daemon does not know them"
+            )
+            with (
+                demo(one, acme, base / "worker.log") as worker,
+                Client(two.url, token=acme) as theirs,
+                Client(two.url, token=other) as strangers,
+                Client(one.url, token=boss) as ours,
+            ):
+                waits = strangers.push("add", [1, 1])
+                done = theirs.push("add", [1, 2], keep_result=True)
+                (info,) = theirs.wait([done], timeout=30)
+                assert (info.state, info.name, theirs.result(done)) == ("succeeded", "add", 3)
+                for job_id in (done, "01ARZ3NDEKTSV4RRFFQ69G5FAV"):
+                    with pytest.raises(NotFound):
+                        strangers.get(job_id)
+                assert strangers.get(waits).state == "waiting", "nobody of that tenant runs it"
+                assert {job.tenant for job in ours.jobs()} == {"acme", "other"}
+                assert worker.stop() == 0
+            jqd("tokens", "revoke", other.split("_")[1], env=as_boss)
+            wait_for(partial(is_out, (one, two), other), "it still lets in")
+            server.kill()
+            with Client(one.url, token=boss) as ours:
+                before_s = time.monotonic()
+                assert ours.revoke_token(acme.split("_")[1]) == []
+                assert is_out((one, two), acme)
+                assert time.monotonic() - before_s < REVOKED_S
+            assert is_let_in(two, boss)
+            server.start()
+            text = "".join(path.read_text() for path in base.glob("*.log"))
+            assert not any(token[-43:] in text for token in (boss, acme, other))
+            assert (one.stop(), two.stop()) == (0, 0)
+            assert not (base / "one" / "root.json").exists()
