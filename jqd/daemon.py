@@ -184,8 +184,8 @@ class Daemon:
         )
 
     def _parts(self, desk: Desk) -> Parts:
-        porter = Porter(desk.tokens, self.config.needs_tokens, root.draw())
-        return Parts(self.config.api, desk, porter, self.config.http.guard)
+        config = self.config
+        return Parts(config.api, desk, Porter(desk.tokens, config.needs_tokens, root.draw()), config.http.guard)
 
     def _desk(self, stores: Sequence[Store]) -> Desk:
         """What every surface asks."""
@@ -320,7 +320,8 @@ async def _serve_once(
         daemon = Daemon(config, journal, stores, clock, source, [watch_over(part) for part in parts])
         stack.callback(daemon.pool.close)
         reload.change, daemon.control.reload = daemon.change, reload
-        _leave_root(stack, config, url_of(listener, config.http.scheme), daemon.parts.porter.root)
+        left = root.Root(url_of(listener, config.http.scheme), daemon.parts.porter.root)
+        stack.enter_context(root.lying(config.data_dir, left, partial(log.warning, "daemon.no_root_file")))
         stop = trio.Event()
         nursery = await stack.enter_async_context(trio.open_nursery())
         told = partial(_tell, interrupted, daemon)
@@ -341,14 +342,6 @@ async def _serve_once(
 
 def _tell(interrupted: Callable[[int], None], daemon: Daemon) -> None:
     interrupted(daemon.runners.in_hand)
-
-
-def _leave_root(stack: AsyncExitStack, config: Config, url: str, secret: str) -> None:
-    """Where the first token is made with (words/root.py). A disk that is full stops no start."""
-    try:
-        stack.enter_context(root.lying(config.data_dir, root.Root(url, secret)))
-    except OSError as error:
-        log.warning("daemon.no_root_file", data_dir=str(config.data_dir), error=str(error))
 
 
 def _leaf(group: ExceptionGroup[E]) -> E:

@@ -7,7 +7,7 @@ each start draws another one, and no other daemon takes it.
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -37,20 +37,28 @@ def draw() -> str:
 
 
 @contextmanager
-def lying(data_dir: Path, root: Root) -> Iterator[None]:
-    """While the file lies there, for its owner's eyes alone. Raises OSError when it cannot be written."""
-    path, new = data_dir / FILE, data_dir / f"{FILE}.new"
+def lying(data_dir: Path, root: Root, failed: Callable[..., object]) -> Iterator[None]:
+    """While the file lies there, for its owner's eyes alone. `failed`: told of a disk that does not take it."""
+    path = data_dir / FILE
+    try:
+        _write(path, root)
+    except OSError as error:
+        failed(path=str(path), error=str(error))  # a full disk stops no start
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
+            path.unlink()
+
+
+def _write(path: Path, root: Root) -> None:
+    new = path.with_suffix(".new")
     with suppress(FileNotFoundError):
         new.unlink()
     fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with os.fdopen(fd, "w") as file:
         json.dump({"url": root.url, "token": root.token}, file)
     new.replace(path)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # a disk that is gone: the secret dies with this process anyway
-            path.unlink()
 
 
 def read(data_dir: Path) -> Root | None:
