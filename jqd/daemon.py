@@ -43,6 +43,7 @@ from jqd.signals import watch_signals
 from jqd.store import Spread, Store, StoreConfig, open_embedded, open_store
 from jqd.words import root
 from jqd.words.clock import Clock, SystemClock
+from jqd.words.constraints import Constraints
 from jqd.words.descriptors import open_files_max, share_out
 from jqd.words.errors import ConfigError, JournalForked, JournalVersion, JqdError, StoreError
 from jqd.words.jobid import partition_of_name
@@ -77,13 +78,12 @@ class Daemon:
         watches: Sequence[Watch] | None = None,
     ) -> None:
         """`stores`: one for each partition; `watches`: over their servers, None for stores that have none."""
-        self.config = config
-        self.journal = journal
-        self.clock = clock
+        self.config, self.journal, self.clock = config, journal, clock
         self.endings = Endings()
         sysid = journal.journal_id[:10]
         self.joblog = JobLog(Path(config.log.job_log) if config.log.job_log else None, daemon=sysid, clock=clock)
         self.workers = Workers(Rules(loading=True), clock=clock, reach=Reach(config.runner.worker_networks))
+        self.constraints = Constraints(self.workers.rules)
         self.scheduler = Scheduler()
         self._shares = share_out(open_files_max(), partitions=len(stores))
         self.gates = Gates(config.runner, self.workers, source, clock, self._shares.workers)
@@ -101,6 +101,7 @@ class Daemon:
             pool=self.pool,
             endings=self.endings,
             joblog=self.joblog,
+            constraints=self.constraints,
             partitions=len(stores),
             wrong=partial(following.wrong, config.api),
             push=lambda entries: following.follow(self.parts.desk, entries),
@@ -199,6 +200,7 @@ class Daemon:
             workers=self.workers,
             control=self.control,
             clock=self.clock,
+            constraints=self.constraints,
             partitions=len(stores),
         )
         self.control.schedules = desk.schedules

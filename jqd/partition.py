@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import trio
+from msgspec.structs import replace
 
 from jqd.config import Config
 from jqd.journal import Journal
@@ -36,6 +37,7 @@ from jqd.runner import Gates, Pool, Runner, Views, Workers
 from jqd.scheduler import Scheduler
 from jqd.store import Store
 from jqd.words.clock import Clock
+from jqd.words.constraints import Constraints
 from jqd.words.errors import StoreError
 from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
@@ -45,6 +47,7 @@ from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
 LEAVE_S = 2.0  # to hand jobs back and leave the store; else the others reap them after a lease
+MATCH_S = 0.05  # of matching in a row: nothing else goes on meanwhile
 RECORD_BYTES = 160  # what a record costs beside its argument or result, for the size of a script call
 
 log = get_logger("daemon")
@@ -65,6 +68,7 @@ class Shared:
     pool: Pool
     """Connections to workers."""
     endings: Endings
+    constraints: Constraints
     joblog: JobLog
     partitions: int
     wrong: Callable[[bytes], str]
@@ -181,7 +185,8 @@ class Partition:
         return self._known_hold_up() or self.progress.reason
 
     def _known_hold_up(self) -> str | None:
-        reasons = (self.watch.reason, *(pace.reason for pace in self._paces()), self.membership.hold_up())
+        paces = (pace.reason for pace in self._paces())
+        reasons = (self.watch.reason, *paces, self.membership.hold_up(), self.claims.reason)
         return next((reason for reason in reasons if reason is not None), None)
 
     def _paces(self) -> Sequence[Pace]:
@@ -224,6 +229,8 @@ class Partition:
             clock=shared.clock,
             source=shared.source,
             started=shared.joblog.started,
+            constraints=shared.constraints,
+            outdated=lambda: shared.workers.rules.look_again() and None,
             log_fields=self._log_fields,
         )
 
@@ -251,14 +258,14 @@ class Partition:
         shared, store, mine = self._shared, self.store, self._is_mine
         some = shared.partitions > 1
         whole: LaneRules[Job] = LaneRules(
-            self.watch.guard(store.apply_jobs),
+            self.watch.guard(self._apply_jobs),
             lambda job: len(job.argument) + RECORD_BYTES,
             self._ingested,
             (lambda job: mine(job.id)) if some else None,
         )
         rules: dict[Lane, LaneRules[Any]] = {
             Lane.JOBS: whole,
-            Lane.CHANGES: whole._replace(apply=self.watch.guard(store.apply_changes)),
+            Lane.CHANGES: whole._replace(apply=self.watch.guard(self._apply_changes)),
             Lane.OUTCOMES: LaneRules(
                 self._apply_outcomes,
                 lambda outcome: outcome.content_bytes + RECORD_BYTES,
@@ -285,6 +292,20 @@ class Partition:
             )
             for lane, rule in rules.items()
         }
+
+    async def _apply_jobs(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self.store.apply_jobs(journal_id, start, end, self._queued(jobs))
+
+    async def _apply_changes(self, journal_id: str, start: int, end: int, jobs: Sequence[Job]) -> None:
+        await self.store.apply_changes(journal_id, start, end, self._queued(jobs))
+
+    def _queued(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """With the queues that constraints have them wait in. What takes too long is left to who claims them."""
+        constraints, clock = self._shared.constraints, self._shared.clock
+        if not constraints.known:
+            return jobs
+        until_s = clock.mono_s() + MATCH_S
+        return [replace(job, queue=constraints.queue_of(job)) if clock.mono_s() < until_s else job for job in jobs]
 
     async def _apply_outcomes(self, journal_id: str, start: int, end: int, outcomes: Sequence[Outcome]) -> list[str]:
         old = start < self._shared.journal.opened_at

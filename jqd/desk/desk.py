@@ -20,6 +20,7 @@ from jqd.journal import Journal
 from jqd.runner import Pulls, Runners, Seen, Workers
 from jqd.store import EdgeStore
 from jqd.words.clock import Clock
+from jqd.words.constraints import Constraints
 from jqd.words.errors import Pressed
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import Row
@@ -65,6 +66,7 @@ class Desk:
     workers: Workers
     control: Control
     clock: Clock
+    constraints: Constraints
     partitions: int = 1
     taken: Taken = field(default_factory=Taken)
     reported: Reported = field(default_factory=Reported)

@@ -16,6 +16,7 @@ from jqd.runner import Offer, Runner
 from jqd.scheduler import Scheduler
 from jqd.store import Owner, Store, Suspects
 from jqd.words.clock import Clock
+from jqd.words.constraints import Constraints, limits
 from jqd.words.errors import StaleOwner, StoreAway, StoreChanged, StoreRefused
 from jqd.words.job import Held
 from jqd.words.log import get_logger, logging_with
@@ -28,6 +29,8 @@ LOOK_LONG_S = (
 TYPES = 64  # jobtypes looked at in one round: the best by priority of those that can be run
 CLAIM_JOBS = 500  # one script call must stay below about 5 ms
 PROMOTE_JOBS = 500
+MATCH_S = 0.005  # of matching in a row: then others have their turn
+OUTDATED_S = 5.0  # rules are known everywhere in half a second: what takes so long is complained about
 
 
 class Row(NamedTuple):
@@ -39,6 +42,15 @@ class Row(NamedTuple):
     waiting: int
     suspect: bool
     claims: "Claims"
+
+
+class Taken(NamedTuple):
+    """What became of a claim."""
+
+    jobs: int
+    """That came into our hand."""
+    moved: bool
+    """Something is otherwise in the store now: looking again may find more."""
 
 
 class Claims:
@@ -54,9 +66,11 @@ class Claims:
         clock: Clock,
         source: random.Random,
         started: Callable[[str, Sequence[Held]], None],
+        constraints: Constraints,
+        outdated: Callable[[], None],
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
-        """`log_fields`: say of which partition a line is, where there are several."""
+        """`outdated`: the store knows other constraints than we. `log_fields`: say of which partition a line is."""
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
@@ -81,6 +95,9 @@ class Claims:
         self._membership = membership
         self._clock = clock
         self._started = started
+        self._constraints = constraints
+        self._outdated = outdated
+        self._outdated_since_s: float | None = None
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promote_at_s = 0.0
@@ -90,6 +107,14 @@ class Claims:
     def may_claim(self) -> bool:
         """Whether jobs of this partition may be claimed now."""
         return self._membership.hold_up() is None
+
+    @property
+    def reason(self) -> str | None:
+        """Why nothing is claimed although we may, or None."""
+        since_s = self._outdated_since_s
+        if since_s is None or self._clock.mono_s() - since_s < OUTDATED_S:
+            return None
+        return "the store knows other constraints than this daemon: look whether rules come through (/v1/stats, lanes)"
 
     @property
     def is_idle(self) -> bool:
@@ -124,8 +149,8 @@ class Claims:
         async def claim() -> None:
             claimed = await self._claim(row, no_worse_than, suspects)
             if taken is not None:
-                taken(claimed)
-            if claimed or self.runner.offer(row.jobtype, row.priority) is None:
+                taken(claimed.jobs)
+            if claimed.moved or self.runner.offer(row.jobtype, row.priority) is None:
                 self.is_stale = (
                     True  # priorities may have changed meanwhile: look again. Without room it waits as before
                 )
@@ -197,18 +222,19 @@ class Claims:
             wait_s = min(wait_s, promoted.next_due_ms / 1000)
         self._promote_at_s = now_s + wait_s
 
-    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> int:
-        """The number of jobs that came into our hand."""
+    async def _claim(self, row: Row, no_worse_than: int, suspects: Suspects) -> "Taken":
         async with self.lock:
             owner, offer = self._membership.seated, self.runner.offer(row.jobtype, row.priority, row.waiting)
             if owner is None or not self.may_claim or offer is None or offer.worker.priority_min > no_worse_than:
-                return 0
+                return Taken(0, moved=False)
             with offer.promised():
                 return await self._claim_for(offer, owner, row.jobtype, no_worse_than, suspects)
 
-    async def _claim_for(self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects) -> int:
+    async def _claim_for(
+        self, offer: Offer, owner: Owner, jobtype: str, no_worse_than: int, suspects: Suspects
+    ) -> "Taken":
         self.reply_lost = True
-        held = await self._store.get_waiting_jobs(
+        claimed = await self._store.get_waiting_jobs(
             owner,
             jobtype,
             min(offer.jobs_max, CLAIM_JOBS),
@@ -216,16 +242,44 @@ class Claims:
             priority_max=min(no_worse_than, offer.worker.priority_max),
             bytes_max=offer.bytes_max,
             suspects=suspects,
+            version=self._constraints.version,
         )
+        held, sent_back = await self._checked(owner, claimed)
         if owner != self._membership.seated:
             # We were taken for dead while the answer was on its way. These jobs are others' by now, and our trust
             # is that of a new seat: it must not cover them. What the old seat held went back when it was burnt.
             self._log.warning("dispatch.void_claim", jobtype=jobtype, count=len(held))
-            return 0
+            return Taken(0, moved=False)
         self.reply_lost = False
         if held:
             self._hand_over(offer, jobtype, held)
-        return len(held)
+        if not claimed.outdated:
+            self._outdated_since_s = None
+        elif self._outdated_since_s is None:
+            self._outdated_since_s = self._clock.mono_s()
+        if claimed.outdated:
+            self._outdated()
+        return Taken(len(held), moved=bool(held or sent_back or claimed.more))
+
+    async def _checked(self, owner: Owner, held: Sequence[Held]) -> tuple[list[Held], int]:
+        """Those that may start. The others were matched by earlier constraints, and wait where those of now say.
+
+        How many these were. Constraints that came since the claim was sent do not count for it.
+        """
+        free: list[Held] = []
+        back: list[tuple[Held, str]] = []
+        rest_s = self._clock.mono_s() + MATCH_S
+        for one in held:
+            if self._clock.mono_s() > rest_s:
+                await trio.lowlevel.checkpoint()
+                rest_s = self._clock.mono_s() + MATCH_S
+            if self._constraints.is_current(one.job.queue) or not limits(queue := self._constraints.queue_of(one.job)):
+                free.append(one)
+            else:
+                back.append((one, queue))
+        if back:
+            await self._store.requeue(owner, back)
+        return free, len(back)
 
     def _hand_over(self, offer: Offer, jobtype: str, held: Sequence[Held]) -> None:
         # Each claim counts, also of a job still at work here under an older fence: the runner drops that void attempt,

@@ -8,6 +8,7 @@ from jqd.store.interface import EdgeStore
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
+    Claimed,
     EditGiven,
     Entrusted,
     Followed,
@@ -45,6 +46,7 @@ __all__ = [
     "CALL_JOBS_MAX",
     "INTERNAL",
     "MISPLACED",
+    "Claimed",
     "EdgeStore",
     "EditGiven",
     "Entrusted",

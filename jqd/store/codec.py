@@ -3,8 +3,7 @@
     row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
-                      … created: ms after the time in its id; then, unless they say nothing: eligible_at_ms, name,
-                      tags, and after these backoff
+                      … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff, queue
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
@@ -50,6 +49,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     name: str = ""
     tags: tuple[str, ...] = ()
     backoff: float | tuple[float, ...] = ()
+    queue: str = ""
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -72,15 +72,18 @@ class Unreadable(StoreRefused):
 
 def encode_job(job: Job) -> bytes:
     """The row of a job. Its id is the field's name and not repeated."""
+    return encode_header(job) + job.argument
+
+
+def encode_header(job: Job) -> bytes:
+    """What stands in a row before the argument."""
     timeout_s: float = int(job.timeout_s) if job.timeout_s.is_integer() else job.timeout_s  # one byte instead of nine
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     version = TENANT_VERSION if SEPARATOR in job.jobtype else ROW_VERSION
     fields = (version, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
-    if job.backoff:
-        return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags, job.backoff)) + job.argument
-    if job.eligible_at_ms or job.name or job.tags:
-        return _encoder.encode((*fields, job.eligible_at_ms, job.name, job.tags)) + job.argument
-    return _encoder.encode(fields) + job.argument
+    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue)
+    needed = 5 if job.queue else 4 if job.backoff else 3 if job.eligible_at_ms or job.name or job.tags else 0
+    return _encoder.encode((*fields, *more[:needed]))
 
 
 @lru_cache(maxsize=64)  # jobs that come together were made in the same few milliseconds
@@ -112,6 +115,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         header.name,
         header.tags,
         backoff=header.backoff,
+        queue=header.queue,
     )
 
 

@@ -1,7 +1,7 @@
 """The store's methods on jobs: one method, one script of the same name (docs/STORE.md)."""
 
 import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -14,23 +14,17 @@ from jqd.store.shapes import (
     NameGiven,
     NameJournaled,
     NameWanted,
-    Owner,
     Promoted,
-    Release,
     Standing,
-    Suspects,
     Verdict,
-    WaitingType,
 )
-from jqd.words.job import Change, ChangeKind, Held, Job, Outcome, Wanted
+from jqd.words.job import Change, ChangeKind, Job, Outcome
 from jqd.words.jobid import journal_number
 from jqd.words.log import get_logger
 from jqd.words.record import Lane
-from jqd.words.tenant import any_of
 
+STEP_JOBS = 500  # per call where a method works in steps by itself
 BYTES_MAX = 4 << 20  # rows one script reads to move jobs about: some milliseconds of copying
-PAGE_JOBS = 500  # jobs per call where a method works in steps by itself
-TYPES_PER_CALL = 500
 
 T = TypeVar("T")
 _id = operator.attrgetter("id")
@@ -98,7 +92,7 @@ class JobMethods:
             before = job.id
             if job.copied is not None:
                 copies += (job.id, *job.copied)
-            common = job.jobtype, job.priority, job.eligible_at_ms
+            common = job.jobtype + job.queue, job.priority, job.eligible_at_ms
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
         flat += copies
         for common, fields in groups.items():
@@ -196,127 +190,6 @@ class JobMethods:
         """
         await self._caller.call_behind("skip", *self._lane(journal_id, lane, start, end), int(gone))
 
-    # ------------------------------------------------------------ store → runner
-
-    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
-        """Jobtypes with jobs ready that are wanted, each once with the best of those; best first, at most `limit`.
-
-        What is not wanted hides nothing that is, and costs nothing, however much of it waits.
-        """
-        found: list[WaitingType] = []
-        for part in _pages(wanted, TYPES_PER_CALL) if limit > 0 else ():
-            wishes: list[object] = []
-            for one in part:
-                jobtype = one.jobtype or any_of(one.tenant)
-                wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
-            answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
-            flat = codec.list_of(self._keys, "types", answer)
-            for jobtype, priority, head_id, waiting, suspect in zip(*(flat[at::5] for at in range(5)), strict=True):
-                found.append(
-                    WaitingType(
-                        codec.text(self._keys, "types", jobtype),
-                        codec.whole(self._keys, "ready", priority),
-                        codec.text(self._keys, "ready", head_id),
-                        codec.whole(self._keys, "ready", waiting),
-                        suspect == 1,
-                    )
-                )
-        found.sort(key=lambda row: (row.priority, row.head_id))
-        # Wishes of several calls may have met in one jobtype: its best is what counts.
-        first = {row.jobtype: row for row in reversed(found)}
-        return [row for row in found if first[row.jobtype] is row][:limit]
-
-    async def get_waiting_jobs(
-        self,
-        owner: Owner,
-        jobtype: str,
-        limit: int,
-        *,
-        priority_min: int,
-        priority_max: int,
-        bytes_max: int,
-        suspects: Suspects = Suspects.ALONE,
-    ) -> list[Held]:
-        """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
-
-        Nothing is given while a living member is not through the recovery barrier of this life of the store.
-        All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
-        least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
-
-        `suspects`: how a job is given that was in hand at two deaths; it is always given by itself.
-        """
-        limit = min(limit, CALL_JOBS_MAX)
-        if limit < 1:
-            return []
-        answer = await self._caller.call(
-            "get_waiting_jobs",
-            *owner,
-            jobtype,
-            limit,
-            priority_min,
-            priority_max,
-            bytes_max,
-            self._caller.identity,
-            milliseconds(self._config.alone_s),
-            suspects.value,
-        )
-        first, *flat = codec.list_of(self._keys, "ready", answer)
-        fence = codec.whole(self._keys, "fence", first)
-        rows = [
-            (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)
-            for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
-        ]
-        return await self._readable(owner, rows)
-
-    async def get_held(self, owner: Owner) -> dict[str, int]:
-        """Id → fence of all jobs the store believes this owner holds. Raises StaleOwner."""
-        held: dict[str, int] = {}
-        first = 0  # what leaves the hand while we read moves others up: one may be missed, and is found the next time
-        while True:
-            flat = codec.list_of(self._keys, "held", await self._caller.call("get_held", *owner, first, CALL_JOBS_MAX))
-            if not flat:
-                return held
-            for job_id, fence in zip(flat[::2], flat[1::2], strict=True):
-                held[codec.text(self._keys, "held", job_id)] = codec.whole(self._keys, "held", fence)
-            first += CALL_JOBS_MAX
-
-    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
-        """After the store forgot: say what we hold (id → fence). Returns the ids that are out of our hand. StaleOwner.
-
-        Ours again: what is ready, dated, or ours already. Out: what has ended, or lies in another hand. A job that has
-        not come yet is noted as held, and comes into our hand.
-        """
-        lost: list[str] = []
-        for part in _pages(list(holds.items()), PAGE_JOBS):
-            flat = (value for pair in part for value in pair)
-            answer = await self._caller.call("reassert", *owner, self._caller.identity, *flat)
-            lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
-        return lost
-
-    async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object, object]]) -> list[Held]:
-        """Those that can be run. One bad row must not stop its neighbours: it goes to the dead set, loudly."""
-        held, unreadable = [], []
-        for job_id, fence, *found in rows:
-            try:
-                held.append(codec.decode_held(self._keys, job_id, fence, *found))
-            except codec.Unreadable as error:
-                self._log.error("store.unreadable", id=job_id, error=str(error))
-                unreadable.append(job_id)
-        if unreadable:
-            await self._caller.call("bury", *owner, *unreadable)
-        return held
-
-    async def release_jobs(
-        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
-    ) -> None:
-        """Dispose of jobs (id → fence) without an outcome; no attempt is counted. Raises StaleOwner.
-
-        One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
-        """
-        for part in _pages(list(held.items()), PAGE_JOBS):
-            flat = (value for pair in part for value in pair)
-            await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)
-
     async def promote(self, limit: int) -> Promoted:
         """Make up to `limit` jobs ready whose date has come."""
         answer = await self._caller.call("promote", min(limit, CALL_JOBS_MAX), BYTES_MAX)
@@ -350,7 +223,7 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
         job.name,
         change.digest,
         job.id,
-        job.jobtype,
+        job.jobtype + job.queue,
         job.priority,
         job.eligible_at_ms,
         codec.encode_job(job),
@@ -363,7 +236,8 @@ def bound(records: Sequence[object]) -> None:
         raise ValueError(f"{len(records)} records in one call; {CALL_JOBS_MAX} at most, or the server stands still")
 
 
-def _pages(items: Sequence[T], size: int) -> list[Sequence[T]]:
+def in_steps(items: Sequence[T], size: int) -> list[Sequence[T]]:
+    """Pieces of at most `size`."""
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 

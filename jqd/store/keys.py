@@ -1,8 +1,7 @@
 """Spells every key, and nobody else does. One hash tag for all keys of a partition keeps them together in a cluster.
 
-Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. `ready:`, `held:`,
-`backlog:`, `page:` and `beats:` are stems: a script appends the jobtype, the sysid, or what `lua/include/pages.lua` and
-`leases.lua` say.
+Every script gets all keys, in the order of NAMES; `lua/include/keys.lua` names them by it. Those of STEMS end in a
+colon, and a script appends the jobtype, the sysid, or what `lua/include/pages.lua`, `leases.lua` and `limits.lua` say.
 """
 
 import re
@@ -47,9 +46,19 @@ KINDS = {
     "counts": "hash",
     "counting": "hash",
     "outbox": "zset",
+    "keyed": "hash",
+    "queues": "zset",
+    "parked": "hash",
+    "aside": "zset",
+    "limits": "hash",
+    "due": "zset",
+    "again": "zset",
+    "spent": "list",
+    "busy": "zset",
+    "limited": "hash",
 }
 NAMES = tuple(KINDS)
-STEMS = frozenset({"ready", "held", "backlog", "page", "beats"})
+STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy"})
 
 _PREFIX = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 

@@ -7,6 +7,7 @@ and the one in memory to it.
 from abc import ABC, abstractmethod
 from collections.abc import Collection
 
+from jqd.store.claims import ClaimMethods
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import Caller, JobMethods
 from jqd.store.keys import Keys
@@ -18,12 +19,13 @@ from jqd.store.shapes import Look
 from jqd.store.sysid import SysidMethods
 
 
-class Store(JobMethods, LookMethods, OutboxMethods, RuleMethods, SeatMethods, SysidMethods, ABC):
+class Store(JobMethods, ClaimMethods, LookMethods, OutboxMethods, RuleMethods, SeatMethods, SysidMethods, ABC):
     """An `EdgeStore`, and all that loops ask. Which server it is, and how it is reached, is left to who inherits."""
 
     def __init__(self, config: StoreConfig, keys: Keys, caller: Caller, heart: Caller) -> None:
         """`heart`: what heartbeats go over."""
         JobMethods.__init__(self, config, keys, caller)
+        ClaimMethods.__init__(self, config, keys, caller)
         LookMethods.__init__(self, config, keys, caller, self.journals)
         OutboxMethods.__init__(self, keys, caller)
         RuleMethods.__init__(self, keys, caller)

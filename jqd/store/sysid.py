@@ -4,7 +4,7 @@ import re
 
 from jqd.store import codec
 from jqd.store.config import StoreConfig
-from jqd.store.jobs import BYTES_MAX, PAGE_JOBS, Caller
+from jqd.store.jobs import BYTES_MAX, STEP_JOBS, Caller
 from jqd.store.keys import Keys
 from jqd.store.shapes import CALL_JOBS_MAX, SEATS_MAX, SEATS_SOON_S, Kept, Member, Owner, Renewed, Told
 
@@ -60,7 +60,7 @@ class SysidMethods:
         crash_limit = self._crash_limit if unburnt == 1 else 0  # whoever sat there died without leaving
         # Our earlier epochs are burnt by now: what they hold is nobody's until it is put back. In a life that we are
         # not through yet it waits for our endings to be told again: some of those jobs have ended.
-        while through and await self._left("give_back", *owner, PAGE_JOBS, BYTES_MAX, crash_limit):
+        while through and await self._left("give_back", *owner, STEP_JOBS, BYTES_MAX, crash_limit):
             pass
         return owner
 
@@ -100,7 +100,7 @@ class SysidMethods:
 
     async def release_sysid(self, owner: Owner) -> None:
         """Leave: what is held becomes ready, the seat is free. Raises StaleOwner when a newer epoch sits there."""
-        while await self._left("release_sysid", *owner, PAGE_JOBS, BYTES_MAX):
+        while await self._left("release_sysid", *owner, STEP_JOBS, BYTES_MAX):
             pass
 
     async def reap(self, sysid: str, member: Member, limit: int) -> int:

@@ -24,6 +24,10 @@ class WrongType(Exception):
     """WRONGTYPE of the server: a command met a key of another kind."""
 
 
+class NoSuchKey(Exception):
+    """What the server says of a key that must be there."""
+
+
 class SortedSet:
     """Members by score; of equal scores by their bytes."""
 
@@ -111,9 +115,9 @@ class Keyspace:
         value = self.keys.get(key)
         return b"none" if value is None else TYPES.get(type(value), b"zset")
 
-    def exists(self, key: bytes) -> int:
-        """EXISTS of one key."""
-        return 1 if key in self.keys else 0
+    def exists(self, *keys: bytes) -> int:
+        """EXISTS; how many there are."""
+        return sum(key in self.keys for key in keys)
 
     def get(self, key: bytes) -> bytes | bool:
         """GET; False: nil."""
@@ -127,6 +131,12 @@ class Keyspace:
     def unlink(self, *keys: bytes) -> int:
         """UNLINK; how many were there."""
         return sum(self.keys.pop(key, None) is not None for key in keys)
+
+    def rename(self, key: bytes, name: bytes) -> None:
+        """RENAME."""
+        if key not in self.keys:
+            raise NoSuchKey("no such key")
+        self.keys[name] = self.keys.pop(key)
 
     # ------------------------------------------------------------ hashes
 
@@ -349,6 +359,7 @@ READS: dict[str, Callable[..., Any]] = {
 WRITES: dict[str, Callable[..., Any]] = {
     "SET": Keyspace.set,
     "UNLINK": Keyspace.unlink,
+    "RENAME": Keyspace.rename,
     "HSET": Keyspace.hset,
     "HSETNX": Keyspace.hsetnx,
     "HINCRBY": Keyspace.hincrby,

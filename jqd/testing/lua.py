@@ -8,7 +8,7 @@ from importlib import resources
 from typing import Any
 
 from jqd.store.scripts import Script
-from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, WrongType, text
+from jqd.testing.keyspace import ARRAYS, READS, WRITES, Keyspace, NoSuchKey, WrongType, text
 from jqd.words.extra import install_with
 
 try:
@@ -60,7 +60,7 @@ class Machine:
         good, answer = compiled(table(keys), table([_sent(word) for word in arguments]))
         if good:
             return _read(answer)
-        if isinstance(answer, WrongType):
+        if isinstance(answer, (NoSuchKey, WrongType)):
             raise ScriptError(str(answer))
         if isinstance(answer, Exception):
             raise answer  # a mistake in a command, or a call that we do not have

@@ -21,6 +21,7 @@ from jqd.doors import DoorConfig, to_asgi
 from jqd.runner import Workers
 from jqd.store import JobView
 from jqd.words.clock import ManualClock
+from jqd.words.constraints import Constraints
 from jqd.words.job import State
 from jqd.words.jobid import parse_id
 from tests.api.fakes import FakeControl, FakeJournal, FakeRunner, FakeStore
@@ -58,7 +59,8 @@ class Edge:
         self.workers = Workers(None, clock=self.clock)
         self.control = FakeControl(self.journal)
         journal, store, runner, control = map(_as_any, (self.journal, self.store, self.runner, self.control))
-        desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock)
+        constraints = Constraints(self.workers.rules)
+        desk = Desk(self.config, journal, store, runner, self.workers, control, self.clock, constraints)
         self.api = Api(Parts(self.config, desk, Porter(desk.tokens)))
 
     def add(self, state: State, **fields: Any) -> str:

@@ -48,7 +48,7 @@ return good and shown or 'refused'
 )
 KEYS = {"hash": (b"h1", b"h2"), "zset": (b"z1", b"z2"), "list": (b"l1", b"l2"), "string": (b"s1",)}
 UNORDERED = {"HKEYS", "HVALS"}
-SAYS_OK = {"SET", "LTRIM"}  # nothing of ours looks at that
+SAYS_OK = {"SET", "LTRIM", "RENAME"}  # nothing of ours looks at that
 
 
 class Speaker:
@@ -96,6 +96,9 @@ class Speaker:
 
     def _set(self) -> tuple[object, ...]:
         return (self.number(),)
+
+    def _rename(self) -> tuple[object, ...]:
+        return (self._random.choice(KEYS[self._random.choice(list(KEYS))]),)
 
     def _hset(self) -> tuple[object, ...]:
         return tuple(word for _ in range(2) for word in (self.field(), self.number()))

@@ -29,8 +29,7 @@ async def die(bench: StoreBench, sysid: str, step: int = 100) -> list[int]:
 
 async def company(bench: StoreBench, owner: Owner) -> list[Held]:
     """A claim by somebody who waited long enough for his hand to be empty."""
-    limits = {"priority_min": -9, "priority_max": 9, "bytes_max": 1 << 20}
-    return await bench.store.get_waiting_jobs(owner, "mail", 5, **limits, suspects=Suspects.COMPANY)
+    return await bench.claim(owner, limit=5, suspects=Suspects.COMPANY)
 
 
 async def test_a_job_in_hand_at_two_deaths_runs_alone_and_its_neighbours_go_on(store_bench: StoreBench) -> None:

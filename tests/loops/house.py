@@ -24,10 +24,12 @@ from jqd.store import Owner
 from jqd.testing.files import MemoryFiles
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
+from jqd.words.constraints import Constraints
 from jqd.words.errors import JournalRefused
 from jqd.words.job import Held, Job, Wanted
 from jqd.words.lease import LeaseConfig
 from jqd.words.record import Lane
+from jqd.words.rules import Rules
 
 
 class TrioClock(ManualClock):
@@ -147,6 +149,8 @@ class House:
             clock=clock,
             source=source,
             started=lambda worker, held: self.started.extend(h.job.id for h in held),
+            constraints=Constraints(Rules()),
+            outdated=lambda: None,
         )
         self.dispatch = Dispatch([self.claims], self.scheduler, clock, Alone(clock))
         self.settle = Settle(

@@ -19,8 +19,10 @@ from jqd.scheduler import Scheduler
 from jqd.store import Renewed, Suspects
 from jqd.testing.store import FakeStore
 from jqd.words.clock import ManualClock
+from jqd.words.constraints import Constraints
 from jqd.words.job import Job, Wanted
 from jqd.words.lease import LeaseConfig
+from jqd.words.rules import Rules
 from tests.loops.house import HandRunner, TrioClock, offer, until
 from tests.loops.test_loops import blame
 
@@ -44,6 +46,8 @@ class Side:
             clock=clock,
             source=random.Random(1),
             started=lambda worker, held: told.extend(one.job.id for one in held),
+            constraints=Constraints(Rules()),
+            outdated=lambda: None,
         )
         self._jobs = 0
 

@@ -10,11 +10,11 @@ from jqd.loops.alone import EMPTYING_S
 from jqd.loops.endings import Endings
 from jqd.loops.purge import Purge
 from jqd.runner import Card, Gates, Runner, RunnerConfig, Stopped, Workers, make_pool
-from jqd.store import JobView, Member
+from jqd.store import Claimed, JobView, Member
 from jqd.testing.store import FakeStore
 from jqd.words.backoff import Backoff
 from jqd.words.errors import JournalRefused, StaleOwner, StoreAway
-from jqd.words.job import Fate, Held, Job, Outcome, State
+from jqd.words.job import Fate, Job, Outcome, State
 from jqd.words.record import Lane, decode_outcomes
 from tests.loops.house import House, house, offer, until
 
@@ -89,7 +89,7 @@ async def test_jobs_of_a_claim_whose_answer_was_lost_are_given_back_and_run(auto
         await here.add(Job("1", "a"))
         claim, lost = here.store.get_waiting_jobs, [StoreAway("answer lost")]
 
-        async def lose(*args: object, **named: object) -> list[Held]:
+        async def lose(*args: object, **named: object) -> Claimed:
             held = await claim(*args, **named)  # type: ignore[arg-type]
             if lost:
                 raise lost.pop()
@@ -177,7 +177,7 @@ async def test_the_answer_to_a_claim_of_a_seat_that_was_lost_meanwhile_starts_no
         await here.add(Job("1", "a"))
         claim, asked, heard = here.store.get_waiting_jobs, trio.Event(), trio.Event()
 
-        async def answer_late(*args: object, **named: object) -> list[Held]:
+        async def answer_late(*args: object, **named: object) -> Claimed:
             held = await claim(*args, **named)  # type: ignore[arg-type]
             asked.set()
             await heard.wait()

@@ -14,6 +14,7 @@ from jqd.desk.reports import Told
 from jqd.runner import Card, Gates, Report, Runner, RunnerConfig, Runners, Workers, make_pool
 from jqd.runner.runner import NOTED_S
 from jqd.words.backoff import Backoff
+from jqd.words.constraints import Constraints
 from jqd.words.errors import JournalRefused, NotFound
 from jqd.words.job import NIL, Fate, Held, Job, Outcome
 from jqd.words.jobid import IdSource
@@ -76,7 +77,9 @@ async def _scene(*, max_retry: int = 5) -> AsyncIterator[Scene]:
         runner.run_jobs(card.id, "a", [Held(job, 7, 1)])
         assert runner._shared.parcels[job.id].sending()
         away: Any = None
-        desk = Desk(DeskConfig(), journal, here.store, Runners([runner]), workers, away, clock)
+        desk = Desk(
+            DeskConfig(), journal, here.store, Runners([runner]), workers, away, clock, Constraints(workers.rules)
+        )
         scene = Scene(here, desk, runner, card.id, job.id, trio.Event())
         wsync = journal.wsync
 

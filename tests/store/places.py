@@ -25,7 +25,9 @@ def short_pages(directory: Path, **constants: str) -> Iterator[None]:
     for name, value in {"READY_MAX": READY_MAX, "PAGE_MAX": PAGE_MAX, **constants}.items():
         places = 0
         for file in (directory / "lua" / "include").glob("*.lua"):
-            text, found = re.subn(rf"^local {name} = .*$", f"local {name} = {value}", file.read_text(), flags=re.M)
+            text, found = re.subn(
+                rf"^( *)local {name} = .*$", rf"\1local {name} = {value}", file.read_text(), flags=re.M
+            )
             file.write_text(text)
             places += found
         assert places == 1, name

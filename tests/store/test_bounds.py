@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from jqd.store import CALL_JOBS_MAX, StoreConfig, open_store
-from jqd.store.jobs import BYTES_MAX, PAGE_JOBS
+from jqd.store.jobs import BYTES_MAX, STEP_JOBS
 from jqd.store.keys import Keys
 from jqd.words.clock import ManualClock
 from jqd.words.job import Fate, Held, Wanted
@@ -209,19 +209,19 @@ async def test_a_whole_hand_is_given_back_in_steps(bench: StoreBench, count: Cou
     for call in calls:
         count.look()
         await call()
-        assert count.look().scripts >= MANY // PAGE_JOBS
-        assert count.inside <= count.scripts * (PAGE_JOBS * COMMANDS_PER_JOB + 30)
+        assert count.look().scripts >= MANY // STEP_JOBS
+        assert count.inside <= count.scripts * (STEP_JOBS * COMMANDS_PER_JOB + 30)
     while await bench.claim(owner, limit=CALL_JOBS_MAX):
         continue
     assert len(await bench.store.get_held(owner)) == MANY
     count.look()
     again = await bench.join()
-    assert count.look().scripts >= MANY // PAGE_JOBS, "what the old epoch held"
+    assert count.look().scripts >= MANY // STEP_JOBS, "what the old epoch held"
     while await bench.claim(again, limit=CALL_JOBS_MAX):
         continue
     count.look()
     await bench.store.release_sysid(again)
-    assert count.look().scripts >= MANY // PAGE_JOBS
+    assert count.look().scripts >= MANY // STEP_JOBS
     assert (await bench.store.stats()).waiting == MANY
 
 

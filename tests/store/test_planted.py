@@ -4,8 +4,10 @@ first write and says which key it is."""
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 import redis
+from msgspec import Raw
 
 from jqd.store import EdgeStore, Member, NameJournaled, NameWanted, Owner, Release, Store, StoreConfig, open_store
 from jqd.store.keys import KINDS, STEMS, Keys
@@ -13,6 +15,7 @@ from jqd.words.clock import ManualClock
 from jqd.words.errors import StoreRefused
 from jqd.words.job import Change, ChangeKind, Fate, Held, Job, Outcome, Wanted, entrust
 from jqd.words.record import Lane
+from jqd.words.rules import Rule
 from tests.contract.bench import JOURNAL, StoreBench, holds, outcome, rule
 from tests.store.places import PAGE_MAX, short_pages
 from tests.store.test_faults import field
@@ -38,7 +41,7 @@ class Furnished:
     async def fill(self) -> None:
         """Something of everything, and note it."""
         await self.furnish()
-        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*"))
+        self._pages = list(self.client.scan_iter(f"{KEYS['page']}:*:mail"))
         self._rows = {key: dump(self.client, key) for key in self.client.scan_iter()}
 
     async def furnish(self) -> None:
@@ -58,16 +61,18 @@ class Furnished:
             outcome(dead, Fate.DEAD, message="no", log="said"),
             outcome(retried, Fate.RETRY, delay_ms=9_000),
         )
+        await self._limit()
         await store.reassert(self.owner, {bench.make().id: self.owner.epoch + 1})
         await self._die()
         await self._name()
         await store.apply_rules(JOURNAL, *at(self, Lane.RULES), [rule("w1", 5)])
         await store.follow_rules(0, 0, ["w1"])
         await bench.push("lent")
-        self.lent = await bench.claim_one(self.owner, "lent")
+        (self.lent,) = await bench.claim(self.owner, "lent", version="7")
         await bench.settle(handed(self.lent))
         await bench.push("chain")
-        await bench.settle(outcome(await bench.claim_one(self.owner, "chain"), Fate.SUCCEEDED, follows=b"\x90"))
+        (chain,) = await bench.claim(self.owner, "chain", version="7")
+        await bench.settle(outcome(chain, Fate.SUCCEEDED, follows=b"\x90"))
         await bench.cancel(asked.job.id, bench.make().id)
         bench.clock.advance(1)
         await bench.add(*(bench.make() for _ in range(PAGE_MAX - 1)))
@@ -75,10 +80,24 @@ class Furnished:
         for job_id in self.client.hkeys(KEYS["jobs"]):
             self.client.hset(KEYS["counting"], job_id, "")
 
+    async def _limit(self) -> None:
+        """Jobs of constraints: one that is in a hand, one that waits for it, one that is free."""
+        for at_ in (0, 1):
+            body = {"match": "true", "concurrency": 1, "rate": {"limit": 9, "per_s": 9}, "digest": 7}
+            one = Rule("constraint", "one", 1 + at_, 2**41, Raw(msgspec.msgpack.encode(body)))
+            await self.bench.store.apply_rules(JOURNAL, *at(self, Lane.RULES), [one])
+            self.bench.at[Lane.RULES] += 100
+            if not at_:
+                await self.bench.add(*(self.bench.make("slow", queue="\x1e7\x1eone\x1d1\x1d") for _ in range(2)))
+                assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
+        await self.bench.push(queue="\x1e7")
+        await self.bench.push("slow", queue="\x1e7\x1eone\x1d1\x1d=k")
+        assert len(await self.bench.claim(self.owner, "slow", version="7")) == 1
+
     async def _die(self) -> None:
         """A daemon that held a job does."""
         two = await self.bench.join("two")
-        assert await self.bench.claim(two, "thumb")
+        assert await self.bench.claim(two, "thumb", version="7")
         member = (await self.bench.members(self.owner))["two"]
         while await self.bench.store.reap("two", member, 9):
             continue
@@ -114,6 +133,7 @@ class Furnished:
             "beats": f"{KEYS['beats']}:10",
             "backlog": f"{KEYS['backlog']}:mail",
             "page": page.decode(),
+            "queues": f"{KEYS['queues']}:mail",
         }.get(name, KEYS[name])
 
     def rows(self) -> dict[bytes, bytes]:
@@ -122,6 +142,12 @@ class Furnished:
         return {key: dump(self.client, key) for key in self.client.scan_iter() if key not in seats}
 
 
+BUCKETS = {
+    "aside",
+    "spent",
+    "busy",
+}  # which of them a call meets it finds out on the way
+PLANTED = [name for name in KINDS if name not in BUCKETS]
 Call = Callable[[Furnished], Awaitable[object]]
 
 CALLS: dict[str, Call] = {
@@ -158,7 +184,8 @@ CALLS: dict[str, Call] = {
     "applied": lambda here: here.bench.store.applied(JOURNAL),
     "skip": lambda here: here.bench.store.skip(JOURNAL, Lane.JOBS, at(here, Lane.JOBS)[0], 1_000_000),
     "get_waiting_jobtypes": lambda here: here.bench.store.get_waiting_jobtypes([Wanted()], 9),
-    "get_waiting_jobs": lambda here: here.bench.claim(here.owner),
+    "get_waiting_jobs": lambda here: here.bench.claim(here.owner, version="7"),
+    "requeue": lambda here: here.bench.store.requeue(here.owner, [(here.held[0], "\x1e7")]),
     "get_held": lambda here: here.bench.store.get_held(here.owner),
     "reassert": lambda here: here.bench.store.reassert(here.owner, {**holds(here.held), here.bench.make().id: 5}),
     "release_jobs": lambda here: here.bench.store.release_jobs(here.owner, holds(here.held)),
@@ -191,7 +218,7 @@ CALLS: dict[str, Call] = {
     "list_types": lambda here: here.bench.store.list_types(),
     "delete_dead": lambda here: here.bench.store.delete_dead([here.ended.id]),
     "clean_ended": lambda here: here.bench.store.clean_ended(here.bench.clock.wall_ms() + 1, 9),
-    "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 100, 200, [rule("w1", 6)]),
+    "apply_rules": lambda here: here.bench.store.apply_rules(JOURNAL, 300, 400, [rule("w1", 6)]),
     "follow_rules": lambda here: here.bench.store.follow_rules(0, 0, ["w1"]),
     "forget_rules": lambda here: here.bench.store.forget_rules(1 << 52, [rule("w1", 5)]),
 }
@@ -256,14 +283,16 @@ def test_every_method_is_here() -> None:
 
 
 async def test_every_key_holds_something(here: Furnished) -> None:
-    assert [name for name in KINDS if not here.client.exists(here.key_of(name))] == []
-    assert {"ready", "held", "backlog", "page", "beats"} == STEMS, "`key_of` knows how those are spelled"
+    assert [name for name in PLANTED if not here.client.exists(here.key_of(name))] == []
+    assert {"ready", "held", "backlog", "page", "beats", "queues", *BUCKETS} == STEMS, (
+        "`key_of` knows how they are spelled"
+    )
 
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_planted_key_is_named_and_nothing_changes(here: Furnished, name: str) -> None:
     refused = 0
-    for key_name in KINDS:
+    for key_name in PLANTED:
         here.again()
         planted = plant(here.client, key_name, here.key_of(key_name))
         before = here.rows()

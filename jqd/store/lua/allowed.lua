@@ -29,5 +29,6 @@ for _, command in ipairs({'lrange', 'ltrim', 'lrem'}) do check(command, K.page, 
 check('llen', K.page)
 check('get', K.fence)
 check('set', K.fence, '1')
+check('rename', K.due, K.again)
 check('time')
 return refused

@@ -8,7 +8,7 @@
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order heads pages position holder move stands early gone tries change exchange incoming
+--@include fail keys now counts order heads pages position holder move stands early gone tries limits change exchange incoming
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
@@ -79,15 +79,17 @@ end
 
 -- Whether a daemon said before the job came that it holds it, and still does. The date of an earlier retry does not count
 -- then; a cancel that was asked for meanwhile stays noted.
-local function meet_hold(id)
+local function meet_hold(group, id)
   local sysid = early_holder(id)
   if not sysid then
     return false
   end
   drop_early(id)
-  if not redis.call('ZSCORE', held_key(sysid), id) then
+  local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
+  if not fence then
     return false
   end
+  limits.take_hold(group.jobtype, id, fence)
   redis.call('ZREM', K.tomb, 'r' .. id)
   return true
 end
@@ -95,7 +97,7 @@ end
 -- Where a job that is new goes: an id for `ready`, arguments of ZADD for `later`; `new`: those of which no note was left. Whether
 -- it is new.
 local function place(group, id, ready, later, new)
-  local over, retry_at_ms, is_old = meet_hold(id), nil, false
+  local over, retry_at_ms, is_old = meet_hold(group, id), nil, false
   if has_notes and not over then
     over, retry_at_ms, is_old = meet_notes(id)
   end

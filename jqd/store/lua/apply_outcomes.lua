@@ -9,7 +9,7 @@
 -- Returns  ids whose outcome came too late to change anything
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(outcomes · members · log jobs), and the bytes; endings in hand are written in one go
---@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change
+--@include fail keys now counts order heads pages position holder members move stands early tries logs forgotten leases change limits
 local now_ms, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local result_ttl_ms, history_max = number(ARGV[5], 'result_ttl_ms'), number(ARGV[6], 'history_max')
@@ -192,8 +192,8 @@ local function retry(one, sysid)
     end_cancelled(one.id, now_ms, one.packed)
   else
     local jobtype, priority, due_ms = one.jobtype, one.priority, now_ms + one.delay_ms
-    if changed(one.id) > 0 then
-      -- The job was edited while it ran: the outcome is of the content before the edit.
+    if due_ms <= now_ms or changed(one.id) > 0 then
+      -- Its row knows the queue; and if the job was edited while it ran, the outcome is of the content before the edit.
       local now_jobtype, now_priority, eligible_at_ms = header(redis.call('HGET', K.jobs, one.id) or '')
       jobtype, priority = now_jobtype or jobtype, now_priority or priority
       due_ms = math.max(due_ms, eligible_at_ms or 0)
@@ -326,6 +326,7 @@ local function entrust(one, hold)
       has_early = true
     elseif not hold then
       stop_waiting(id)
+      limits.take_hold(header(redis.call('HGET', K.jobs, id)) or '', id, fence)
     end
   end
   lent[#lent + 1], lent[#lent + 2] = digits(fence), id
@@ -427,14 +428,17 @@ for fence, lives in pairs(met) do
   tidy_lease(fence, lives and now_us or nil)
 end
 trim_logs()
-if redis.call('EXISTS', K.leases) == 1 then
+do
   local gone = {}
   for _, id in ipairs(ids) do
     if not in_hand[id] then
       gone[#gone + 1] = id
     end
   end
-  forget_lent(gone)
+  if redis.call('EXISTS', K.leases) == 1 then
+    forget_lent(gone)
+  end
+  limits.left(gone, now_us)
 end
 if #ids > 0 and redis.call('EXISTS', K.asked) == 1 then
   redis.call('HDEL', K.asked, unpack(ids))

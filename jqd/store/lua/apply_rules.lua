@@ -5,12 +5,12 @@
 -- Returns  how many hold now that did not before
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O(rules · log rules)
---@include fail keys now position sequence rules
+--@include fail keys now position sequence version rules
 local _, now_us = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local FIRST = 5
 
-expect('rules', 'ruled', 'applied', 'life')
+expect('rules', 'ruled', 'limits', 'due', 'again', 'applied', 'life')
 local rules = {unpack(ARGV, FIRST)}
 for at = 1, #rules, 3 do
   number(rules[at + 1], 'revision')

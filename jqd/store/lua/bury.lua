@@ -6,8 +6,8 @@
 -- Returns  number of jobs that left the hand
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(ids · log dead)
---@include fail keys now counts order heads members move early
-local now_ms = clock(ARGV[1])
+--@include fail keys now counts order heads members move early limits
+local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local FIRST = 4
 
@@ -16,7 +16,7 @@ expect('ended', 'dead', 'members', 'early')
 expect_kind(held, 'held')
 own(sysid, epoch)
 
-local buried = 0
+local buried = {}
 for at = FIRST, #ARGV do
   local id = ARGV[at]
   if redis.call('ZSCORE', held, id) and not early_holder(id) then
@@ -28,8 +28,9 @@ for at = FIRST, #ARGV do
       end
     end
     redis.call('ZREM', held, id)
-    buried = buried + 1
+    buried[#buried + 1] = id
   end
 end
+limits.left(buried, now_us)
 write_counts(now_ms)
-return buried
+return #buried

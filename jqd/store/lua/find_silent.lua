@@ -9,7 +9,7 @@
 --          seconds of silence, flat: id, header of the row, tries row, row of `generation`, the latter two or nil
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(pairs + jobs of silent leases · log waiting), and the bytes of their rows
---@include fail keys now counts order heads members life holder move back early leases
+--@include fail keys now counts order heads members life holder move back early leases limits
 local now_ms, now_us = clock(ARGV[1])
 local limit = number(ARGV[3], 'limit')
 local FIRST, FIELDS = 4, 2
@@ -38,6 +38,7 @@ local function give_back(ids)
   end
   given_back = given_back + #ids
   forget_lent(ids)
+  limits.left(ids, now_us)
 end
 
 -- Their rows, without what is not to be tried again: jobs that have not come, or cannot be read, are given back.

@@ -8,14 +8,14 @@
 --          of these was; those of the caller's ids that no rule knows; 1 where there may be more to tell; the time in ms
 -- Errors   JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_ARGUMENT; none after the first write
 -- Cost     O((told + said + ids) · log workers)
---@include fail keys now life sequence rules
+--@include fail keys now life sequence version rules
 local now_ms, now_us = clock(ARGV[1])
 local since_rule, since_sign = ARGV[3], ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[6], 'bytes')
 local FIRST = 8
 local ids = FIRST + 3 * number(ARGV[7], 'count')
 
-expect('rules', 'ruled', 'alive', 'life')
+expect('rules', 'ruled', 'limits', 'due', 'again', 'alive', 'life')
 expect_life(ARGV[2])
 number(since_rule, 'since')
 number(since_sign, 'since')

@@ -4,16 +4,18 @@
 -- ARGV     now_ms, sysid, epoch, jobtype, limit, priority_min, priority_max, bytes_max, identity of the store as the
 --          caller knows it: nothing is given while a living member is not through the barrier of that life; alone_ms: how
 --          long a suspect runs alone, a job that was in hand when daemons died; how suspects are taken: alone (by an empty
---          hand), company (by any), none
--- Returns  fence, then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil
+--          hand), company (by any), none; version of the matchers that the caller knows (include/limits.lua)
+-- Returns  fence; "again" when there may be more at once, "version" when the caller knows other matchers than the store, or
+--          nothing; then flat: id, row (nil when it is gone: that id was dropped), tries row or nil, row of `generation` or nil.
+--          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
---@include fail keys now counts order heads pages members life move deaths
+--@include fail keys now counts order heads pages members life move deaths limits choose
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
-local identity, alone_ms, suspects = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11]
+local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
 
 expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
 local held = held_key(sysid)
@@ -21,32 +23,70 @@ expect_kind(held, 'held')
 expect_ready(jobtype)
 own(sysid, epoch)
 
-if not is_life(identity) or not all_through(identity) or runs_alone(sysid, now_ms) then
-  return {'0'}
+local life_id, its_version = unpack(redis.call('HMGET', K.life, 'id', 'version'))
+if not is_life(identity, life_id) or not all_through(identity) or runs_alone(sysid, now_ms) then
+  return {'0', ''}
+elseif (its_version or '') ~= version then
+  return {'0', 'version'}
 end
 local PASSED = 500  -- suspects that are passed over, or a claim of one job would find nothing behind a single one
 local passed = has_deaths and math.min(PASSED, redis.call('HLEN', K.deaths)) or 0
-local ids, where, heads = first_of(jobtype, limit + passed, priority_min, priority_max)
-if #ids == 0 then
-  mend_type(jobtype)
-  return {'0'}
-end
--- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
 local may = suspects == 'company' or suspects == 'alone' and redis.call('ZCARD', held) == 0
-local alone = has_deaths and may and is_suspect(ids[1])
-if alone then
-  ids = {ids[1]}
-elseif has_deaths then
-  local innocent = {}
-  for _, id in ipairs(ids) do
-    if #innocent < limit and not is_suspect(id) then
-      table.insert(innocent, id)
+local function may_not(id) return has_deaths and is_suspect(id) end
+
+local alone, ids, more = false, {}, ''
+local finish  -- takes those of `ids` that were given out of where they wait
+
+local function choose_of_one()
+  local where, heads, all
+  all, where, heads = first_of(jobtype, limit + passed, priority_min, priority_max)
+  alone = has_deaths and may and #all > 0 and is_suspect(all[1])
+  if alone then
+    ids = {all[1]}
+  elseif has_deaths then
+    for _, id in ipairs(all) do
+      if #ids < limit and not is_suspect(id) then
+        table.insert(ids, id)
+      end
     end
+  else
+    ids = all
   end
-  ids = innocent
+  finish = function(taken) take(jobtype, taken, where, heads) end
+end
+
+-- A suspect is taken alone; a daemon that may not take it takes the jobs behind it meanwhile.
+local function choose_of_many()
+  local order, opened, is_short
+  if has_deaths and may then
+    ids, order, opened = choose(jobtype, 1, 0, priority_min, priority_max, version, function() return false end, now_us)
+    alone = #ids > 0 and is_suspect(ids[1])
+  end
+  if not alone then
+    limits.states = {}
+    ids, order, opened, is_short = choose(jobtype, limit, passed, priority_min, priority_max, version, may_not, now_us)
+    more = is_short and 'again' or ''
+  end
+  finish = function(taken, fence)
+    local given = {}
+    for _, id in ipairs(taken) do
+      given[id] = true
+    end
+    settle_queues(order, opened, given, fence, now_us)
+  end
+end
+
+if keyed.known then
+  choose_of_many()
+else
+  choose_of_one()
 end
 if #ids == 0 then
-  return {'0'}
+  if finish and keyed.known then
+    finish({}, 0)
+  end
+  mend_type(jobtype)
+  return {'0', more}
 end
 local rows = rows_within(ids, bytes_max)
 local function of(key)
@@ -55,7 +95,7 @@ end
 
 local tries, generations = of(K.tries), of(K.generation)
 local fence = next_fence(now_us)
-local answer, holds, taken, told, held_ids = {digits(fence)}, {}, {}, 1, 0
+local answer, holds, taken, told, held_ids = {digits(fence), more}, {}, {}, 2, 0
 local first, again = {}, {}  -- that never failed, and that did
 for position, row in ipairs(rows) do
   local id = ids[position]
@@ -75,7 +115,7 @@ if #holds > 0 then
     alone_until(sysid, ids[1], now_ms + alone_ms)
   end
 end
-take(jobtype, taken, where, heads)
+finish(taken, fence)
 mend_type(jobtype)
 moved(jobtype, 'waiting', 'running', first)
 moved(jobtype, 'retrying', 'running', again)

@@ -28,11 +28,29 @@ local function note(jobtype, id, priority)
   end
 end
 
+-- Of a jobtype's keyed queues the best that is there: rows of those that are gone are mended on the way.
+local function look_at_queues(jobtype, priority_min, priority_max)
+  local rows = redis.call('ZRANGE', K.queues .. jobtype, priority_min, priority_max, 'BYSCORE', 'LIMIT', 0, CHUNK, 'WITHSCORES')
+  for at = 1, #rows, 2 do
+    local id, queue = rows[at]:match('^([^:]*):(.*)$')
+    expect_ready(queue)
+    local first = head_of(queue, rows[at + 1])
+    if first == id then
+      note(jobtype, first, rows[at + 1])
+      return
+    end
+    table.insert(wrong, {queue, rows[at + 1], id})
+  end
+end
+
 local function look_at(jobtype, priority_min, priority_max)
   expect_ready(jobtype)
   local id, priority = first_between(jobtype, priority_min, priority_max)
   if id then
     note(jobtype, id, priority)
+  end
+  if keyed.some() then
+    look_at_queues(jobtype, priority_min, priority_max)
   end
 end
 
@@ -45,12 +63,13 @@ local function look_at_all(tenant, priority_min, priority_max)
   while number < limit and offset < HEADS do
     local rows = redis.call('ZRANGE', K.heads, priority_min, priority_max, 'BYSCORE', 'LIMIT', offset, CHUNK, 'WITHSCORES')
     for at = 1, #rows, 2 do
-      local id, jobtype = rows[at]:match('^([^:]*):(.*)$')
+      local id, queue = rows[at]:match('^([^:]*):(.*)$')
+      local jobtype = queue and keyed.type_of(queue)
       if jobtype and not seen[jobtype] and number < limit and is_of(tenant, jobtype) then
-        expect_ready(jobtype)
-        local first = head_of(jobtype, rows[at + 1])
+        expect_ready(queue)
+        local first = head_of(queue, rows[at + 1])
         if first ~= id then
-          table.insert(wrong, {jobtype, rows[at + 1], id})
+          table.insert(wrong, {queue, rows[at + 1], id})
         end
         if first then
           seen[jobtype], number = true, number + 1
@@ -109,7 +128,7 @@ end
 local found = {}
 for _, jobtype in ipairs(jobtypes) do
   local head = best[jobtype]
-  for _, value in ipairs({jobtype, head.priority, head.id, waiting_of(jobtype), is_suspect(head.id) and 1 or 0}) do
+  for _, value in ipairs({jobtype, head.priority, head.id, all_waiting_of(jobtype), is_suspect(head.id) and 1 or 0}) do
     table.insert(found, value)
   end
 end

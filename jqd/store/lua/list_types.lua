@@ -12,6 +12,11 @@ local place, limit = ARGV[2], number(ARGV[3], 'limit')
 
 expect('types', 'jobs', 'counts')
 local following, rows = unpack(redis.call('HSCAN', K.counts, place, 'COUNT', limit))
+local function oldest_of(jobtype)
+  local id = first_waiting(jobtype) or keyed.known and redis.call('ZRANGE', K.queues .. jobtype, 0, 0)[1]
+  return id and id:match('^[^:]*') or ''
+end
+
 local found = {}
 for at = 1, #rows, 2 do
   local jobtype = rows[at]:match('^of:(.*)$')
@@ -22,7 +27,7 @@ for at = 1, #rows, 2 do
       expect_ready(jobtype)
     end
     found[#found + 1], found[#found + 2] = jobtype, rows[at + 1]
-    found[#found + 1] = may_wait and first_waiting(jobtype) or ''
+    found[#found + 1] = may_wait and oldest_of(jobtype) or ''
   end
 end
 return {following, select(2, counts_state()) and 1 or 0, now_ms, found}

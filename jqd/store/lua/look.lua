@@ -8,11 +8,11 @@
 -- Returns  id of this life, identity under which all came through the barrier, or nil; the last fence or epoch given, or nil
 -- Errors   JQD_PARTITION with the one it is, JQD_WRONG_TYPE, JQD_BAD_VALUE; none after the first write
 -- Cost     O(1)
---@include fail keys now forgotten
+--@include fail keys now forgotten version
 local _, now_us = clock(ARGV[1])
 local new_id, run_id, history, fresh, place = ARGV[2], ARGV[3], ARGV[4], ARGV[5] == '1', ARGV[6]
 
-expect('life', 'members', 'fence')
+expect('life', 'members', 'fence', 'limits')
 local id, known_run, known_history, noted = unpack(redis.call('HMGET', K.life, 'id', 'run', 'history', 'partition'))
 -- A store that was begun before places were noted is the whole store.
 noted = noted or '0/1'
@@ -21,6 +21,9 @@ if id and noted ~= place then
 end
 if not id or known_run ~= run_id or known_history ~= history then
   begin_life(new_id, now_us)
+end
+if not id and redis.call('EXISTS', K.limits) == 1 then
+  note_version()
 end
 redis.call('HSET', K.life, 'run', run_id, 'history', history, 'partition', place)
 -- The note that all are through names an identity: under another identity it is void.

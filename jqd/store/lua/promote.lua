@@ -1,15 +1,18 @@
 #!lua flags=allow-oom
--- Makes jobs ready whose date has come, the longest due first.
+-- Makes jobs ready whose date has come, the longest due first; and queues that their limits kept waiting, as soon as they may go on.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now counts order heads move back
-local now_ms = clock(ARGV[1])
+--@include fail keys now counts order heads holder move back limits
+local now_ms, now_us = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb')
+if keyed.some() then
+  expect_held_keys()
+end
 local ids = redis.call('ZRANGE', K.later, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit)
 local rows = rows_within(ids, bytes_max)
 local tries = #ids > 0 and redis.call('HMGET', K.tries, unpack(ids)) or {}
@@ -20,5 +23,47 @@ for position, row in ipairs(rows) do
   end
 end
 write_counts(now_ms)
-local next_due = redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2]
-return {#rows, next_due and math.max(0, math.ceil(tonumber(next_due) - now_ms))}
+local next_due = tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
+
+local BUCKETS = 100  -- looked at in one call
+
+-- What a bucket counts as in a hand and is in none: mended, whatever forgot to say so.
+local function recount(bucket)
+  local key = K.busy .. bucket
+  local ids = redis.call('ZRANGE', key, 0, limits.MANY * 10 - 1)
+  local in_hand = holders(ids)
+  for _, id in ipairs(ids) do
+    if not in_hand[id] then
+      redis.call('ZREM', key, id)
+    end
+  end
+end
+
+-- Whether something was looked at that may go on now.
+local function look_at_buckets(key, buckets)
+  local version, gone = #buckets > 0 and redis.call('HGET', K.life, 'version') or '', 0
+  for _, bucket in ipairs(buckets) do
+    gone = gone + limits.look_at(bucket, version, now_us, recount)
+    if key == K.again then
+      redis.call('ZREM', key, bucket)
+    end
+  end
+  return gone
+end
+
+local waits = keyed.some() and redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+local gone = 0
+if keyed.some() and redis.call('EXISTS', K.again) == 1 then
+  gone = look_at_buckets(K.again, redis.call('ZRANGE', K.again, 0, BUCKETS - 1))
+  waits = now_ms
+elseif keyed.some() and redis.call('HDEL', K.life, 'again') == 1 and waits then
+  redis.call('RENAME', K.due, K.again)  -- another one was changed meanwhile
+  waits = now_ms
+elseif waits and tonumber(waits) <= now_ms then
+  gone = look_at_buckets(K.due, redis.call('ZRANGE', K.due, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, BUCKETS))
+  waits = redis.call('ZRANGE', K.due, 0, 0, 'WITHSCORES')[2]
+end
+if waits then
+  next_due = math.min(next_due or math.huge, tonumber(waits))
+end
+return {#rows + gone, next_due and math.max(0, math.ceil(next_due - now_ms))}

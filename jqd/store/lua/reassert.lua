@@ -5,7 +5,7 @@
 -- Returns  ids that are out of its hand
 -- Errors   JQD_STORE_CHANGED, JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · (members + log jobs)), and the bytes of those that are ready
---@include fail keys now counts order heads pages members life holder move
+--@include fail keys now counts order heads pages members life holder move limits
 local now_ms = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local identity = ARGV[4]
@@ -37,7 +37,7 @@ local function is_free(id)
 end
 
 -- Removes a job that was taken into the hand from where it waited. A job that has not come yet is noted, and comes here.
-local function leave_places(id)
+local function leave_places(id, fence)
   local row = redis.call('HGET', K.jobs, id)
   if not row then
     redis.call('HSET', K.early, id, sysid)
@@ -48,6 +48,7 @@ local function leave_places(id)
   if not was_later then
     drop_waiting(jobtype, priority, id)
   end
+  limits.take_hold(jobtype, id, fence)
   moved(jobtype, waits(id, was_later and 'scheduled' or 'waiting'), 'running', id)
 end
 
@@ -60,7 +61,7 @@ for position, id in ipairs(ids) do
   else
     redis.call('ZADD', held_key(sysid), digits(fence), id)
     if not hold then
-      leave_places(id)
+      leave_places(id, fence)
     elseif outdated then
       redis.call('ZREM', held_key(WORKERS), id)
       if redis.call('HEXISTS', K.early, id) == 1 then

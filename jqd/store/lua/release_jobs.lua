@@ -6,8 +6,8 @@
 -- Returns  number of jobs that left the hand; those not held under that fence are left alone
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order heads members move back early
-local now_ms = clock(ARGV[1])
+--@include fail keys now counts order heads members move back early limits
+local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch = ARGV[2], number(ARGV[3], 'epoch')
 local how, delay_ms = ARGV[4], number(ARGV[5], 'delay_ms')
 local FIRST, FIELDS = 6, 2
@@ -23,7 +23,7 @@ if (#ARGV - FIRST + 1) % FIELDS ~= 0 then
   fail('JQD_ARGUMENT', 'jobs')
 end
 
-local has_leases, released = redis.call('EXISTS', K.leases) == 1, 0
+local has_leases, released = redis.call('EXISTS', K.leases) == 1, {}
 for at = FIRST, #ARGV, FIELDS do
   local id, fence = ARGV[at], number(ARGV[at + 1], 'fence')
   if tonumber(redis.call('ZSCORE', held, id) or nil) == fence then
@@ -44,8 +44,9 @@ for at = FIRST, #ARGV, FIELDS do
     if has_leases then
       redis.call('HDEL', K.leases, 'p' .. id)  -- how far its worker was
     end
-    released = released + 1
+    released[#released + 1] = id
   end
 end
+limits.left(released, now_us)
 write_counts(now_ms)
-return released
+return #released

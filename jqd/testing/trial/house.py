@@ -27,6 +27,7 @@ from jqd.store import Owner
 from jqd.testing.store import FakeStore
 from jqd.words.backoff import Backoff
 from jqd.words.clock import ManualClock, SystemClock
+from jqd.words.constraints import Constraints
 from jqd.words.job import Held, Wanted
 from jqd.words.jobid import IdSource
 from jqd.words.record import Lane, decode_cancels, decode_jobs, decode_outcomes, decode_rules, encode_outcomes
@@ -118,7 +119,8 @@ class House:
         config, workers = ApiConfig(), Workers(None, clock=self.clock)
         # Of each room there is what the calls need that are let in; whatever else were asked is not there.
         journal, runner, control = (cast("Any", each) for each in (self._journal, Hand(self._running), Control(self)))
-        self._desk = Desk(config, journal, self._store, runner, workers, control, self.clock)
+        constraints = Constraints(workers.rules)
+        self._desk = Desk(config, journal, self._store, runner, workers, control, self.clock, constraints)
         self._api = Api(Parts(config, self._desk, Porter(self._desk.tokens)))
 
     async def _answer(self, heading: Heading, body: bytes) -> Answer | None:

@@ -19,7 +19,8 @@ local moved, have_failed, waits, write_counts, counts_state
 do
   local MS, ENDED, moves = 60000, {succeeded = true, failed = true, cancelled = true}, {}
 
-  function moved(jobtype, from, to, ids, jobtype_before)
+  function moved(queue, from, to, ids, queue_before)
+    local jobtype, jobtype_before = queue:match('^[^\30]*'), queue_before and queue_before:match('^[^\30]*')
     if #ids > 0 and (from ~= to or (jobtype_before or jobtype) ~= jobtype) then
       moves[#moves + 1] = {jobtype = jobtype, from = from, to = to, ids = type(ids) == 'table' and ids or {ids}, before = jobtype_before or jobtype}
     end

@@ -76,7 +76,9 @@ local function place_unseen(one, now_ms, history_max)
   local sysid = early_holder(id)
   if sysid then
     drop_early(id)
-    if redis.call('ZSCORE', held_key(sysid), id) then
+    local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
+    if fence then
+      limits.take_hold(one.jobtype, id, fence)
       redis.call('ZREM', K.tomb, 'r' .. id)
       return
     end

@@ -1,4 +1,4 @@
--- Emptying a hand. Needs keys, counts, move, back, early, deaths.
+-- Emptying a hand. Needs keys, counts, move, back, early, deaths, limits.
 -- Gives expect_hand(sysid), before the first write; give_back(sysid, below, limit, bytes_max, now_ms, crash_limit): returns
 -- jobs claimed under fences lower than `below`, at most `limit`, and how many left the hand. Each job is added before it
 -- is removed; the hold of a job that has not come yet is dropped. crash_limit 0: no daemon died; else this counts as a death of
@@ -38,6 +38,7 @@ local function give_back(sysid, below, limit, bytes_max, now_ms, crash_limit)
       progress[position] = 'p' .. ids[position]
     end
     redis.call('HDEL', K.leases, unpack(progress))
+    limits.left({unpack(ids, 1, #rows)}, now_ms * 1000 + 999)
   end
   if has_deaths then
     redis.call('HDEL', K.deaths, '@' .. sysid)

@@ -1,14 +1,28 @@
 -- Which job is next of each jobtype and priority, in one order over all of them. Needs keys, fail, order.
 --
---     heads    zset  "<id>:<jobtype>" → priority: one row for each priority that jobs of a type wait under, of the first of them
+--     heads            zset  "<id>:<queue>" → priority: one row for each priority that jobs of a queue wait under, of the first of them
+--     queues:<jobtype> zset  those of them whose queue is keyed, of one jobtype
+--     parked           hash  queue → "<id> <bucket>": its first job, and what it waits for. It has no row in the two above
+--     aside:<bucket>   zset  "<id>:<queue>" → priority: of each queue that waits for it the first job
 --
 -- So the best jobs of any range of priorities are found, whatever waits outside it. pages.lua says where jobs wait.
+-- A *queue* is what runs or waits together. That of jobs that no constraint limits is spelled like their jobtype; the others are *keyed*: `limits.lua`
+-- says how they are spelled. Where this says jobtype, any queue may stand.
 -- Gives first_between(jobtype, priority_min, priority_max) → id, priority or nil; has_pages; paged_of(jobtype) → ids in its pages; backlog_key, page_key, is_kind; head_of(jobtype, priority) → id or nil;
 -- may_lead(jobtype, priority, id); mend_head(jobtype, priority, known): after jobs came or left that were not followed, `known` being what the row said;
 -- add_head(jobtype, priority, known, id): after that job came; head_row(id, jobtype).
-local has_pages = redis.call('EXISTS', K.paged) == 1
-if has_pages then
-  expect('paged')
+-- keyed.is(queue); keyed.type_of(queue) → jobtype; keyed.some(): whether there is or was any in this life; keyed.count(queue, number): so many more wait;
+-- keyed.refresh(queue) → whether it is parked: after its first job came or left; keyed.row(priority, id, queue): to be in the indexes.
+local has_pages, keyed = false, {known = false}
+do  -- asked for at once: nearly always there is neither
+  local found = redis.call('EXISTS', K.paged, K.keyed)
+  if found > 0 then
+    has_pages = expect_kind(K.paged, 'paged') ~= 'none'
+    keyed.known = found == 2 or not has_pages
+  end
+  if keyed.known then
+    expect('keyed', 'parked', 'limits', 'due', 'again', 'limited', 'life', 'early')
+  end
 end
 
 local function backlog_key(jobtype) return K.backlog .. jobtype end
@@ -48,11 +62,60 @@ end
 
 local function head_row(id, jobtype) return id .. ':' .. jobtype end
 
+-- Behind the jobtype of such a queue stands a character that is in no jobtype.
+function keyed.is(queue) return queue:find('\30', 1, true) ~= nil end
+function keyed.type_of(queue) return queue:match('^[^\30]*') end
+function keyed.heads_key(queue) return K.queues .. keyed.type_of(queue) end
+function keyed.aside_key(bucket) return K.aside .. bucket end
+
+function keyed.some() return keyed.known end
+
+function keyed.count(queue, number)
+  if number == 0 or not keyed.is(queue) then
+    return
+  elseif not keyed.known then
+    redis.call('HSET', K.keyed, '', '1')  -- it stays: some may be in a hand
+    keyed.known = true
+  end
+  local jobtype = keyed.type_of(queue)
+  if redis.call('HINCRBY', K.keyed, jobtype, number) <= 0 then
+    redis.call('HDEL', K.keyed, jobtype)
+  end
+end
+
+function keyed.row(priority, id, queue)
+  redis.call('ZADD', K.heads, priority, head_row(id, queue))
+  if keyed.is(queue) then
+    redis.call('ZADD', keyed.heads_key(queue), priority, head_row(id, queue))
+  end
+end
+
+function keyed.refresh(queue)
+  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  if not known then
+    return false
+  end
+  local id, priority = first_between(queue, '-inf', '+inf')
+  if id ~= known then
+    redis.call('ZREM', keyed.aside_key(bucket), head_row(known, queue))
+  end
+  if id then
+    redis.call('ZADD', keyed.aside_key(bucket), priority, head_row(id, queue))
+    redis.call('HSET', K.parked, queue, id .. ' ' .. bucket)
+  else
+    redis.call('HDEL', K.parked, queue)
+  end
+  return true
+end
+
 -- Under its own priority only: the job may wait under another priority by now, and be the first there.
 local function drop_head(jobtype, priority, id)
   local row = head_row(id, jobtype)
   if tonumber(redis.call('ZSCORE', K.heads, row) or nil) == tonumber(priority) then
     redis.call('ZREM', K.heads, row)
+    if keyed.is(jobtype) then
+      redis.call('ZREM', keyed.heads_key(jobtype), row)
+    end
   end
 end
 
@@ -67,20 +130,23 @@ local function may_lead(jobtype, priority, id)
 end
 
 local function add_head(jobtype, priority, known, id)
-  if known and not before(id, known) then
+  if known and not before(id, known) or keyed.is(jobtype) and keyed.refresh(jobtype) then
     return
   elseif known then
     drop_head(jobtype, priority, known)
   end
-  redis.call('ZADD', K.heads, priority, head_row(id, jobtype))
+  keyed.row(priority, id, jobtype)
 end
 
 local function mend_head(jobtype, priority, known)
+  if keyed.is(jobtype) and keyed.refresh(jobtype) then
+    return
+  end
   local id = head_of(jobtype, priority)
   if known and known ~= id then
     drop_head(jobtype, priority, known)
   end
   if id then
-    redis.call('ZADD', K.heads, priority, head_row(id, jobtype))
+    keyed.row(priority, id, jobtype)
   end
 end

@@ -8,6 +8,8 @@ local KIND = {
   members = 'hash', life = 'hash', early = 'hash', names = 'hash', generation = 'hash', asked = 'hash', deaths = 'hash',
   rules = 'hash', backlog = 'zset', page = 'list', paged = 'hash', heads = 'zset', leases = 'hash', beats = 'zset',
   ruled = 'zset', alive = 'zset', logs = 'hash', logged = 'zset', counts = 'hash', counting = 'hash', outbox = 'zset',
+  keyed = 'hash', queues = 'zset', parked = 'hash',
+  aside = 'zset', limits = 'hash', due = 'zset', again = 'zset', spent = 'list', busy = 'zset', limited = 'hash',
 }
 local K = {
   jobs = KEYS[1], ready = KEYS[2], types = KEYS[3], later = KEYS[4], held = KEYS[5], fence = KEYS[6], tries = KEYS[7],
@@ -16,6 +18,8 @@ local K = {
   asked = KEYS[20], deaths = KEYS[21], rules = KEYS[22], backlog = KEYS[23], page = KEYS[24], paged = KEYS[25],
   heads = KEYS[26], leases = KEYS[27], beats = KEYS[28], ruled = KEYS[29], alive = KEYS[30],
   logs = KEYS[31], logged = KEYS[32], counts = KEYS[33], counting = KEYS[34], outbox = KEYS[35],
+  keyed = KEYS[36], queues = KEYS[37], parked = KEYS[38], aside = KEYS[39],
+  limits = KEYS[40], due = KEYS[41], again = KEYS[42], spent = KEYS[43], busy = KEYS[44], limited = KEYS[45],
 }
 
 local function ready_key(jobtype) return K.ready .. jobtype end
@@ -33,6 +37,7 @@ local function expect_kind(key, name)
     fail('JQD_WRONG_TYPE', name)
   end
   expected[key] = true
+  return kind
 end
 
 local function expect(...)

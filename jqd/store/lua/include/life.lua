@@ -1,9 +1,9 @@
 -- Which life of the store a caller knows. An identity is "run id of the server.id of the life"; "." before a first look.
--- Needs keys, fail. Gives is_life(identity): whether that life is still the present one, or the caller never looked;
--- expect_life(identity): JQD_STORE_CHANGED unless it is.
-local function is_life(identity)
+-- Needs keys, fail. Gives is_life(identity, id): whether that life is still the present one, or the caller never looked; `id` of the present
+-- life, where it was read already; expect_life(identity): JQD_STORE_CHANGED unless it is.
+local function is_life(identity, present)
   local id = identity:match('%.(.*)$')
-  return id == '' or id == redis.call('HGET', K.life, 'id')
+  return id == '' or id == (present or redis.call('HGET', K.life, 'id'))
 end
 
 local function expect_life(identity)

@@ -5,13 +5,14 @@
 local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
 local CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
 local MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
-local ELIGIBLE, NAME = 8, 9  -- places in a row's header
+local ELIGIBLE, NAME, KEY = 8, 9, 12  -- places in a row's header
 
--- jobtype, priority and eligible_at_ms from a row's header, nil when it cannot be read. Copies nothing but the header.
+-- The queue of its jobs, priority and eligible_at_ms from a row's header, nil when it cannot be read. Copies nothing but the header.
 local function header(row)
   local good, _, fields = pcall(cmsgpack.unpack_limit, row, 1, 0)
   if good and type(fields) == 'table' and type(fields[2]) == 'string' and type(fields[3]) == 'number' then
-    return fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0
+    local key = fields[KEY]
+    return type(key) == 'string' and key ~= '' and fields[2] .. key or fields[2], fields[3], tonumber(fields[ELIGIBLE]) or 0
   end
   return nil
 end
@@ -48,11 +49,11 @@ end
 
 local function add_ready(jobtype, priority, id)
   local leads, known = may_lead(jobtype, priority, id)
-  redis.call('ZADD', ready_key(jobtype), priority, id)
+  keyed.count(jobtype, redis.call('ZADD', ready_key(jobtype), priority, id))
   if leads then
     add_head(jobtype, priority, known, id)
   end
-  redis.call('ZADD', K.types, 'LT', priority, jobtype)
+  redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(jobtype))
 end
 
 local function has_ended(id)

@@ -12,10 +12,8 @@
 -- Gives expect_ready(jobtype): by name, before the first write; add_waiting(jobtype, priority, ids): ascending and in no
 -- place yet; first_of(jobtype, limit, priority_min, priority_max) → ids, where they are, heads; take(jobtype, ids, where, heads):
 -- removes some of those; drop_waiting(jobtype, priority, id) and, if it is not in `ready`, drop_paged of the same: remove one;
--- first_waiting(jobtype) → id, priority or nil; waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
+-- first_waiting(jobtype) → id, priority or nil; waiting_of(queue), all_waiting_of(jobtype) → number; place_of(jobtype, priority, id) → priority
 -- it waits under, or nil; mend_type(jobtype): after jobs left.
-local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
-local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
 local function add_paged(jobtype, number)
   local sum = 0
   if redis.call('EXISTS', backlog_key(jobtype)) == 1 then
@@ -26,6 +24,7 @@ local function add_paged(jobtype, number)
     redis.call('HDEL', K.paged, jobtype)
   end
   known_paged[jobtype] = sum
+  keyed.count(jobtype, number)
 end
 
 -- The page in which such a job belongs, and the next one of its priority: by their first ids, nil where there is none.
@@ -45,6 +44,9 @@ end
 
 local function expect_ready(jobtype)
   expect_kind(ready_key(jobtype), 'ready')
+  if keyed.known or keyed.is(jobtype) then
+    expect_kind(keyed.heads_key(jobtype), 'queues')
+  end
   if paged_of(jobtype) > 0 then
     expect_kind(backlog_key(jobtype), 'backlog')
     checked[jobtype] = true
@@ -55,96 +57,102 @@ local function expect_ready(jobtype)
   end
 end
 
-local function add_here(jobtype, priority, ids, first, last)
-  local rows = {}
-  for at = first, last do
-    rows[#rows + 1], rows[#rows + 2] = priority, ids[at]
-  end
-  redis.call('ZADD', ready_key(jobtype), unpack(rows))
-end
-
--- Whether a page may begin with that id: it begins another one when it waited under another priority once.
-local function may_begin(jobtype, id)
-  return redis.call('EXISTS', page_key(id, jobtype)) == 0
-end
-
-local function begin_page(jobtype, priority, ids, first, last)
-  redis.call('ZADD', backlog_key(jobtype), priority, ids[first])
-  redis.call('RPUSH', page_key(ids[first], jobtype), unpack(ids, first, last))
-end
-
--- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how many came.
-local function rewrite_page(jobtype, priority, page, ids, first, last)
-  local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
-  for _, id in ipairs(known) do
-    while at <= last and before(ids[at], id) do
-      all[#all + 1], at = ids[at], at + 1
+-- In a block of its own, for a script has 200 names at most.
+local add_waiting
+do
+  local READY_MAX = 100  -- ids of one priority in `ready` from which on pages are used: the server packs up to 128 itself
+  local PAGE_MAX = 100  -- ids, less than 4 KiB: packed by all servers, and cheap to rewrite
+  local function add_here(jobtype, priority, ids, first, last)
+    local rows = {}
+    for at = first, last do
+      rows[#rows + 1], rows[#rows + 2] = priority, ids[at]
     end
-    all[#all + 1] = id
-    at = ids[at] == id and at + 1 or at
+    keyed.count(jobtype, redis.call('ZADD', ready_key(jobtype), unpack(rows)))
   end
-  for rest = at, last do
-    all[#all + 1] = ids[rest]
-  end
-  local middle = math.floor(#all / 2) + 1
-  local halves = #all > PAGE_MAX and may_begin(jobtype, all[middle])
-  redis.call('LTRIM', page, 1, 0)
-  redis.call('RPUSH', page, unpack(all, 1, halves and middle - 1 or #all))
-  if halves then
-    begin_page(jobtype, priority, all, middle, #all)
-  end
-  return #all - #known
-end
 
--- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in pages now.
-local function add_some(jobtype, priority, ids, at)
-  local first, next_first = find_page(jobtype, priority, ids[at])
-  local last = math.min(#ids, at + PAGE_MAX - 1)
-  while next_first and last > at and not before(ids[last], next_first) do
-    last = last - 1
+  -- Whether a page may begin with that id: it begins another one when it waited under another priority once.
+  local function may_begin(jobtype, id)
+    return redis.call('EXISTS', page_key(id, jobtype)) == 0
   end
-  if first then
-    local page = page_key(first, jobtype)
-    if not is_kind(page, 'list') then
+
+  local function begin_page(jobtype, priority, ids, first, last)
+    redis.call('ZADD', backlog_key(jobtype), priority, ids[first])
+    redis.call('RPUSH', page_key(ids[first], jobtype), unpack(ids, first, last))
+  end
+
+  -- Writes a page anew with ids[first .. last] among those it has; in two halves when that is too long. Returns how many came.
+  local function rewrite_page(jobtype, priority, page, ids, first, last)
+    local known, all, at = redis.call('LRANGE', page, 0, -1), {}, first
+    for _, id in ipairs(known) do
+      while at <= last and before(ids[at], id) do
+        all[#all + 1], at = ids[at], at + 1
+      end
+      all[#all + 1] = id
+      at = ids[at] == id and at + 1 or at
+    end
+    for rest = at, last do
+      all[#all + 1] = ids[rest]
+    end
+    local middle = math.floor(#all / 2) + 1
+    local halves = #all > PAGE_MAX and may_begin(jobtype, all[middle])
+    redis.call('LTRIM', page, 1, 0)
+    redis.call('RPUSH', page, unpack(all, 1, halves and middle - 1 or #all))
+    if halves then
+      begin_page(jobtype, priority, all, middle, #all)
+    end
+    return #all - #known
+  end
+
+  -- Adds ids[at] and the ids behind it that belong to the same page. Returns the last of them, and how many more are in pages now.
+  local function add_some(jobtype, priority, ids, at)
+    local first, next_first = find_page(jobtype, priority, ids[at])
+    local last = math.min(#ids, at + PAGE_MAX - 1)
+    while next_first and last > at and not before(ids[last], next_first) do
+      last = last - 1
+    end
+    if first then
+      local page = page_key(first, jobtype)
+      if not is_kind(page, 'list') then
+        add_here(jobtype, priority, ids, at, last)
+        return last, 0
+      elseif not before(redis.call('LINDEX', page, -1), ids[at]) then
+        return last, rewrite_page(jobtype, priority, page, ids, at, last)
+      end
+      local room = PAGE_MAX - redis.call('LLEN', page)
+      if room > 0 then
+        last = math.min(last, at + room - 1)
+        redis.call('RPUSH', page, unpack(ids, at, last))
+        return last, last - at + 1
+      end
+    end
+    -- Jobs that come late do not get a page each.
+    if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
       add_here(jobtype, priority, ids, at, last)
       return last, 0
-    elseif not before(redis.call('LINDEX', page, -1), ids[at]) then
-      return last, rewrite_page(jobtype, priority, page, ids, at, last)
     end
-    local room = PAGE_MAX - redis.call('LLEN', page)
-    if room > 0 then
-      last = math.min(last, at + room - 1)
-      redis.call('RPUSH', page, unpack(ids, at, last))
-      return last, last - at + 1
-    end
+    begin_page(jobtype, priority, ids, at, last)
+    return last, last - at + 1
   end
-  -- Jobs that come late do not get a page each.
-  if not may_begin(jobtype, ids[at]) or next_first and not first and last - at < PAGE_MAX / 4 then
-    add_here(jobtype, priority, ids, at, last)
-    return last, 0
-  end
-  begin_page(jobtype, priority, ids, at, last)
-  return last, last - at + 1
-end
 
-local function add_waiting(jobtype, priority, ids)
-  local number = tonumber(priority)
-  local leads, known, here = may_lead(jobtype, priority, ids[1])
-  local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
-  if few and (not known or paged_of(jobtype) == 0 or redis.call('ZCOUNT', backlog_key(jobtype), priority, priority) == 0) then
-    add_here(jobtype, priority, ids, 1, #ids)
-  else
-    local at, paged = 1, 0
-    while at <= #ids do
-      local last, added = add_some(jobtype, number, ids, at)
-      at, paged = last + 1, paged + added
+  function add_waiting(jobtype, priority, ids)
+    local number = tonumber(priority)
+    local leads, known, here = may_lead(jobtype, priority, ids[1])
+    local few = #ids <= READY_MAX and (not here or #ids + redis.call('ZCOUNT', ready_key(jobtype), priority, priority) <= READY_MAX)
+    if few and (not known or paged_of(jobtype) == 0 or redis.call('ZCOUNT', backlog_key(jobtype), priority, priority) == 0) then
+      add_here(jobtype, priority, ids, 1, #ids)
+    else
+      local at, paged = 1, 0
+      while at <= #ids do
+        local last, added = add_some(jobtype, number, ids, at)
+        at, paged = last + 1, paged + added
+      end
+      add_paged(jobtype, paged)
     end
-    add_paged(jobtype, paged)
+    if leads then
+      add_head(jobtype, priority, known, ids[1])
+    end
+    redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(jobtype))
   end
-  if leads then
-    add_head(jobtype, priority, known, ids[1])
-  end
-  redis.call('ZADD', K.types, 'LT', priority, jobtype)
 end
 
 -- The jobs in `ready` and those in pages, as one queue. `where` says for an id in which page it is; `heads` says, flat, for
@@ -207,7 +215,7 @@ local function take(jobtype, ids, where, heads)
     from[#from + 1] = id
   end
   if #here > 0 then
-    redis.call('ZREM', ready_key(jobtype), unpack(here))
+    keyed.count(jobtype, -redis.call('ZREM', ready_key(jobtype), unpack(here)))
   end
   for first, gone in pairs(pages) do
     local page, last = page_key(first, jobtype), gone[#gone]
@@ -254,6 +262,12 @@ local function waiting_of(jobtype)
   return redis.call('ZCARD', ready_key(jobtype)) + paged_of(jobtype)
 end
 
+-- Of all queues of a jobtype.
+local function all_waiting_of(jobtype)
+  local more = keyed.some() and redis.call('HGET', K.keyed, jobtype) or 0
+  return waiting_of(jobtype) + (tonumber(more) or 0)
+end
+
 local function place_of(jobtype, priority, id)
   local score = redis.call('ZSCORE', ready_key(jobtype), id)
   local first = not score and paged_of(jobtype) > 0 and find_page(jobtype, priority, id)
@@ -266,11 +280,19 @@ end
 
 -- After jobs left: sets in `types` the best priority that still waits, or drops the row. Mends `heads`, too, for an older jqd
 -- does not keep it.
-local function mend_type(jobtype)
+local function mend_type(queue)
+  local jobtype = keyed.type_of(queue)
   local id, priority = first_waiting(jobtype)
   if priority then
-    redis.call('ZADD', K.types, priority, jobtype)
     redis.call('ZADD', K.heads, priority, head_row(id, jobtype))
+  end
+  local waits = keyed.some() and redis.call('HEXISTS', K.keyed, jobtype) == 1
+  if waits then  -- of those that are parked nobody is to be offered the best
+    local best = tonumber(redis.call('ZRANGE', keyed.heads_key(jobtype), 0, 0, 'WITHSCORES')[2])
+    priority = math.min(tonumber(priority) or best or tonumber(redis.call('ZSCORE', K.types, jobtype) or nil) or 0, best or math.huge)
+  end
+  if priority then
+    redis.call('ZADD', K.types, priority, jobtype)
   else
     redis.call('ZREM', K.types, jobtype)
   end
@@ -285,6 +307,8 @@ local function drop_waiting(jobtype, priority, id)
   local known = head_of(jobtype, priority)
   if redis.call('ZREM', ready_key(jobtype), id) == 0 then
     drop_paged(jobtype, priority, id)
+  else
+    keyed.count(jobtype, -1)
   end
   if known == id then
     mend_head(jobtype, priority, known)

@@ -1,4 +1,4 @@
--- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater. Needs keys, now, sequence.
+-- Rules, of which of each kind and name the highest revision stays, and of equal ones the greater. Needs keys, now, sequence, version.
 -- Gives take_rule(member, revision, packed, now_us) → whether it holds now and did not before.
 local function is_above(one, other) -- by their bytes: `>` goes by the locale of the server
   for at = 1, math.min(#one, #other) do
@@ -10,6 +10,32 @@ local function is_above(one, other) -- by their bytes: `>` goes by the locale of
   return #one > #other
 end
 
+-- Constraints are read by scripts, too: what they limit, as include/limits.lua has it. All buckets are looked at once after a change.
+local function take_limits(member, packed)
+  local name = member:match('^constraint%z(.*)$')
+  local good, _, rule = pcall(cmsgpack.unpack_limit, packed, 1, 0)
+  if not name or not good or type(rule) ~= 'table' then
+    return
+  end
+  local body = rule[5]
+  if type(body) == 'table' then
+    local rate = type(body.rate) == 'table' and body.rate or {}
+    local row = {rate.limit or 0, math.floor((rate.per_s or 0) * 1000000 + 0.5), rate.burst or 0, body.concurrency or 0, body.until_ms or 0, rule[4] or 0, body.digest or 0}
+    for at, value in ipairs(row) do
+      row[at] = string.format('%.0f', tonumber(value) or 0)
+    end
+    redis.call('HSET', K.limits, name, table.concat(row, ' '))
+  else
+    redis.call('HDEL', K.limits, name)
+  end
+  note_version()
+  if redis.call('EXISTS', K.again) == 1 then
+    redis.call('HSET', K.life, 'again', '1')
+  elseif redis.call('EXISTS', K.due) == 1 then
+    redis.call('RENAME', K.due, K.again)
+  end
+end
+
 local function take_rule(member, revision, packed, now_us)
   local row = redis.call('HGET', K.rules, member) or ''
   local number = tonumber(row:match('^(%d+):') or nil) or 0
@@ -17,6 +43,7 @@ local function take_rule(member, revision, packed, now_us)
   if tonumber(revision) > number or (tonumber(revision) == number and row ~= new and is_above(new, row)) then
     redis.call('ZADD', K.ruled, next_in(K.ruled, now_us), member)
     redis.call('HSET', K.rules, member, new)
+    take_limits(member, packed)
     return true
   end
   return false

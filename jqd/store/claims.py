@@ -1,0 +1,165 @@
+"""The store's methods on jobs that wait, or are in a daemon's hand (docs/STORE.md)."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from msgspec.structs import replace
+
+from jqd.store import codec
+from jqd.store.config import StoreConfig
+from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
+from jqd.store.keys import Keys
+from jqd.store.shapes import CALL_JOBS_MAX, Claimed, Owner, Release, Suspects, WaitingType
+from jqd.words.job import Held, Wanted
+from jqd.words.log import get_logger
+from jqd.words.tenant import any_of
+
+TYPES_PER_CALL = 500
+
+
+class ClaimMethods:
+    """What takes jobs, and gives them back: a part of `Store`."""
+
+    def __init__(self, config: StoreConfig, keys: Keys, caller: Caller) -> None:
+        self._config = config
+        self._keys = keys
+        self._caller = caller
+        self._log = get_logger("store")
+
+    async def get_waiting_jobtypes(self, wanted: Sequence[Wanted], limit: int) -> list[WaitingType]:
+        """Jobtypes with jobs ready that are wanted, each once with the best of those; best first, at most `limit`.
+
+        What is not wanted hides nothing that is, and costs nothing, however much of it waits.
+        """
+        found: list[WaitingType] = []
+        for part in in_steps(wanted, TYPES_PER_CALL) if limit > 0 else ():
+            wishes: list[object] = []
+            for one in part:
+                jobtype = one.jobtype or any_of(one.tenant)
+                wishes += (jobtype, one.priority_min, one.priority_max, len(one.besides), *one.besides)
+            answer = await self._caller.call("get_waiting_jobtypes", limit, *wishes)
+            flat = codec.list_of(self._keys, "types", answer)
+            for jobtype, priority, head_id, waiting, suspect in zip(*(flat[at::5] for at in range(5)), strict=True):
+                found.append(
+                    WaitingType(
+                        codec.text(self._keys, "types", jobtype),
+                        codec.whole(self._keys, "ready", priority),
+                        codec.text(self._keys, "ready", head_id),
+                        codec.whole(self._keys, "ready", waiting),
+                        suspect == 1,
+                    )
+                )
+        found.sort(key=lambda row: (row.priority, row.head_id))
+        # Wishes of several calls may have met in one jobtype: its best is what counts.
+        first = {row.jobtype: row for row in reversed(found)}
+        return [row for row in found if first[row.jobtype] is row][:limit]
+
+    async def get_waiting_jobs(
+        self,
+        owner: Owner,
+        jobtype: str,
+        limit: int,
+        *,
+        priority_min: int,
+        priority_max: int,
+        bytes_max: int,
+        suspects: Suspects = Suspects.ALONE,
+        version: str = "",
+    ) -> Claimed:
+        """Lease up to `limit` jobs within the priorities: smallest first, then oldest. Raises StaleOwner.
+
+        Nothing is given while a living member is not through the recovery barrier of this life of the store.
+        All get the same fence, higher than any before. Stops before `bytes_max` of stored bytes, but gives one at
+        least. When the answer is lost the jobs are held nevertheless: `get_held` finds them.
+
+        `suspects`: how a job is given that was in hand at two deaths; it is always given by itself.
+
+        `version`: by which constraints the caller matches jobs; nothing is given to who matches by others than the
+        store knows. Jobs that were matched by earlier ones (`Job.queue`) are given unlimited: the caller sends those
+        back that are limited now (`requeue`).
+        """
+        limit = min(limit, CALL_JOBS_MAX)
+        if limit < 1:
+            return Claimed()
+        answer = await self._caller.call(
+            "get_waiting_jobs",
+            *owner,
+            jobtype,
+            limit,
+            priority_min,
+            priority_max,
+            bytes_max,
+            self._caller.identity,
+            milliseconds(self._config.alone_s),
+            suspects.value,
+            version,
+        )
+        first, word, *flat = codec.list_of(self._keys, "ready", answer)
+        fence = codec.whole(self._keys, "fence", first)
+        rows = [
+            (codec.text(self._keys, "ready", job_id), fence, row, tries, generation)
+            for job_id, row, tries, generation in zip(*(flat[at::4] for at in range(4)), strict=True)
+        ]
+        claimed = Claimed(await self._readable(owner, rows))
+        claimed.more, claimed.outdated = word == b"again", word == b"version"
+        return claimed
+
+    async def requeue(self, owner: Owner, held: Sequence[tuple[Held, str]]) -> None:
+        """Put jobs in our hand into other queues (`Job.queue`), where their constraints have them wait. StaleOwner.
+
+        Those not held by this owner under that fence are left alone.
+        """
+        for part in in_steps(held, STEP_JOBS):
+            flat: list[object] = []
+            for one, queue in part:
+                headers = (codec.encode_header(job) for job in (one.job, replace(one.job, queue=queue)))
+                flat += (one.job.id, one.fence, *headers)
+            await self._caller.call("requeue", *owner, *flat)
+
+    async def get_held(self, owner: Owner) -> dict[str, int]:
+        """Id → fence of all jobs the store believes this owner holds. Raises StaleOwner."""
+        held: dict[str, int] = {}
+        first = 0  # what leaves the hand while we read moves others up: one may be missed, and is found the next time
+        while True:
+            flat = codec.list_of(self._keys, "held", await self._caller.call("get_held", *owner, first, CALL_JOBS_MAX))
+            if not flat:
+                return held
+            for job_id, fence in zip(flat[::2], flat[1::2], strict=True):
+                held[codec.text(self._keys, "held", job_id)] = codec.whole(self._keys, "held", fence)
+            first += CALL_JOBS_MAX
+
+    async def reassert(self, owner: Owner, holds: Mapping[str, int]) -> list[str]:
+        """After the store forgot: say what we hold (id → fence). Returns the ids that are out of our hand. StaleOwner.
+
+        Ours again: what is ready, dated, or ours already. Out: what has ended, or lies in another hand. A job that has
+        not come yet is noted as held, and comes into our hand.
+        """
+        lost: list[str] = []
+        for part in in_steps(list(holds.items()), STEP_JOBS):
+            flat = (value for pair in part for value in pair)
+            answer = await self._caller.call("reassert", *owner, self._caller.identity, *flat)
+            lost += (codec.text(self._keys, "held", job_id) for job_id in codec.list_of(self._keys, "held", answer))
+        return lost
+
+    async def _readable(self, owner: Owner, rows: Iterable[tuple[str, int, object, object, object]]) -> list[Held]:
+        """Those that can be run. One bad row must not stop its neighbours: it goes to the dead set, loudly."""
+        held, unreadable = [], []
+        for job_id, fence, *found in rows:
+            try:
+                held.append(codec.decode_held(self._keys, job_id, fence, *found))
+            except codec.Unreadable as error:
+                self._log.error("store.unreadable", id=job_id, error=str(error))
+                unreadable.append(job_id)
+        if unreadable:
+            await self._caller.call("bury", *owner, *unreadable)
+        return held
+
+    async def release_jobs(
+        self, owner: Owner, held: Mapping[str, int], how: Release = Release.UNGET, delay_ms: int = 0
+    ) -> None:
+        """Dispose of jobs (id → fence) without an outcome; no attempt is counted. Raises StaleOwner.
+
+        One whose cancel was asked ends as cancelled. Those not held by this owner under that fence are ignored.
+        """
+        for part in in_steps(list(held.items()), STEP_JOBS):
+            flat = (value for pair in part for value in pair)
+            await self._caller.call("release_jobs", *owner, how.value, delay_ms, *flat)

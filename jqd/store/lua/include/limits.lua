@@ -1,0 +1,325 @@
+-- What constraints allow (docs/adr/0048). Needs keys, fail, now, order, heads.
+-- A keyed queue is "<jobtype>\30<version>" and, for each constraint that matches its jobs, "\30<constraint>\29<cost>\29<key>". The version tells by
+-- which matchers it was found; the cost is what one job takes of a rate, nothing where the matcher failed: such jobs wait until somebody mends
+-- it. A *bucket*, "<constraint>\29<key>", is what is limited.
+--
+--     limits           hash  constraint → "limit window_us burst concurrency until_ms said_ms digest"; 0 where it does not limit so
+--     spent:<bucket>   list  "begin_us end_us count total due_us" of claims in the window, oldest first
+--     busy:<bucket>    zset  id → fence of those in a hand
+--     limited          hash  id → queue of those that are in a `busy:`
+--     due              zset  bucket → when (ms) it is to be looked at again; `again`: those to be looked at once, for a constraint was changed
+--
+-- Gives limits.version_of(queue); limits.items(queue) → {name, bucket, cost}; limits.allows(queue, now_us) → how many jobs, bucket that stops them;
+-- limits.state(item, now_us); limits.has(state, cost); limits.use(state, cost): of what is allowed, in this script; limits.spend(queue, ids, fence, now_us);
+-- limits.park(queue, bucket, priority, id, now_us); limits.look_at(bucket, version, now_us, recount) → number of queues that may run again;
+-- limits.take_hold(queue, id, fence): of a job that is in a hand without a claim here; limits.left(ids, now_us): they are out of all hands.
+local limits = {states = {}, rules = {}, queues = {}}
+limits.FAILED = '\29!'  -- ends the bucket of jobs that a matcher failed on
+limits.EVER_MS = 9000000000000000
+limits.FEW = 20  -- queues let go at once for one permit: those of jobtypes that no worker takes must not stand before others
+limits.MANY = 100  -- queues looked at in one go
+limits.AGAIN_MS = 100  -- until more are let go, while permits are left
+limits.RECOUNT_MS = 60000  -- between two counts of who is in a hand, which mend what was forgotten
+limits.EXACT = 10000  -- up to so many starts in a window each has an instant of its own; above that a window has so many instants
+limits.PRIORITIES = 1000  -- of one queue, moved at once
+
+function limits.version_of(queue) return queue:match('^[^\30]*\30([^\30]*)') or '' end
+
+function limits.items(queue)
+  local items = limits.queues[queue]
+  if not items then
+    items, limits.queues[queue] = {}, {}
+    for name, cost, key in queue:gmatch('\30([^\29\30]*)\29([^\29\30]*)\29([^\29\30]*)') do
+      items[#items + 1] = {name = name, cost = tonumber(cost), bucket = name .. '\29' .. key}
+    end
+    limits.queues[queue] = items
+  end
+  return items
+end
+
+function limits.rule(name)
+  if limits.rules[name] == nil then
+    local row = redis.call('HGET', K.limits, name) or ''
+    local limit, window_us, burst, concurrency, until_ms, said_ms = row:match('^(%S+) (%S+) (%S+) (%S+) (%S+) (%S+)')
+    limits.rules[name] = limit and {
+      limit = tonumber(limit), window_us = tonumber(window_us), burst = tonumber(burst), concurrency = tonumber(concurrency),
+      until_ms = tonumber(until_ms), said_ms = tonumber(said_ms),
+    } or false
+  end
+  return limits.rules[name]
+end
+
+function limits.entry(key, at)
+  local row = redis.call('LINDEX', key, at)
+  if not row then
+    return nil
+  end
+  local begin_us, end_us, count, total, due_us = row:match('^(%d+) (%d+) (%d+) (%d+) (%d+)$')
+  return {begin_us = tonumber(begin_us), end_us = tonumber(end_us), count = tonumber(count), total = tonumber(total), due_us = tonumber(due_us)}
+end
+
+-- Drops what is out of the window. Returns what was spent in it, the first and the last entry of it.
+function limits.spent_in(key, window_us, now_us)
+  local first, last = limits.entry(key, 0), limits.entry(key, -1)
+  if not last then
+    return 0
+  elseif last.end_us > now_us then  -- the server's clock was set back: all of it counts as spent now
+    local used = last.total - first.total + first.count
+    redis.call('LTRIM', key, 1, 0)
+    local due_us = math.max(0, last.due_us - last.end_us) + now_us
+    redis.call('RPUSH', key, table.concat({digits(now_us), digits(now_us), digits(used), digits(last.total), digits(due_us)}, ' '))
+    first = limits.entry(key, 0)
+    return used, first, first
+  end
+  while first and first.end_us <= now_us - window_us do
+    if first.total == last.total then
+      if last.due_us <= now_us then
+        redis.call('LTRIM', key, 1, 0)
+        return 0
+      end
+      return 0, nil, last
+    end
+    redis.call('LTRIM', key, 1, -1)
+    first = limits.entry(key, 0)
+  end
+  return last.total - first.total + first.count, first, last
+end
+
+-- What a rate still allows, and when it allows more. A burst is on top of the limit in any window, and comes back at the rate of the limit.
+function limits.rate_of(rule, bucket, now_us)
+  local size, began_us = rule.limit + rule.burst, 0
+  local used, first, last = limits.spent_in(K.spent .. bucket, rule.window_us, now_us)
+  local left = size - used
+  local next_us = first and first.end_us + rule.window_us
+  if last and rule.burst > 0 then
+    local step_us = rule.window_us / rule.limit
+    local ahead = math.ceil(math.max(0, last.due_us - now_us) / step_us)
+    if size - ahead < left then
+      left, next_us = size - ahead, math.max(last.due_us - (size - 1) * step_us, now_us + 1000)
+    end
+  end
+  if limits.high_us == nil then
+    limits.high_us = tonumber(redis.call('HGET', K.life, 'high') or nil) or 0
+  end
+  -- What was spent in the time that the store has forgotten nobody knows: it may have been all.
+  if rule.said_ms * 1000 < limits.high_us and now_us < limits.high_us + rule.window_us then
+    return 0, limits.high_us + rule.window_us
+  end
+  return math.max(0, left), next_us
+end
+
+function limits.state(item, now_us)
+  local state = limits.states[item.bucket]
+  if state then
+    return state
+  end
+  local rule = limits.rule(item.name)
+  state = {rate = math.huge, slots = math.huge, due_us = nil}
+  limits.states[item.bucket] = state
+  if not rule then
+    return state
+  elseif rule.until_ms * 1000 > now_us then
+    state.slots, state.due_us = 0, rule.until_ms * 1000
+    return state
+  elseif item.bucket:sub(-2) == limits.FAILED then
+    state.slots = 0
+    return state
+  end
+  if rule.limit > 0 then
+    state.rate, state.due_us = limits.rate_of(rule, item.bucket, now_us)
+  end
+  if rule.concurrency > 0 then
+    if redis.call('EXISTS', K.early) == 1 then  -- a job that is in a hand and has not come yet may be one of these
+      state.slots, state.due_us = 0, now_us + limits.AGAIN_MS * 1000
+    else
+      state.slots = math.max(0, rule.concurrency - redis.call('ZCARD', K.busy .. item.bucket))
+      state.is_count = state.slots == 0
+    end
+  end
+  return state
+end
+
+function limits.has(state, cost) return state.slots >= 1 and cost ~= nil and state.rate >= cost end
+
+function limits.use(state, cost)
+  state.slots, state.rate = state.slots - 1, state.rate - cost
+end
+
+-- How many jobs of a queue may start now, and which bucket stops more.
+function limits.allows(queue, now_us)
+  local most, by = math.huge, nil
+  for _, item in ipairs(limits.items(queue)) do
+    local state, may = limits.state(item, now_us), 0
+    if item.cost then
+      may = math.min(state.slots, item.cost > 0 and math.floor(state.rate / item.cost) or math.huge)
+    end
+    if may < most then
+      most, by = may, item.bucket
+    end
+  end
+  return most, by
+end
+
+function limits.spend(queue, ids, fence, now_us)
+  local is_busy = false
+  for _, item in ipairs(limits.items(queue)) do
+    local rule = limits.rule(item.name)
+    if rule and rule.limit > 0 and item.cost > 0 then
+      local key, count = K.spent .. item.bucket, item.cost * #ids
+      local last = limits.entry(key, -1)
+      local total, begin_us, due_us = count + (last and last.total or 0), now_us, math.max(last and last.due_us or 0, now_us)
+      due_us = rule.burst > 0 and math.floor(due_us + count * rule.window_us / rule.limit) or 0
+      if last and rule.limit + rule.burst > limits.EXACT and now_us - last.begin_us < rule.window_us / limits.EXACT then
+        redis.call('LTRIM', key, 0, -2)
+        count, begin_us = count + last.count, last.begin_us
+      end
+      redis.call('RPUSH', key, table.concat({digits(begin_us), digits(now_us), digits(count), digits(total), digits(due_us)}, ' '))
+      redis.call('ZADD', K.due, 'LT', math.ceil((now_us + rule.window_us) / 1000), item.bucket)
+    end
+    if rule and rule.concurrency > 0 then
+      local rows = {}
+      for at, id in ipairs(ids) do
+        rows[2 * at - 1], rows[2 * at] = digits(fence), id
+      end
+      redis.call('ZADD', K.busy .. item.bucket, unpack(rows))
+      is_busy = true
+    end
+  end
+  if is_busy then
+    local rows = {}
+    for at, id in ipairs(ids) do
+      rows[2 * at - 1], rows[2 * at] = id, queue
+    end
+    redis.call('HSET', K.limited, unpack(rows))
+  end
+end
+
+function limits.take_hold(queue, id, fence)
+  if not keyed.is(queue) then
+    return
+  end
+  for _, item in ipairs(limits.items(queue)) do
+    local rule = limits.rule(item.name)
+    if rule and rule.concurrency > 0 then
+      redis.call('ZADD', K.busy .. item.bucket, digits(fence), id)
+      redis.call('HSET', K.limited, id, queue)
+    end
+  end
+end
+
+-- Takes a queue out of the indexes, with what was found of it there.
+function limits.park(queue, bucket, priority, id, now_us)
+  local function drop(its_priority, its_id)
+    redis.call('ZREM', K.heads, head_row(its_id, queue))
+    redis.call('ZREM', K.queues .. keyed.type_of(queue), head_row(its_id, queue))
+  end
+  drop(priority, id)
+  if redis.call('HEXISTS', K.parked, queue) == 1 then
+    return
+  end
+  local from, first, best = '-inf', nil, nil
+  for _ = 1, limits.PRIORITIES do
+    local its_id, its_priority = first_between(queue, from, '+inf')
+    if not its_id then
+      break
+    end
+    first, best = first or its_id, best or its_priority
+    drop(its_priority, its_id)
+    from = '(' .. its_priority
+  end
+  if first then
+    redis.call('HSET', K.parked, queue, first .. ' ' .. bucket)
+    redis.call('ZADD', K.aside .. bucket, best, head_row(first, queue))
+    limits.look_later(bucket, now_us, 'LT')
+  end
+end
+
+-- When that bucket is to be looked at again.
+function limits.look_later(bucket, now_us, ...)
+  local state = limits.states[bucket]
+  local due_ms = limits.EVER_MS
+  if state and state.is_count then  -- who leaves a hand says so
+    due_ms = math.floor(now_us / 1000) + limits.RECOUNT_MS
+  elseif state and state.due_us then
+    due_ms = math.min(due_ms, math.ceil(state.due_us / 1000))
+  end
+  local words = {...}
+  words[#words + 1], words[#words + 2] = due_ms, bucket
+  redis.call('ZADD', K.due, unpack(words))
+end
+
+function limits.let_go(queue)
+  local known, bucket = (redis.call('HGET', K.parked, queue) or ''):match('^(%S+) (.*)$')
+  if not known then
+    return
+  end
+  redis.call('HDEL', K.parked, queue)
+  redis.call('ZREM', K.aside .. bucket, head_row(known, queue))
+  local from = '-inf'
+  for _ = 1, limits.PRIORITIES do
+    local id, priority = first_between(queue, from, '+inf')
+    if not id then
+      break
+    elseif from == '-inf' then
+      redis.call('ZADD', K.types, 'LT', priority, keyed.type_of(queue))
+    end
+    keyed.row(priority, id, queue)
+    from = '(' .. priority
+  end
+end
+
+function limits.look_at(bucket, version, now_us, recount)
+  limits.states[bucket] = nil
+  if recount then
+    recount(bucket)
+  end
+  local item = {name = bucket:match('^[^\29]*'), bucket = bucket}
+  local state, gone = limits.state(item, now_us), 0
+  local free = math.min(state.slots, state.rate)
+  local rows = redis.call('ZRANGE', K.aside .. bucket, 0, limits.MANY - 1)
+  for at, row in ipairs(rows) do
+    local queue = row:match('^[^:]*:(.*)$')
+    if free >= 1 and at <= math.max(limits.FEW, free) or limits.version_of(queue) ~= version then
+      limits.let_go(queue)
+      gone = gone + 1
+    end
+  end
+  redis.call('ZREM', K.due, bucket)
+  if redis.call('EXISTS', K.aside .. bucket) == 1 then
+    if free >= 1 or gone == limits.MANY then
+      redis.call('ZADD', K.due, math.floor(now_us / 1000) + limits.AGAIN_MS, bucket)
+    else
+      limits.look_later(bucket, now_us)
+    end
+  elseif redis.call('EXISTS', K.spent .. bucket) == 1 then
+    local rule, last = limits.rule(item.name), limits.entry(K.spent .. bucket, -1)
+    if rule and rule.limit > 0 then
+      redis.call('ZADD', K.due, math.ceil(math.max(last.end_us + rule.window_us, last.due_us) / 1000) + 1, bucket)
+    else
+      redis.call('LTRIM', K.spent .. bucket, 1, 0)
+    end
+  end
+  return gone
+end
+
+function limits.left(ids, now_us)
+  if #ids == 0 or not keyed.some() or redis.call('EXISTS', K.limited) == 0 then
+    return
+  end
+  local freed, order = {}, {}
+  for at, queue in ipairs(redis.call('HMGET', K.limited, unpack(ids))) do
+    for _, item in ipairs(queue and limits.items(queue) or {}) do
+      redis.call('ZREM', K.busy .. item.bucket, ids[at])
+      if not freed[item.bucket] then
+        freed[item.bucket], order[#order + 1] = true, item.bucket
+      end
+    end
+  end
+  redis.call('HDEL', K.limited, unpack(ids))
+  local version = #order > 0 and redis.call('HGET', K.life, 'version') or ''
+  for _, bucket in ipairs(order) do
+    if redis.call('EXISTS', K.aside .. bucket) == 1 then
+      limits.look_at(bucket, version, now_us)
+    end
+  end
+end

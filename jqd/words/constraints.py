@@ -1,0 +1,231 @@
+"""Constraints: what may start when, by what a job is. They are rules; whatever they limit is counted in the store.
+
+A job's *queue* says which of them match it, what it costs each of them, and the value of its key there; before that
+the version of all matchers. `lua/include/limits.lua` reads it (docs/adr/0048).
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from jqd.words.job import Job
+from jqd.words.log import get_logger
+from jqd.words.matcher import ARGUMENT_BYTES_MAX, Expression, Failed, NotUnderstood, only_name, view_of
+from jqd.words.rules import Rule, Rules
+
+CONSTRAINT = "constraint"  # a kind of rule
+EVER_MS = 2**53 - 1  # a pause without an end
+KEY_LENGTH_MAX = 64  # characters of a key that stand in the name of a queue; longer ones are hashed
+KINDS_CACHED = 1_000  # of jobs that are alike but for their arguments
+NAMES_TENANT = "\x1f"  # between a tenant and a name that it gave
+BETWEEN, WITHIN = "\x1e", "\x1d"  # in the name of a queue: before each part, and between the parts of one
+FAILED = "!"  # for the key of a job that a matcher failed on
+
+OnError = Literal["hold", "pass"]
+
+
+class Rate(Struct, frozen=True, omit_defaults=True):
+    """So many starts in any `per_s` seconds."""
+
+    limit: int
+    per_s: float
+    burst: int = 0
+
+
+class Constraint(Struct, frozen=True, omit_defaults=True):
+    """The body of its rule. Scripts read it, too."""
+
+    match: str
+    rate: Rate | None = None
+    concurrency: int = 0
+    """How many may be in hands at once; 0: any number."""
+    until_ms: int = 0
+    """None starts before that; 0: it is no pause."""
+    cost: str = ""
+    key: str = ""
+    on_error: OnError = "hold"
+    digest: int = 0
+    """Of what decides about the queues of jobs."""
+
+
+class Known:
+    """One that holds, ready to match."""
+
+    def __init__(self, name: str, constraint: Constraint, said_ms: int) -> None:
+        self.name = name
+        self.constraint = constraint
+        self.said_ms = said_ms
+        self.matched = 0
+        """Jobs that this daemon found it to match, since it began."""
+        self.failed = 0
+        self.error = ""
+        """Of the last one that it failed on."""
+        self.tenant = name.rpartition(NAMES_TENANT)[0]
+        self._trouble = ""
+        try:
+            self._match = Expression(constraint.match, ("BOOL",))
+            self._cost = Expression(constraint.cost, ("INT",)) if constraint.cost else None
+            self._key = Expression(constraint.key, KEY_TYPES) if constraint.key else None
+        except (NotUnderstood, ImportError) as error:
+            self._trouble = f"this daemon cannot read it: {error}"  # a newer jqd said it
+        self._only_name = only_name(constraint.match)
+
+    @property
+    def reads_argument(self) -> bool:
+        """Whether jobs that are alike but for their arguments may have different queues by it."""
+        expressions = () if self._trouble else (self._match, self._cost, self._key)
+        return any(one is not None and one.reads_argument for one in expressions)
+
+    def concerns(self, tenant: str, name: str) -> bool:
+        """Whether it may match such a job at all."""
+        return self._only_name in (None, name) and self.tenant in ("", tenant)
+
+    def item_of(self, view: Any) -> str:
+        """Its part of the name of a job's queue; "" for a job that it lets pass."""
+        try:
+            if self._trouble:
+                raise Failed(self._trouble)
+            if view is None:
+                raise Failed(f"its argument is larger than the {ARGUMENT_BYTES_MAX} bytes that are looked into")
+            if not self._match.value(view):
+                return ""
+            cost = 1 if self._cost is None else self._cost_of(view)
+            key = "" if self._key is None else key_text(self._key.value(view))
+        except Failed as error:
+            self.failed += 1
+            self.error = str(error)
+            if self.constraint.on_error == "pass":
+                return ""
+            return f"{BETWEEN}{self.name}{WITHIN}{WITHIN}{FAILED}"
+        self.matched += 1
+        return f"{BETWEEN}{self.name}{WITHIN}{cost}{WITHIN}{key}"
+
+    def _cost_of(self, view: Any) -> int:
+        assert self._cost is not None
+        cost, rate = int(self._cost.value(view)), self.constraint.rate
+        if cost < 0 or (rate is not None and cost > rate.limit + rate.burst):
+            raise Failed(f"it costs {cost}, and the rate allows {rate.limit + rate.burst if rate else 0} at most")
+        return cost
+
+
+KEY_TYPES = ("STRING", "INT", "UINT", "BOOL", "DOUBLE", "NULL_TYPE", "NULL")
+
+
+def key_text(value: Any) -> str:
+    """The value of a key in the name of a queue: equal ones have equal texts, others never."""
+    text = f"={value}" if isinstance(value, str) else f"={type(value).__name__}:{value}"
+    if len(text) > KEY_LENGTH_MAX or not text.isprintable():
+        return "#" + hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=12).hexdigest()
+    return text
+
+
+def digest_of(name: str, constraint: Constraint) -> int:
+    """32 bits that tell what decides about queues from anything else: names, expressions, what a cost may be."""
+    rate = constraint.rate
+    most = rate.limit + rate.burst if rate and constraint.cost else 0
+    decides = (name, constraint.match, constraint.key, constraint.cost, constraint.on_error, most)
+    return int.from_bytes(hashlib.blake2b(_encoder.encode(decides), digest_size=4).digest(), "big")
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Constraint)
+_argument_decoder = msgspec.msgpack.Decoder()
+
+
+def body_of(constraint: Constraint) -> bytes:
+    """Of its rule."""
+    return _encoder.encode(constraint)
+
+
+def limits(queue: str) -> bool:
+    """Whether jobs of that queue may have to wait for something."""
+    return queue.count(BETWEEN) > 1
+
+
+class Constraints:
+    """All that are known here."""
+
+    def __init__(self, rules: Rules) -> None:
+        self.known: dict[str, Known] = {}
+        """By name."""
+        self.version = ""
+        """By which matchers jobs get their queues; as the store computes it. Empty: there is none."""
+        self._log = get_logger("constraints")
+        self._alike = lru_cache(maxsize=KINDS_CACHED)(self._items_alike)
+        rules.watch(CONSTRAINT, self._ruled)
+        for rule in rules.all(CONSTRAINT):
+            self._ruled(rule)
+
+    def queue_of(self, job: Job) -> str:
+        """What stands behind its jobtype in the name of its queue: nothing while there is no constraint."""
+        if not self.known:
+            return ""
+        tenant, _, name = job.jobtype.rpartition(NAMES_TENANT)
+        items = self._alike(tenant, name, job.priority, job.tags)
+        if self._readers:
+            items += self._items(self._readers, tenant, name, job)
+        return f"{BETWEEN}{self.version}{''.join(sorted(items))}"
+
+    def is_current(self, queue: str) -> bool:
+        """Whether a job's queue was found by these matchers."""
+        return queue.split(BETWEEN, 2)[1:2] == [self.version] if self.version else not queue
+
+    def _items_alike(self, tenant: str, name: str, priority: int, tags: tuple[str, ...]) -> tuple[str, ...]:
+        return self._items(self._others, tenant, name, Job("", name, priority=priority, tags=tags))
+
+    def _items(self, ones: Sequence[Known], tenant: str, name: str, job: Job) -> tuple[str, ...]:
+        ones = [one for one in ones if one.concerns(tenant, name)]
+        if not ones:
+            return ()
+        view = None
+        if len(job.argument) <= ARGUMENT_BYTES_MAX:
+            view = view_of(fields_of(tenant, name, job, with_argument=ones[0].reads_argument))
+        return tuple(item for one in ones if (item := one.item_of(view)))
+
+    def _ruled(self, rule: Rule) -> None:
+        self.known.pop(rule.name, None)
+        if not rule.is_deleted:
+            try:
+                constraint = _decoder.decode(rule.body)
+            except msgspec.MsgspecError as error:
+                self._log.error("constraints.unreadable", name=rule.name, error=str(error))
+                constraint = Constraint("unreadable", digest=_digest_in(rule))  # holds up whatever it may concern
+            self.known[rule.name] = Known(rule.name, constraint, rule.at_ms)
+        total = sum(one.constraint.digest for one in self.known.values()) % 2**32
+        self.version = str(total) if self.known else ""
+        ones = list(self.known.values())
+        self._readers = [one for one in ones if one.reads_argument]
+        self._others = [one for one in ones if not one.reads_argument]
+        self._alike.cache_clear()
+
+
+def fields_of(tenant: str, name: str, job: Job, *, with_argument: bool) -> Mapping[str, Any]:
+    """A job as `view_of` takes it."""
+    fields: dict[str, Any] = {"name": name, "tenant": tenant, "priority": job.priority, "tags": list(job.tags)}
+    if with_argument:
+        fields["argument"] = _plain(_argument_decoder.decode(job.argument))
+    return fields
+
+
+def _plain(value: Any) -> Any:
+    """As CEL knows it: what it does not is left out, so who asks for it fails."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items() if isinstance(key, (str, int, bool))}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return float(value)
+    return value if isinstance(value, (str, int, float, bool, bytes, type(None))) else None
+
+
+def _digest_in(rule: Rule) -> int:
+    try:
+        body = _argument_decoder.decode(rule.body)
+    except msgspec.MsgspecError:
+        return 0
+    digest = body.get("digest") if isinstance(body, dict) else 0
+    return digest if isinstance(digest, int) else 0

@@ -1,0 +1,96 @@
+"""Expressions in CEL on a job: whether it is meant, what it costs, by which value it is told from others.
+
+    job.name == "mail" && job.argument.customer == "acme"
+
+A job has name, argument, priority, tags and tenant.
+
+The library is Google's own runtime (docs/adr/0048): it says what is wrong with an expression and where, knows which
+type comes of it, and gives up after some thousand steps, so no expression holds up a daemon.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+EXPRESSION_LENGTH_MAX = 1_000  # characters: what is longer nobody reads
+ARGUMENT_BYTES_MAX = 16_384  # of an argument that is looked into: to decode it and to go through it once takes some ms
+
+_LOOP = re.compile(r"\.\s*(?:all|exists|exists_one|map|filter)\s*\(")
+_PLACE = re.compile(r"<input>:(\d+):(\d+): (.*)")
+# Only jobs of one name are meant: the others need no look. Where there is an "or" that is not sure.
+_NAME = re.compile(r"""\s*job\.name\s*==\s*("[^"\\\n]*"|'[^'\\\n]*')\s*(?:&&|$)""")
+
+
+class NotUnderstood(ValueError):
+    """What is wrong with an expression, and where: characters from its beginning."""
+
+    def __init__(self, why: str, offset: int) -> None:
+        super().__init__(why)
+        self.offset = offset
+
+
+class Failed(Exception):
+    """An expression has no value for this job, or one of another type than it is to have."""
+
+
+class Expression:
+    """One that was understood."""
+
+    def __init__(self, text: str, types: tuple[str, ...]) -> None:
+        """`types`: what may come of it, as CEL names them. Raises NotUnderstood."""
+        if len(text) > EXPRESSION_LENGTH_MAX:
+            raise NotUnderstood(f"an expression may have {EXPRESSION_LENGTH_MAX} characters", EXPRESSION_LENGTH_MAX)
+        loops = list(_LOOP.finditer(text))
+        if len(loops) > 1:
+            raise NotUnderstood("it may go through one list: two of them take long", loops[1].start())
+        self.text = text
+        self._types = types
+        try:
+            self._compiled = _environment().compile(text)
+        except RuntimeError as error:
+            raise _not_understood(text, str(error)) from error
+        type_ = self._compiled.return_type().name()
+        if type_ not in (*types, "DYN"):
+            raise NotUnderstood(f"this is a value of the type {type_}; it must be {' or '.join(types)}", 0)
+        self.reads_argument = "argument" in text or "[" in text
+        """Whether its value may be another one for each job. `job["arg" + "ument"]` reads it, too."""
+
+    def value(self, view: Any) -> Any:
+        """What comes of it for a job (`view_of`). Raises Failed."""
+        try:
+            found = self._compiled.eval(view)
+        except RuntimeError as error:
+            raise Failed(str(error)) from error
+        type_ = found.type().name()
+        if type_ not in self._types:
+            what = f"{found.value()}" if type_ == "ERROR" else f"it is {type_}, not {' or '.join(self._types)}"
+            raise Failed(what[:200])
+        return found.value()
+
+
+def only_name(text: str) -> str | None:
+    """The one jobtype that an expression can be true of, where that is plain to see."""
+    found = _NAME.match(text)
+    return found[1][1:-1] if found and "||" not in text and "?" not in text else None
+
+
+def view_of(job: Mapping[str, Any]) -> Any:
+    """A job as expressions see it."""
+    return _environment().Activation({"job": job})
+
+
+@cache
+def _environment() -> Any:
+    from cel_expr_python import cel  # some 10 ms and 14 MB, for who has constraints
+
+    return cel.NewEnv(variables={"job": cel.Type.Map(cel.Type.STRING, cel.Type.DYN)})
+
+
+def _not_understood(text: str, said: str) -> NotUnderstood:
+    found = _PLACE.search(said)
+    if found is None:
+        return NotUnderstood(said.split("\n")[0][:200], 0)
+    line, column = int(found[1]), int(found[2])
+    offset = sum(len(row) + 1 for row in text.split("\n")[: line - 1]) + column - 1
+    return NotUnderstood(found[3], min(offset, len(text)))

@@ -1,0 +1,268 @@
+"""Queues and their limits in the store: on the real server and in memory."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from jqd.store import Claimed, Owner, Release
+from jqd.words.job import Fate, Held, Wanted
+from jqd.words.record import Lane
+from jqd.words.rules import Rule
+from tests.contract.bench import ALL, JOURNAL, StoreBench, ids, outcome
+
+DIGEST = 7
+KEYED = f"\x1e{DIGEST}"
+"""Behind the jobtype of a queue that no constraint limits, while there is one of that digest."""
+
+
+def item(name: str, cost: object = 1, key: str = "") -> str:
+    return f"\x1e{name}\x1d{cost}\x1d{key}"
+
+
+async def rule(bench: StoreBench, name: str, revision: int = 1, **body: Any) -> None:
+    """Say a constraint; without a body there is none any more."""
+    raw = Raw(msgspec.msgpack.encode({"digest": DIGEST, **body} if body else None))
+    start = bench.at[Lane.RULES]
+    bench.at[Lane.RULES] = start + 100
+    await bench.store.apply_rules(JOURNAL, start, start + 100, [Rule("constraint", name, revision, 2**41, raw)])
+
+
+async def claim(bench: StoreBench, owner: Owner, limit: int = 100, jobtype: str = "mail", **more: Any) -> Claimed:
+    return await bench.store.get_waiting_jobs(owner, jobtype, limit, **{**ALL, "version": str(DIGEST), **more})
+
+
+async def taken(bench: StoreBench, owner: Owner, limit: int = 100) -> list[Held]:
+    return await claim(bench, owner, limit)
+
+
+async def heads(bench: StoreBench, jobtype: str | None = "mail") -> list[tuple[str, int, str, int]]:
+    rows = await bench.store.get_waiting_jobtypes([Wanted(jobtype)], 10)
+    return [(row.jobtype, row.priority, row.head_id, row.waiting) for row in rows]
+
+
+async def test_one_claim_fills_from_many_queues_in_the_order_of_priority_and_age(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", concurrency=1000)
+    jobs = [
+        await bench.push(priority=priority, queue=queue)
+        for queue, priority in [
+            (KEYED + item("r", key="=a"), 1),
+            (KEYED, 0),
+            (KEYED + item("r", key="=b"), 1),
+            (KEYED + item("r", key="=a"), 0),
+            (KEYED + item("r", key="=a"), 1),
+            (KEYED + item("r", key="=b"), -5),
+            (KEYED, 1),
+        ]
+    ]
+    wanted = [job.id for job in sorted(jobs, key=lambda job: (job.priority, job.id))]
+    for name in ("mail", None):
+        assert await heads(bench, name) == [("mail", -5, wanted[0], 7)]
+    first = await taken(bench, owner, 4)
+    assert ids(first) == wanted[:4]
+    assert await heads(bench) == [("mail", 1, wanted[4], 3)]
+    assert first[0].job.queue == KEYED + item("r", key="=b")
+    await bench.store.release_jobs(owner, {held.job.id: held.fence for held in first})
+    assert ids(await taken(bench, owner)) == wanted
+    assert await heads(bench) == await heads(bench, None) == []
+
+
+async def test_a_queue_waits_apart_and_costs_the_others_nothing(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "two", concurrency=2)
+    limited = [await bench.push(priority=-1, queue=KEYED + item("two")) for _ in range(5)]
+    free = [await bench.push(queue=KEYED) for _ in range(2)]
+    held = await taken(bench, owner)
+    assert ids(held) == [limited[0].id, limited[1].id, free[0].id, free[1].id]
+    assert await heads(bench) == await heads(bench, None) == []
+    assert [(row.jobtype, row.counts.waiting) for row in (await bench.store.list_types())[0] if row.counts.waiting] == [
+        ("mail", 3)
+    ]
+    assert await taken(bench, owner) == []
+    later = await bench.push(queue=KEYED + item("two"), priority=-9)  # the best of a queue that waits
+    assert await heads(bench) == []
+    await bench.settle(outcome(held[0], Fate.SUCCEEDED))
+    assert [row[2] for row in await heads(bench)] == [later.id]
+    assert ids(await taken(bench, owner)) == [later.id]
+    assert await taken(bench, owner) == []
+
+
+@pytest.mark.parametrize("how", ["retried", "released", "reaped", "cancelled"])
+async def test_whoever_leaves_a_hand_makes_room(store_bench: StoreBench, how: str) -> None:
+    bench, owner, other = store_bench, await store_bench.join(), await store_bench.join("two")
+    await rule(bench, "one", concurrency=1)
+    jobs = [await bench.push(queue=KEYED + item("one")) for _ in range(3)]
+    (held,) = await taken(bench, owner)
+    assert await taken(bench, other) == []
+    if how == "retried":
+        await bench.settle(outcome(held, Fate.RETRY, delay_ms=60_000))
+    elif how == "released":
+        await bench.store.release_jobs(owner, {held.job.id: held.fence}, Release.RETRY, 60_000)
+    elif how == "cancelled":
+        await bench.cancel(held.job.id)
+        await bench.store.release_jobs(owner, {held.job.id: held.fence})
+    else:
+        member = (await bench.members(other))["one"]
+        while await bench.store.reap("one", member, 3):
+            pass
+    (then,) = await taken(bench, other)
+    assert then.job.id == jobs[0 if how == "reaped" else 1].id
+    assert await taken(bench, other) == []
+
+
+async def test_a_rate_holds_in_every_sliding_window(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "rate", rate={"limit": 3, "per_s": 1.0})
+    for _ in range(20):
+        await bench.push(queue=KEYED + item("rate"))
+    starts: list[float] = []
+    for _ in range(60):
+        await bench.store.promote(10)
+        starts += [bench.clock.wall_ms()] * len(await taken(bench, owner, 2))
+        bench.clock.advance(0.07)
+    assert len(starts) >= 10
+    assert all(late - early >= 1000 for early, late in zip(starts, starts[3:], strict=False))
+
+
+async def test_a_burst_comes_on_top_once_and_comes_back_at_the_rate(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "rate", rate={"limit": 2, "per_s": 1.0, "burst": 4})
+    for _ in range(40):
+        await bench.push(queue=KEYED + item("rate"))
+    counts = []
+    for _ in range(8):
+        await bench.store.promote(10)
+        counts.append(len(await taken(bench, owner)))
+        bench.clock.advance(1.001)
+    assert counts == [6, 2, 2, 2, 2, 2, 2, 2]
+    bench.clock.advance(10)
+    await bench.store.promote(10)
+    assert len(await taken(bench, owner)) == 6
+
+
+async def test_costs_and_several_constraints_all_must_allow(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "rate", rate={"limit": 10, "per_s": 60.0}, digest=3)
+    await rule(bench, "hand", concurrency=4, digest=4)
+    dear = KEYED + item("hand") + item("rate", 4)
+    cheap = KEYED + item("rate", 1)
+    for _ in range(4):
+        await bench.push(queue=dear)
+    assert len(await taken(bench, owner)) == 2
+    for _ in range(5):
+        await bench.push(queue=cheap)
+    assert len(await taken(bench, owner)) == 2, "8 of 10 were spent"
+    bench.clock.advance(60)
+    await bench.store.promote(10)
+    held = await taken(bench, owner)
+    assert [one.job.queue == dear for one in held] == [True, True, False, False]
+
+
+async def test_a_pause_holds_until_its_date_or_until_it_is_taken_back(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    until_ms = bench.clock.wall_ms() + 5000
+    await rule(bench, "pause", until_ms=until_ms)
+    job = await bench.push(queue=KEYED + item("pause"))
+    assert await taken(bench, owner) == []
+    assert (await bench.store.promote(10)).next_due_ms == 5000
+    bench.clock.advance(5.001)
+    await bench.store.promote(10)
+    (held,) = await taken(bench, owner)
+    await rule(bench, "pause", 2, until_ms=2**53)
+    await bench.store.release_jobs(owner, {held.job.id: held.fence})
+    assert await taken(bench, owner) == []
+    await rule(bench, "pause", 3, concurrency=9)
+    await bench.store.promote(10)
+    assert ids(await taken(bench, owner)) == [job.id]
+
+
+async def test_who_matches_by_other_constraints_gets_nothing(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    job = await bench.push()
+    await rule(bench, "r", concurrency=1)
+    told = await claim(bench, owner, version="")
+    assert (told, told.outdated) == ([], True)
+    (held,) = await taken(bench, owner)  # of a queue that was found before: not checked
+    assert held.job.queue == ""
+    await bench.store.requeue(owner, [(held, KEYED + item("r"))])
+    again = await taken(bench, owner)
+    assert [(one.job.id, one.job.queue, one.job.argument) for one in again] == [
+        (job.id, KEYED + item("r"), job.argument)
+    ]
+    assert (await bench.view(job)).attempts == 1
+    await bench.push(queue=KEYED + item("r"))
+    assert await taken(bench, owner) == []
+    await rule(bench, "r", 2)  # deleted: what waits for it is let go, and checked anew
+    await bench.store.promote(10)
+    assert len(await claim(bench, owner, version="")) == 1
+
+
+async def test_what_a_matcher_failed_on_waits_until_it_is_mended(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", concurrency=5)
+    await bench.push(queue=KEYED + item("r", "", "!"))
+    for _ in range(3):
+        assert await taken(bench, owner) == []
+        bench.clock.advance(100)
+        await bench.store.promote(10)
+    await rule(bench, "r", 2, concurrency=5, digest=8)
+    await bench.store.promote(10)
+    assert len(await claim(bench, owner, version="8")) == 1
+
+
+async def test_holds_count_again_after_the_store_forgot_them(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    here, early = await bench.push(queue=KEYED + item("r")), bench.make(queue=KEYED + item("r"))
+    waits = await bench.push(queue=KEYED + item("r"))
+    await rule(bench, "r", concurrency=2)
+    assert await bench.store.reassert(owner, {here.id: 5, early.id: 6}) == []
+    assert await taken(bench, owner) == [], "one in a hand has not come: nobody knows its limits"
+    await bench.add(early)
+    assert await taken(bench, owner) == []
+    await bench.store.release_jobs(owner, {early.id: 6}, Release.RETRY, 60_000)
+    assert ids(await taken(bench, owner)) == [waits.id]
+
+
+async def test_what_was_spent_before_the_store_forgot_counts_as_all(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    (raw,) = [Raw(msgspec.msgpack.encode({"digest": DIGEST, "rate": {"limit": 9, "per_s": 20.0}}))]
+    said = Rule("constraint", "r", 1, bench.clock.wall_ms() - 60_000, raw)
+    await bench.store.apply_rules(JOURNAL, 0, 100, [said])
+    await bench.push(queue=KEYED + item("r"))
+    identity = (await bench.store.look(fresh=False)).identity
+    await bench.store.new_life(identity)
+    await bench.store.look(fresh=False)
+    owner = await bench.join()
+    assert await taken(bench, owner) == []
+    bench.clock.advance(20.1)
+    await bench.store.promote(10)
+    assert len(await taken(bench, owner)) == 1
+
+
+async def test_a_long_queue_in_pages_waits_as_a_whole(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", rate={"limit": 150, "per_s": 1.0})
+    await bench.add(*(bench.make(queue=KEYED + item("r")) for _ in range(500)))
+    assert len(await taken(bench, owner, 100)) == 100
+    assert len(await taken(bench, owner, 100)) == 50
+    assert await heads(bench) == []
+    assert (await bench.store.stats()).waiting == 350
+    assert [row.counts.waiting for row in (await bench.store.list_types())[0] if row.counts.waiting] == [350]
+    bench.clock.advance(1.001)
+    await bench.store.promote(10)
+    assert await heads(bench) != []
+    assert len(await taken(bench, owner, 200)) == 150
+
+
+async def test_many_small_queues_fill_one_claim(store_bench: StoreBench) -> None:
+    bench, owner = store_bench, await store_bench.join()
+    await rule(bench, "r", concurrency=1)
+    jobs = [bench.make(queue=KEYED + item("r", key=f"={n % 150}")) for n in range(300)]
+    await bench.add(*jobs)
+    first = await taken(bench, owner, 200)
+    assert ids(first) == [job.id for job in jobs[:150]], "one of each key"
+    assert await taken(bench, owner, 200) == []
+    await bench.settle(*(outcome(one, Fate.SUCCEEDED) for one in first))
+    assert ids(await taken(bench, owner, 200)) == [job.id for job in jobs[150:]]
