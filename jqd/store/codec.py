@@ -3,7 +3,7 @@
     row of a job    ┌ MessagePack array, read by scripts too ─────────────────────┬ argument, as it was pushed ┐
                     │ version, jobtype, priority, max_retry, timeout_s, keep, …   │ one MessagePack value      │
                     └─────────────────────────────────────────────────────────────┴────────────────────────────┘
-                      … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff, queue
+                     … created: ms after the time in its id; then, if needed: eligible_at_ms, name, tags, backoff, queue
 
 An outcome is kept as the journal has it, less its result. `lua/include/tries.lua` draws a row of failed attempts.
 """
