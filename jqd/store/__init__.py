@@ -1,5 +1,6 @@
 """The truth all daemons share, kept in Redis or Valkey. docs/STORE.md draws its keys and the arrows between states."""
 
+from jqd.store.claims import Claimed
 from jqd.store.config import INTERNAL, StoreConfig
 from jqd.store.connect import RedisStore, open_store
 from jqd.store.doctor import examine
@@ -8,7 +9,6 @@ from jqd.store.interface import EdgeStore
 from jqd.store.place import MISPLACED
 from jqd.store.shapes import (
     CALL_JOBS_MAX,
-    Claimed,
     EditGiven,
     Entrusted,
     Followed,

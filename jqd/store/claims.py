@@ -8,12 +8,21 @@ from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.jobs import STEP_JOBS, Caller, in_steps, milliseconds
 from jqd.store.keys import Keys
-from jqd.store.shapes import CALL_JOBS_MAX, Claimed, Owner, Release, Suspects, WaitingType
+from jqd.store.shapes import CALL_JOBS_MAX, Owner, Release, Suspects, WaitingType
 from jqd.words.job import Held, Wanted
 from jqd.words.log import get_logger
 from jqd.words.tenant import any_of
 
 TYPES_PER_CALL = 500
+
+
+class Claimed(list[Held]):
+    """The jobs that a claim brought, and what else it told."""
+
+    more = False
+    """There may be more at once: of many queues that had to wait some were not looked at."""
+    outdated = False
+    """Nothing was given: the store knows other constraints than the caller."""
 
 
 class ClaimMethods:

@@ -43,15 +43,6 @@ class WaitingType(NamedTuple):
     """That job was in hand at two deaths of daemons: it runs by itself now, in an empty hand."""
 
 
-class Claimed(list[Held]):
-    """The jobs that a claim brought, and what else it told."""
-
-    more = False
-    """There may be more at once: of many queues that had to wait some were not looked at."""
-    outdated = False
-    """Nothing was given: the store knows other constraints than the caller."""
-
-
 class Promoted(NamedTuple):
     """What a look at the dates brought."""
 
