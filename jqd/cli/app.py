@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import cyclopts
@@ -18,47 +18,58 @@ from jqd.words.errors import JqdError
 GLOBALS = ("-o", "--output", "--url", "--token", "--tenant")
 GROUPS = ("config", "journal", "schedules", "tokens", "types", "workers")  # words that stand before a command
 
+# What belongs together stands together in `jqd --help`; what is most wanted stands first.
+ONE, LOOK, MANY, RUN, DISK = (
+    cyclopts.Group(title, sort_key=order)
+    for order, title in enumerate(("One job", "What there is", "One job or many", "To run", "Settings, store and disk"))
+)
+
 app = cyclopts.App(
     name="jqd",
     help="A durable job queue: push jobs over HTTP, run them on HTTP workers.",
     version=__version__,
     backend="trio",
+    group_commands=cyclopts.Group("Else", sort_key=9),
     suppress_keyboard_interrupt=False,  # `run` says what it means
 )
 # By name: importing all that a daemon needs takes longer than a push.
 app.command(
     "jqd.cli.server:serve",
+    group=RUN,
     help="Run one daemon. Without --store it keeps its own Valkey.\n\n"
     "Every setting can also stand in the TOML file, or in the environment as JQD_SECTION__KEY.",
 )
-app.command("jqd.cli.server:dev", help="Run a whole queue here: a daemon, its own store and an example worker.")
+app.command(
+    "jqd.cli.server:dev", group=RUN, help="Run a whole queue here: a daemon, its own store and an example worker."
+)
 app.command(
     "jqd.cli.worker:worker",
+    group=RUN,
     help="Serve the jobs of a Python module over HTTP.\n\n"
     "SIGTERM or Ctrl-C: take no more, wait for the jobs in hand, leave. The second: hand them back untried, now. "
     "SIGHUP, with --processes: load the code anew. All of it: docs/PYTHON.md.",
 )
-app.command("jqd.cli.doctor:doctor", help="Say what of a store's settings or of a disk would lose jobs.")
-app.command(jobs.push)
-app.command(jobs.get)
-app.command(why.why)
-app.command(screen.status)
-app.command(screen.top)
-app.command(look.jobs)
-app.command(look.errors)
-for command in (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean):
-    app.command(command)
-types = cyclopts.App(name="types", help="List the jobtypes that have jobs; pause and resume some.")
+app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
+GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
+    (ONE, (jobs.push, jobs.get, why.why)),
+    (LOOK, (screen.status, screen.top, look.jobs, look.errors, look.daemons)),
+    (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
+)
+for group, commands in GROUPED:
+    for command in commands:
+        app.command(command, group=group)
+types = cyclopts.App(name="types", group=LOOK, help="List the jobtypes that have jobs; pause and resume some.")
 types.default(look.types)
 types.command(manage.pause)
 types.command(manage.resume)
 app.command(types)
-workers = cyclopts.App(name="workers", help="List the workers that are registered; rm forgets some.")
+workers = cyclopts.App(name="workers", group=LOOK, help="List the workers that are registered; rm forgets some.")
 workers.default(look.workers)
 workers.command(manage.forget, name="rm")
 app.command(workers)
-app.command(look.daemons)
-schedules = cyclopts.App(name="schedules", help="List the schedules, and when each comes next; set one, pause it …")
+schedules = cyclopts.App(
+    name="schedules", group=LOOK, help="List the schedules, and when each comes next; set one, pause it …"
+)
 schedules.default(dates.ls)
 schedules.command(dates.ls)
 schedules.command(dates.set_, name="set")
@@ -67,20 +78,22 @@ schedules.command(dates.run, name=("run", "run-now"))  # as the act is called of
 for dated in (dates.pause, dates.resume, dates.rm):
     schedules.command(dated)
 app.command(schedules)
-tokens = cyclopts.App(name="tokens", help="List the tokens that may be used; create one, revoke one.")
+tokens = cyclopts.App(name="tokens", group=LOOK, help="List the tokens that may be used; create one, revoke one.")
 tokens.default(secrets.ls)
 tokens.command(secrets.ls)
 tokens.command(secrets.create)
 tokens.command(secrets.revoke)
 app.command(tokens)
-journal = cyclopts.App(name="journal", help="Look at the journal of a daemon, alive or dead; mend it; replay it.")
+journal = cyclopts.App(
+    name="journal", group=DISK, help="Look at the journal of a daemon, alive or dead; mend it; replay it."
+)
 journal.command("jqd.cli.journal:ls", help="List the segments.")
 journal.command("jqd.cli.journal:cat", help="Print what they hold, a line of JSON for each record.")
 journal.command("jqd.cli.journal:verify", help="Check every byte; ends with 1 if there is damage.")
 journal.command("jqd.cli.journal:repair", help="Mend it without losing a good frame. Not while a daemon lives there.")
 journal.command("jqd.cli.journal:replay", help="Bring what it holds into a store.")
 app.command(journal)
-config = cyclopts.App(name="config", help="Show what a daemon here would be told, by whom; check it.")
+config = cyclopts.App(name="config", group=DISK, help="Show what a daemon here would be told, by whom; check it.")
 config.command("jqd.cli.config:show", help="Show every setting, its unit, and what it is for.")
 config.command("jqd.cli.config:check", help="Say whether a daemon could start with this; ends with 1 if not.")
 app.command(config)

@@ -29,7 +29,7 @@ def push(
     /,
     *more: Annotated[str, Parameter(show=False)],
     lines: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
-    text: Annotated[bool, Parameter(negative="")] = False,
+    text: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     priority: int | None = None,
     run_at: str | None = None,
     in_: Annotated[str | None, Parameter(name="--in", allow_leading_hyphen=True)] = None,
@@ -41,8 +41,8 @@ def push(
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
-    wait: Annotated[bool, Parameter(negative="")] = False,
-    result: Annotated[bool, Parameter(negative="")] = False,
+    wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     common: Common | None = None,
 ) -> int:
     """Push one job, or one for each line of a file.
@@ -117,8 +117,8 @@ def get(
     /,
     *,
     wait: str = "0",
-    whole: Annotated[bool, Parameter(negative="")] = False,
-    result: Annotated[bool, Parameter(negative="")] = False,
+    whole: Annotated[bool, Parameter(negative="", show_default=False)] = False,
+    result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     common: Common | None = None,
 ) -> int:
     """Show a job: its argument, how far it is, and what became of each attempt.

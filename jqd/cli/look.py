@@ -36,7 +36,7 @@ UNTOLD = (
     "log",
 )
 
-Flag = Annotated[bool, Parameter(negative="")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 @Parameter(name="*")
@@ -243,7 +243,8 @@ def _reason(row: dict[str, Any], state: str, which: Matching) -> None:
 def quoted(text: str) -> str:
     """As the shell takes it; what cannot be printed is spelled out, as bash, zsh and ksh read it."""
     if text.isprintable():
-        return shlex.quote(text)
+        # In double quotes where single ones would have to be broken up, and nothing in it means anything to a shell.
+        return f'"{text}"' if "'" in text and not set(text) & set('"$`\\!') else shlex.quote(text)
     spelled = (
         each if each.isprintable() else _spelled(ord(each)) for each in text.replace("\\", r"\\").replace("'", r"\'")
     )

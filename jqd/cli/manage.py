@@ -22,7 +22,7 @@ Act = Callable[[Client, str], dict[str, Any]]
 
 def cancel(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
@@ -61,7 +61,7 @@ def cancel(
 
 def retry(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,
@@ -128,7 +128,7 @@ def run_now(*job_ids: str, common: Common | None = None) -> int:
 
 def delete(
     *job_ids: str,
-    all_: Annotated[bool, Parameter(name="--all", negative="")] = False,
+    all_: Annotated[bool, Parameter(name="--all", negative="", show_default=False)] = False,
     state: str | None = None,
     which: Matching | None = None,
     dry_run: Flag = False,

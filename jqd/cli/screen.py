@@ -106,10 +106,17 @@ def _numbers(store: dict[str, Any]) -> list[str]:
     lines = [f"jobs      {told}, {store['dead']} dead"]
     rates = {what: counts.get(f"{what}_a_minute") for what in ("pushed", "started", "ended", "failed")}
     if any(rates.values()):
-        lines.append(f"minute    {', '.join(f'{rate:.6g} {what}' for what, rate in rates.items() if rate is not None)}")
+        lines.append(
+            f"minute    {', '.join(f'{_rough(rate)} {what}' for what, rate in rates.items() if rate is not None)}"
+        )
     if store.get("counting"):
         lines.append("counting  jobs that an older jqd left are being counted: there are more than the numbers say")
     return lines
+
+
+def _rough(rate: float) -> str:
+    """Of a minute that glides: from ten on nobody wants to know parts of a job."""
+    return f"{rate:.0f}" if rate >= 10 else f"{rate:.2g}"
 
 
 def _top(client: Client) -> Text:

@@ -28,7 +28,7 @@ RELOAD_DRAIN_S = 5.0  # with --reload somebody waits for the new code; what has 
 NOT_OURS = (errno.EADDRINUSE, errno.EADDRNOTAVAIL, errno.EACCES)  # an address that cannot be bound
 
 
-Flag = Annotated[bool, Parameter(negative="")]
+Flag = Annotated[bool, Parameter(negative="", show_default=False)]
 
 
 @Parameter(name="*")
@@ -38,9 +38,9 @@ class Loud:
 
     log_level: str | None = None
     """debug, info, warning or error. Default info."""
-    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="")] = False
+    verbose: Annotated[bool, Parameter(name=["--verbose", "-v"], negative="", show_default=False)] = False
     """The same as --log-level debug: a line for each job, however many they are."""
-    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="")] = False
+    quiet: Annotated[bool, Parameter(name=["--quiet", "-q"], negative="", show_default=False)] = False
     """The same as --log-level warning: only what fails."""
 
     @property

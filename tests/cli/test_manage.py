@@ -102,6 +102,7 @@ def test_errors_are_told_with_what_to_do(script: Script, capsys: pytest.CaptureF
     assert text.index("4 × mail: it's \\x1b[2J") < text.index("3 × mail: y")
     assert "\n  2027-01-15 08:00:00 to 2027-01-16 08:00:00 UTC\n  example  jqd get 'a b'\n" in text
     assert "  retry    jqd retry --all --name=mail --error-is=y\n" in text
+    assert "--error-is=$'it\\'s \\x1b[2J'" in text
     assert "  delete   jqd delete --all --name=mail --error-is=y --dry-run" in text
     assert [asked.get("cursor") for _, _, asked in script.asked] == [None, "next"]
 
