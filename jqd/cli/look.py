@@ -52,6 +52,8 @@ class Matching:
     """Stands in what their last attempt said, in capitals or not."""
     error_is: str | None = None
     """Is the line by which their failure is told, as `jqd errors` shows it, all of it."""
+    search: str | None = None
+    """Stands in their jobtype, id, tags, argument or error, in capitals or not; or is a whole number in it."""
     newer: str | None = None
     """Their last attempt ended at most so long ago: 30s, 5m, 2h or 7d. Where there was none, when they were pushed."""
     older: str | None = None
@@ -64,6 +66,7 @@ class Matching:
             "tag": self.tag,
             "error": self.error,
             "error_is": self.error_is,
+            "search": self.search,
             "since": None if self.newer is None else timedelta(seconds=age(self.newer, "--newer")),
             "before": None if self.older is None else timedelta(seconds=age(self.older, "--older")),
         }

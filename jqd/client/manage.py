@@ -52,19 +52,20 @@ class Manage(Schedules, Tokens):
         tag: str | None = None,
         error: str | None = None,
         error_is: str | None = None,
+        search: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         limit: int | None = None,
     ) -> Iterator[JobInfo]:
         """Jobs that match all that is given; newest first, at most `limit`. Asks page by page.
 
-        `error`: stands in what the last attempt said; `error_is`: is the line that `errors` tells. `since`, `before`:
-        when that ended, or the job was pushed; a date, Unix seconds, or a time ago. They come without error, result,
-        history and argument, which `get` tells. A job that changes its state meanwhile comes once, as it was seen
-        first. Raises Invalid for an unknown state.
+        `error`: stands in what the last attempt said; `error_is`: is the line that `errors` tells; `search`: stands in
+        that, its name, id, tags or argument. `since`, `before`: when that ended, or the job was pushed; a date, Unix
+        seconds, or a time ago. They come without error, result, history and argument, which `get` tells. A job that
+        changes its state meanwhile comes once, as it was seen first. Raises Invalid for an unknown state.
         """
         cursor, left = "", limit
-        between = _between(error, error_is, since, before)
+        between = _between(error, error_is, search, since, before)
         seen: dict[str, None] = {}  # the oldest first
         while left is None or left > 0:
             size = PAGE_JOBS if left is None else min(left, PAGE_JOBS)
@@ -90,6 +91,7 @@ class Manage(Schedules, Tokens):
         tag: str | None = None,
         error: str | None = None,
         error_is: str | None = None,
+        search: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
     ) -> Reasons:
@@ -97,7 +99,7 @@ class Manage(Schedules, Tokens):
 
         `state`: "retrying" for those that will be tried again. The other arguments are as of `jobs`.
         """
-        params = query(state=state, name=name, tag=tag, **_between(error, error_is, since, before))
+        params = query(state=state, name=name, tag=tag, **_between(error, error_is, search, since, before))
         found: dict[tuple[str, str], dict[str, Any]] = {}
         cursor, others = "", 0
         while True:
@@ -161,13 +163,14 @@ class Manage(Schedules, Tokens):
         tag: str | None = None,
         error: str | None = None,
         error_is: str | None = None,
+        search: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Cancel all jobs that have not ended and match all that is given. At least one thing must be given."""
-        between = _between(error, error_is, since, before)
+        between = _between(error, error_is, search, since, before)
         return self._many("cancel", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def retry_many(
@@ -178,13 +181,14 @@ class Manage(Schedules, Tokens):
         tag: str | None = None,
         error: str | None = None,
         error_is: str | None = None,
+        search: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Have all failed jobs tried anew that match all that is given; with `state` "cancelled" all cancelled ones."""
-        between = _between(error, error_is, since, before)
+        between = _between(error, error_is, search, since, before)
         return self._many("retry", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def delete_many(
@@ -195,13 +199,14 @@ class Manage(Schedules, Tokens):
         tag: str | None = None,
         error: str | None = None,
         error_is: str | None = None,
+        search: str | None = None,
         since: Date | None = None,
         before: Date | None = None,
         job_ids: Sequence[str] | None = None,
         dry_run: bool = False,
     ) -> Changed:
         """Delete all failed jobs for good that match all that is given; with another final `state` those."""
-        between = _between(error, error_is, since, before)
+        between = _between(error, error_is, search, since, before)
         return self._many("delete", state=state, name=name, tag=tag, **between, job_ids=job_ids, dry_run=dry_run)
 
     def clean(self, before: datetime | float | timedelta, *, dry_run: bool = False) -> Changed:
@@ -316,9 +321,11 @@ def _seconds(field: str, given: Date | None) -> float | None:
     return given.timestamp()
 
 
-def _between(error: str | None, error_is: str | None, since: Date | None, before: Date | None) -> dict[str, Any]:
+def _between(
+    error: str | None, error_is: str | None, search: str | None, since: Date | None, before: Date | None
+) -> dict[str, Any]:
     dates = {"since": _seconds("since", since), "before": _seconds("before", before)}
-    return {"error": error, "error_is": error_is, **dates}
+    return {"error": error, "error_is": error_is, "search": search, **dates}
 
 
 def _info(told: Any, answer: Answer) -> JobInfo:

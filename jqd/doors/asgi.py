@@ -30,13 +30,16 @@ def from_asgi(app: AsgiApp) -> App:
     return serve
 
 
-def to_asgi(core: Core, config: DoorConfig) -> AsgiApp:
-    """An application of ours as ASGI servers call it. A request has the time here that our own door gives it."""
+def to_asgi(core: Core, config: DoorConfig, closing: Callable[[], bool] = lambda: False) -> AsgiApp:
+    """An application of ours as ASGI servers call it. A request has the time here that our own door gives it.
+
+    `closing`: whether the server closes, so that what has no end of its own is to end.
+    """
 
     async def serve(scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(f"http is spoken here, not {scope['type']}")
-        asked = _AsgiAsked(scope, receive, config)
+        asked = _AsgiAsked(scope, receive, config, closing)
         answer: Answer | None = None
         with asked.scope:
             answer = await core(asked)
@@ -104,7 +107,7 @@ def _scope(exchange: Exchange) -> dict[str, Any]:
 class _AsgiAsked:
     """Asked, over what an ASGI server says."""
 
-    def __init__(self, scope: Message, receive: Receive, config: DoorConfig) -> None:
+    def __init__(self, scope: Message, receive: Receive, config: DoorConfig, closing: Callable[[], bool]) -> None:
         path: str = scope["path"]
         raw: bytes | None = scope.get("raw_path")
         raw_path = quote(path) if raw is None else raw.partition(b"?")[0].decode("latin-1")
@@ -117,6 +120,7 @@ class _AsgiAsked:
         """Why its body is none."""
         self._closes = scope["http_version"] in HTTP_1
         self._receive = receive
+        self._closing = closing
         self._config = config
         self._received = 0
         self._began_s = trio.current_time()
@@ -177,7 +181,7 @@ class _AsgiAsked:
         async def write(piece: bytes) -> bool:
             if piece:
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
-            return not left.is_set()
+            return not (left.is_set() or self._closing())
 
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)

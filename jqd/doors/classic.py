@@ -124,7 +124,7 @@ class Classic:
                 self._scope.cancel()  # the client takes nothing: no stream of it will get on
 
         try:
-            await to_asgi(core, config)(scope, receive, bounded)
+            await to_asgi(core, config, lambda: self._wire.closing)(scope, receive, bounded)
         except trio.BrokenResourceError:
             self._scope.cancel()  # the client has gone: no mistake, and no stream of it will get on
         except Exception as error:  # noqa: BLE001 - hypercorn's own; it is this stream's alone

@@ -306,7 +306,11 @@ def test_whoever_waits_hears_what_for(
         (["retry", "--all"], "retry", {"state": "failed"}),
         (["retry", "--all", "--state", "cancelled", "--tag", "x"], "retry", {"state": "cancelled", "tag": "x"}),
         (["cancel", "--all", "--name", "mail", "--dry-run"], "cancel", {"name": "mail", "dry_run": True}),
-        (["cancel", "--all", "--error-is=-x", "--yes"], "cancel", {"error_is": "-x"}),
+        (
+            ["cancel", "--all", "--error-is=-x", "--search", "4711", "--yes"],
+            "cancel",
+            {"error_is": "-x", "search": "4711"},
+        ),
     ],
 )
 def test_all_of_a_kind_are_changed_piece_by_piece(

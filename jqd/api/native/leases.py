@@ -20,7 +20,7 @@ from jqd.desk.reports import Told
 from jqd.runner import SNOOZE_STATUS, Report, batch_jobs
 from jqd.runner.worker import Heartbeat, Slots
 from jqd.words import fields
-from jqd.words.errors import Conflict, Invalid, JqdError, TooLarge, Unreadable
+from jqd.words.errors import Conflict, Fault, Invalid, JqdError, TooLarge, Unreadable
 from jqd.words.fields import DECODE_ERRORS
 from jqd.words.job import NIL, Name
 from jqd.words.media import MSGPACK_TYPES
@@ -133,9 +133,12 @@ async def _packed(parts: Parts, request: Request) -> bytes:
 
 
 def _read(packed: bytes, most: int) -> tuple[list[Told | None], dict[int, JqdError]]:
-    """What is told of each, None where it cannot be taken; why, by its place. Raises Unreadable, TooLarge."""
+    """What is told of each, None where it cannot be taken; why, by its place. Raises Invalid, Unreadable, TooLarge."""
     try:
         items = msgspec.msgpack.decode(packed, type=list[Raw])
+    except msgspec.ValidationError as error:
+        detail = "an array of outcomes is wanted"
+        raise Invalid(detail, [Fault("", detail)]) from error
     except DECODE_ERRORS as error:
         raise Unreadable(f"the body is an array of outcomes, and this is none: {error}") from error
     if not items:

@@ -3,6 +3,7 @@
 from typing import Annotated
 from urllib.parse import quote
 
+import trio
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from jqd.api.message import Request, Response, answer
@@ -17,6 +18,7 @@ from jqd.desk.take import FSYNC, Ack, Level
 from jqd.words.errors import Invalid
 
 KEY_HEADER = "idempotency-key"
+KEYED_AT_ONCE = 1_000  # jobs named in one piece: 4 ms, and a thread for more
 REPLICAS_MAX = 100  # nobody has more; a number above it is a mistake
 
 
@@ -38,7 +40,10 @@ async def push(parts: Parts, request: Request) -> Response:
     take.expect_open(parts.desk)
     batch = await read_push(request, parts)
     if (key := _key(request)) is not None and batch.jobs:
-        batch = under_key(batch, key)
+        if len(batch.jobs) <= KEYED_AT_ONCE:
+            batch = under_key(batch, key)
+        else:
+            batch = await trio.to_thread.run_sync(under_key, batch, key, limiter=parts.read)
     pushed = await take.push(parts.desk, batch, wanted, atomic=atomic, by_server=parts.keys.is_server(request))
     language, ids = request.answer_language(), pushed.job_ids
     ack = pushed.ack.level if pushed.ack else UNSET
