@@ -14,11 +14,11 @@ from typing import Annotated, NamedTuple
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from jqd.api.keys import Key
 from jqd.api.message import Request, Response, answer
 from jqd.api.parts import Parts
 from jqd.api.problems import Problem, as_problem
 from jqd.api.read import pack, unpack
+from jqd.api.who import TENANT, speaking_for
 from jqd.desk import take
 from jqd.desk.batch import read_array
 from jqd.desk.cancel import cancel
@@ -28,6 +28,7 @@ from jqd.runner.worker import SECRET
 from jqd.words import errors as ours
 from jqd.words.errors import Conflict, Denied, Fault, Invalid, JqdError, NotFound, StoreAway
 from jqd.words.job import Name, State
+from jqd.words.tokens import Role
 
 PATHS = frozenset({"/", "/job/enqueue", "/job/cancel"})
 ENQUEUE, CANCEL = "job:enqueue", "job:cancel"
@@ -134,23 +135,23 @@ class SkyRefusal(Struct, frozen=True):
 
 async def act(parts: Parts, request: Request) -> Response:
     """`POST /`: the action that the body names."""
-    packed = _body_of_master(parts, request)
+    parts, packed = _let_in(parts, request)
     action = unpack(packed, Keyed).action
     if action == ENQUEUE:
-        return await _enqueue(parts, request, packed)
+        return await _enqueue(parts, packed, request)
     if action == CANCEL:
-        return await _cancel(parts, request, packed)
+        return await _cancel(parts, packed, request)
     raise Refused(UNDEFINED, f"there is no action {(action or '')[:64]!r}; there are {ENQUEUE} and {CANCEL}")
 
 
 async def enqueue(parts: Parts, request: Request) -> Response:
     """`POST /job/enqueue` → 200 {result: {job_id}}; 409 another job has that id, and `replace` is false."""
-    return await _enqueue(parts, request, _body_of_master(parts, request))
+    return await _enqueue(*_let_in(parts, request), request)
 
 
 async def cancel_job(parts: Parts, request: Request) -> Response:
     """`POST /job/cancel` → 200 {result: {job_id}}: it will not start. 404 where no such job waits."""
-    return await _cancel(parts, request, _body_of_master(parts, request))
+    return await _cancel(*_let_in(parts, request), request)
 
 
 def has(method: str, path: str) -> bool:
@@ -174,6 +175,8 @@ def _kind(error: JqdError, problem: Problem) -> Kind:
     for type_, kind in KINDS:
         if isinstance(error, type_):
             return kind
+    if problem.status in (401, 403):
+        return PERMISSION_DENIED
     if problem.status == 500:
         return UNEXPECTED
     return UNAVAILABLE if problem.status > 500 else BAD_REQUEST
@@ -186,24 +189,29 @@ def _info(error: JqdError) -> dict[str, Sequence[str]] | UnsetType:
     return {"arguments": [name for name in names if name]}
 
 
-def _body_of_master(parts: Parts, request: Request) -> bytes:
-    """The body as MessagePack, when it came with the master key: both actions are the server's own.
+def _let_in(parts: Parts, request: Request) -> tuple[Parts, bytes]:
+    """The desk before whoever's key it is, and the body as MessagePack: both actions are the server's own.
 
-    Whoever has no key learns nothing of what is wrong with the rest.
+    The master key is a setting or a token of a master. Whoever has none learns nothing of what is wrong with the rest.
     """
     packed = pack(request)
     given = request.headers.get(KEY_HEADER) or unpack(packed, Keyed).api_key or ""
-    match parts.keys.whose(given):
-        case Key.NONE:
-            raise Refused(NOT_AUTHENTICATED, "the api key is empty; send the master key as api_key")
-        case Key.UNKNOWN:
-            raise Refused(KEY_NOT_ACCEPTED, "this api key is none that is set here (api.master_key)")
-        case Key.CLIENT:
-            raise Denied("this takes the master key, and a client's was sent")
-    return packed
+    if not given:
+        raise Refused(NOT_AUTHENTICATED, "the api key is empty; send the master key as api_key")
+    try:
+        who = parts.porter.by_token(given, parts.keys)
+        if (tenant := request.headers.get(TENANT)) is not None:
+            who = speaking_for(who, tenant)
+    except Problem as problem:
+        if problem.status != 401:
+            raise
+        raise Refused(KEY_NOT_ACCEPTED, "this api key is none that is known here") from problem
+    if not who.may(Role.MASTER):
+        raise Denied("this takes the master key, and another one was sent")
+    return parts.acting(who), packed
 
 
-async def _enqueue(parts: Parts, request: Request, packed: bytes) -> Response:
+async def _enqueue(parts: Parts, packed: bytes, request: Request) -> Response:
     take.expect_open(parts.desk)
     told = unpack(packed, SkyEnqueue)
     said: dict[str, object] = {"name": told.job.action}
@@ -228,7 +236,7 @@ def _args(args: Raw) -> Raw:
     raise Invalid("job/args must be an array or a map", [Fault("/argument", "args must be an array or a map")])
 
 
-async def _cancel(parts: Parts, request: Request, packed: bytes) -> Response:
+async def _cancel(parts: Parts, packed: bytes, request: Request) -> Response:
     """Only what waits: of what runs or has ended there is no job left to be cancelled, and nothing is recorded."""
     given = unpack(packed, SkyCancel).job_id
     job_id = await resolve(parts.desk, given)

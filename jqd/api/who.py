@@ -20,6 +20,7 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
+OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
     ("GET", "/v1/jobs/<job_id>"): (Role.PUSH, Role.VIEWER),
@@ -52,8 +53,8 @@ _BEARER = re.compile(r"bearer +(\S.*)", re.IGNORECASE)
 
 
 def needs_of(route: Route) -> tuple[Role, ...]:
-    """Of which roles one is needed; of none: it is open."""
-    if route.path in OPEN:
+    """Of which roles one is needed; of none: it is open, or asks by itself."""
+    if route.path in OPEN or route.path in OWN:
         return ()
     return NEEDS.get((route.method, route.path)) or ((Role.VIEWER,) if route.method == "GET" else (Role.OPERATOR,))
 

@@ -15,6 +15,7 @@ from jqd.words.dates import iso
 from jqd.words.errors import NotYet, StoreAway, StoreRefused
 from jqd.words.joblog import Row
 from jqd.words.tenant import bare
+from jqd.words.tokens import is_token_id
 
 LISTENERS_MAX = 64  # at once: each costs a daemon a look at every row, some microseconds
 COUNT_S = 1.0
@@ -36,9 +37,9 @@ async def listener_for(desk: Desk, *, name: str | None, job_id: str | None, even
     """Who hears of these jobs. `job_id`: the daemon's or its pusher's. Raises NotFound, NotYet, StoreAway."""
     if len(desk.listeners) >= LISTENERS_MAX:
         raise NotYet(f"{LISTENERS_MAX} listen here already, which is the most; try again, or at another daemon")
-    tenant = None if desk.principal.sees_all else desk.principal.tenant
+    knows = desk.principal.knows if desk.principal.is_bound else None
     job_id = None if job_id is None else await resolve(desk, job_id)
-    return Listener(tenant=tenant, jobtype=name, job_id=job_id, event=event)
+    return Listener(knows=knows, jobtype=name, job_id=job_id, event=event)
 
 
 async def listen(desk: Desk, mine: Listener, say: Say, *, counts: bool, jobs: bool, for_s: float) -> None:
@@ -59,8 +60,17 @@ async def listen(desk: Desk, mine: Listener, say: Say, *, counts: bool, jobs: bo
             if now_s >= next_s:
                 next_s = now_s + COUNT_S
                 events += [await _counters(desk)] if counts else []
-            if not await say(events) or now_s >= end_s:
+            if not _may_listen(desk) or not await say(events) or now_s >= end_s:
                 return
+
+
+def _may_listen(desk: Desk) -> bool:
+    """Whether the token that somebody came with still holds: a stream may outlast it by days."""
+    token_id = desk.principal.token
+    if not is_token_id(token_id):
+        return True  # none was asked for, or it is a setting
+    token = desk.tokens.get(token_id)
+    return token is not None and token.holds(desk.clock.wall_ms())
 
 
 async def _jobs(desk: Desk, mine: Listener) -> list[Event]:
@@ -71,13 +81,13 @@ async def _jobs(desk: Desk, mine: Listener) -> list[Event]:
 
 async def _fits(desk: Desk, mine: Listener, row: Row) -> bool:
     """Of a cancel nobody says here whose job it was, and of which jobtype."""
-    if "jobtype" in row or (mine.jobtype is None and mine.tenant is None):
+    if "jobtype" in row or (mine.jobtype is None and mine.knows is None):
         return True
     try:
         view = await desk.store.get_job(str(row["job_id"]))
     except (StoreAway, StoreRefused):
         return False  # it cannot be said whether it was meant
-    if not isinstance(view, JobView) or not desk.principal.sees(view.tenant):
+    if not isinstance(view, JobView) or not desk.principal.knows(view.jobtype):
         return False
     return mine.jobtype in (None, bare(view.jobtype))
 
@@ -92,7 +102,7 @@ def _told(row: Row) -> Mapping[str, Any]:
 
 async def _counters(desk: Desk) -> Event:
     told: dict[str, Any] = {"at": iso(desk.clock.wall_ms()), "daemon": desk.control.sharers()[0]}
-    if not desk.principal.sees_all:
+    if desk.principal.is_bound:
         return Event("counters", told)  # those of the store are of all tenants together
     try:
         told["store"] = (await desk.store.stats())._asdict()

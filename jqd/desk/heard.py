@@ -5,11 +5,12 @@ is dropped and counted, and it is told how much that was.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
 from jqd.words.joblog import Row
+from jqd.words.tenant import annotate
 
 QUEUE_MAX = 1_000  # rows of one listener, some 300 KB: a second of a busy daemon
 
@@ -20,15 +21,15 @@ class Listener:
     def __init__(
         self,
         *,
-        tenant: str | None = None,
+        knows: Callable[[str], bool] | None = None,
         jobtype: str | None = None,
         job_id: str | None = None,
         event: str | None = None,
     ) -> None:
         """All that is given must be so of a row. Of one that names no jobtype nobody knows here whose and which it is:
-        it is kept, and to be looked up where that matters.
+        it is kept, and to be looked up where that matters. `knows`: which jobtypes exist for who listens; None: all.
         """
-        self.tenant = tenant
+        self.knows = knows
         self.jobtype = jobtype
         self._job_id = job_id
         self._event = event
@@ -56,7 +57,8 @@ class Listener:
         return rows, dropped
 
     def _means(self, row: Row) -> bool:
-        if self.tenant is not None and "jobtype" in row and row.get("tenant", "") != self.tenant:
+        named = annotate(str(row.get("tenant", "")), str(row["jobtype"])) if "jobtype" in row else None
+        if self.knows is not None and named is not None and not self.knows(named):
             return False
         return (
             (self._event is None or row["event"] == self._event)

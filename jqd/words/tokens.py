@@ -21,6 +21,7 @@ from jqd.words.rules import Rule, Rules
 
 TOKEN = "token"  # noqa: S105 - a kind of rule
 ID_BYTES, SECRET_BYTES = 8, 32
+ID = re.compile(rf"[0-9a-f]{{{2 * ID_BYTES}}}")
 FORM = re.compile(rf"jqd_([0-9a-f]{{{2 * ID_BYTES}}})_([A-Za-z0-9_-]{{43}})")
 NOBODYS = bytes(32)  # compared with where there is no such token: it takes as long
 
@@ -80,6 +81,11 @@ class Token(msgspec.Struct, frozen=True, omit_defaults=True):
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(Token)
+
+
+def is_token_id(text: str) -> bool:
+    """Whether it is spelled as the ids of tokens are."""
+    return ID.fullmatch(text) is not None
 
 
 class Tokens:

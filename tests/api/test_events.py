@@ -10,8 +10,11 @@ import trio.testing
 
 from jqd.desk.events import LISTENERS_MAX
 from jqd.desk.heard import QUEUE_MAX, Listener
+from jqd.desk.principal import Principal
 from jqd.words.job import State
+from jqd.words.tokens import Role
 from tests.api.edge import Answer, Edge
+from tests.api.whole import Whole
 
 Events = list[tuple[str, dict[str, Any]]]
 Meanwhile = Callable[[], Awaitable[None]]
@@ -186,3 +189,31 @@ async def test_a_tenant_hears_of_its_own_jobs_only(edge, autojump_clock):
         told = await listen(edge, f"counters=1&{named}", meanwhile, tenant="acme")
         assert "store" not in told[0][1], "its numbers are of all tenants"
         assert [data["job_id"] for _, data in told[1:]] == ["K", ours]
+
+
+def test_who_knows_some_jobtypes_hears_of_no_others():
+    listener = Listener(knows=Principal("acme", Role.VIEWER, scopes=("mail*",)).knows)
+    listener.hear([row("entered", tenant="acme"), row("entered", jobtype="bill", tenant="acme"), row("entered")])
+    assert [told["jobtype"] for told in listener.take()[0]] == ["mail"]
+
+
+async def test_who_listens_with_a_token_does_not_when_it_is_revoked(edge, autojump_clock):
+    whole = await Whole().begin()
+    parts = whole.api._parts
+    parts.porter = parts.porter._replace(required=True, root="root")
+    root = {"authorization": "Bearer root"}
+    made = (await whole.call("POST", "/v1/tokens", {"role": "viewer", "tenant": "acme"}, headers=root)).body
+    bearer = {"authorization": f"Bearer {made['token']}"}
+    told: list[Answer] = []
+
+    async def call() -> None:
+        told.append(await whole.call("GET", "/v1/events?counters=0", headers=bearer))
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(call)
+        await trio.sleep(3)
+        assert not told
+        assert (await whole.call("DELETE", f"/v1/tokens/{made['token_id']}", headers=root)).status == 200
+        revoked_s = trio.current_time()
+    assert trio.current_time() - revoked_s <= 1
+    assert told[0].status == 200

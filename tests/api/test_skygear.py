@@ -291,3 +291,29 @@ async def test_a_tenant_has_ids_lambdas_and_what_is_server_only_of_its_own(edge)
     assert answer.status == 200, "each cancels its own"
     answer = await ask(edge, "/job/cancel", {"api_key": MASTER, "job_id": "one"}, headers={"jqd-tenant": "other"})
     expect_error(answer, "ResourceNotFound")
+
+
+async def test_a_token_of_a_master_is_a_master_key_for_its_tenant_and_no_other_is(edge):
+    parts = edge.api._parts
+    parts.porter = parts.porter._replace(required=True, root="the daemon's own")
+    bearer = {"authorization": "Bearer the daemon's own"}
+    tokens = {}
+    for role in ("master", "operator", "push"):
+        made = await edge.call("POST", "/v1/tokens", {"role": role, "tenant": "acme"}, headers=bearer, accept=JSON)
+        tokens[role] = made.body
+    assert (await enqueue(edge, api_key=tokens["master"]["token"], job_id="one")).status == 200
+    (held,) = await edge.claim("acme\x1fuser:send-email")
+    assert held.job.tenant == "acme"
+    for role in ("operator", "push"):
+        expect_error(await enqueue(edge, api_key=tokens[role]["token"]), "PermissionDenied")
+    expect_error(await enqueue(edge, api_key=""), "NotAuthenticated")
+    answer = await ask(
+        edge,
+        "/",
+        {"action": "job:cancel", "api_key": tokens["master"]["token"], "job_id": "one"},
+        headers={"jqd-tenant": "other"},
+    )
+    expect_error(answer, "PermissionDenied")
+    gone = await edge.call("DELETE", f"/v1/tokens/{tokens['master']['token_id']}", headers=bearer)
+    assert gone.status == 200
+    expect_error(await enqueue(edge, api_key=tokens["master"]["token"]), "AccessKeyNotAccepted")
