@@ -28,7 +28,7 @@ from tests.wire.attack import Answer
 
 NDJSON = "application/x-ndjson"
 NEW_EACH_TIME = re.compile(
-    rb'[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{16,32}|(?<=["\xaa])[0-9a-f]{10}(?![0-9a-f])|\d{4}-\d\d-\d\dT[\d:.]+Z'
+    rb'[0-9A-HJKMNP-TV-Z]{26}|jqd_[0-9a-f]{16}_[\w-]+|[0-9a-f]{16,32}|(?<=["\xaa])[0-9a-f]{10}(?![0-9a-f])|\d{4}-\d\d-\d\dT[\d:.]+Z'
     rb'|"cursor":"[^"]+"'
 )
 ID = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}|[0-9a-f]{32}-[0-9a-f]{16}")
@@ -183,6 +183,7 @@ async def drive(surface: Surface, worker_url: str) -> None:
     await _pulls(surface)
     await _many(surface)
     await _skygear(surface)
+    await _tokens(surface)
     await _health(surface)
     for route in ROUTES:
         await _refused(surface, route)
@@ -219,6 +220,9 @@ async def _looks(surface: Surface) -> None:
     await ask("GET /v1/jobs", 422, query="?limit=0")
     await ask("GET /v1/jobs/<job_id>/result", 200, into=ODD_PATH, accept=MSGPACK)
     await ask("GET /v1/jobs/<job_id>/result", 404, into="none", accept=MSGPACK)
+    for accept in (JSON, MSGPACK):
+        await ask("GET /v1/jobs/<job_id>/why", 200, into=ODD_PATH, accept=accept, numbers=False)
+    await ask("GET /v1/jobs/<job_id>/why", 404, into="none")
     await ask("GET /v1/types", 200, numbers=False)
 
 
@@ -373,9 +377,19 @@ async def _skygear(surface: Surface) -> None:
     await ask("GET /v1/events", 422, query="?event=odd", accept=MSGPACK)
 
 
+async def _tokens(surface: Surface) -> None:
+    ask, one = surface.ask, "DELETE /v1/tokens/<token_id>"
+    made = await ask("POST /v1/tokens", 201, {"role": "push", "scopes": ["a*"]})
+    await ask("POST /v1/tokens", 422, {"role": "odd"}, kind=MSGPACK)
+    await ask("GET /v1/tokens", 200)
+    await ask(one, 200, into=made["token_id"])
+    await ask(one, 404, into="none", accept=MSGPACK)
+
+
 async def _health(surface: Surface) -> None:
     for path in ("/openapi.json", "/openapi.yaml", "/docs"):
         await surface.ask(f"GET {path}", 200)
+    await surface.ask("GET /metrics", 200, numbers=False)
     for path in ("/v1/stats", "/v1/daemons", "/v1/workers", "/livez", "/readyz", "/readyz/push", "/readyz/run"):
         for accept in (JSON, MSGPACK):
             await surface.ask(f"GET {path}", 200, accept=accept, numbers=path not in ("/v1/stats", "/v1/daemons"))

@@ -39,6 +39,11 @@ async def readyz_run(parts: Parts, request: Request) -> Response:
 
 async def stats(parts: Parts, request: Request) -> Response:
     """Counters of this daemon, and of the store as far as it answers."""
+    return answer(200, await figures(parts), request.answer_language())
+
+
+async def figures(parts: Parts) -> dict[str, Any]:
+    """The same as plain values."""
     body: dict[str, Any] = {name: _plain(value) for name, value in parts.desk.control.stats().items()}
     try:
         told = await parts.desk.store.stats()
@@ -46,7 +51,7 @@ async def stats(parts: Parts, request: Request) -> Response:
     except (StoreAway, StoreRefused) as error:
         body["store"] = None
         body["store_error"] = str(error)
-    return answer(200, body, request.answer_language())
+    return body
 
 
 def _half(reason: str | None) -> Half:
