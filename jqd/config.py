@@ -63,6 +63,8 @@ class HttpConfig:
     tls_cert: Path | None = None
     """PEM: the certificate and those that vouch for it. With it TLS is spoken, and nothing else."""
     tls_key: Path | None = None
+    tls_clients: Path | None = None
+    """PEM: authorities; who connects must have a certificate of one of them. None: nobody is asked for one."""
     connections_max: Count | None = None
     """Connections at once. None: as many as `descriptors.py` leaves for them, which is also the most."""
     address_connections_max: Count | None = None
@@ -71,6 +73,8 @@ class HttpConfig:
     def __post_init__(self) -> None:
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ValueError("tls_cert and tls_key go together: set both, or neither")
+        if self.tls_clients is not None and self.tls_cert is None:
+            raise ValueError("tls_clients is about TLS: set tls_cert and tls_key, too")
         address.parse(self.bind)
         if self.advertise and not address.is_http(self.advertise):
             raise ValueError(f"advertise = {self.advertise!r} is no URL; write one like https://jqd.example.org:7420")

@@ -229,6 +229,7 @@ class Daemon:
             request_s=self.config.api.request_s,
             streams=http.door == "hypercorn",
             certificate=http.certificate,
+            clients=http.tls_clients,
         )
 
     async def _shut_down(self) -> None:
@@ -264,7 +265,7 @@ async def serve(
         )  # until the daemon listens for it: a start reads the settings anyhow
     share_out(open_files_max(), partitions=len(config.store.parts()))
     if config.http.certificate:
-        tls_context(*config.http.certificate)
+        tls_context(*config.http.certificate, config.http.tls_clients)
     config.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not config.store.is_own:
         await _look_at_all(config.store.parts())

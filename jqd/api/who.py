@@ -20,6 +20,7 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
+WHOLE = frozenset({"/v1/stats", "/v1/daemons"})
 OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
@@ -80,6 +81,8 @@ class Porter(NamedTuple):
         who = self.by_token(_bearer(said), keys) if self.required or is_meant else EVERYBODY
         if named is not None:
             who = speaking_for(who, named)
+        if who.tenant and route.path in WHOLE:
+            raise Problem(403, f"{route.path} is of all tenants together, and for the tenant '' alone")
         if not who.may(*needs):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
         return who

@@ -109,7 +109,7 @@ def check(*, given: Given | None = None) -> int:
     try:
         loaded = (given or Given()).load()
         if loaded.config.http.certificate:
-            tls_context(*loaded.config.http.certificate)
+            tls_context(*loaded.config.http.certificate, loaded.config.http.tls_clients)
     except ConfigError as error:
         print(f"jqd: {error}", file=sys.stderr)
         return Exit.FAILED

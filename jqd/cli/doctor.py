@@ -71,7 +71,7 @@ async def doctor(
 def _examine_certificate(settings: Config) -> list[Finding]:
     try:
         if settings.http.certificate:
-            tls_context(*settings.http.certificate)
+            tls_context(*settings.http.certificate, settings.http.tls_clients)
     except ConfigError as error:
         mend = "name the files that belong together, and let the daemon's user read them"
         return [Finding("certificate", Severity.REFUSE, "the daemon's certificate", str(error), mend)]

@@ -35,6 +35,14 @@ class DoorConfig:
     certificate: tuple[Path, Path] | None = None
     """And its key, both PEM: TLS is spoken, and nothing else."""
 
+    clients: Path | None = None
+    """With a certificate: PEM of authorities; who comes must have a certificate of one of them."""
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that TLS is spoken with."""
+        return () if self.certificate is None else (*self.certificate, *((self.clients,) if self.clients else ()))
+
     def __post_init__(self) -> None:
         for name in self.__slots__:
             value = getattr(self, name)

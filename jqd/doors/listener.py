@@ -17,10 +17,12 @@ from jqd.doors.connection import Connection, House
 from jqd.doors.exchange import App
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
-from jqd.doors.tls import TlsPipe, tls_context
+from jqd.doors.tls import TlsPipe, Watched, tls_context
+from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 
 LOOK_S = 0.5  # between looks at who is overdue: so much later than its time a connection may end
+FILES_S = 5.0  # between looks whether the files of a certificate were replaced: renewals come weeks before an end
 PAUSE_S = 0.1  # when no connection can be accepted: as long as others take to close one
 STRAIGHT_MAX = 8  # accepted in a row without letting the others on: some tenths of a millisecond
 TURNED_AWAY_MAX = 64  # told so at once; more are closed without a word
@@ -50,6 +52,7 @@ class Door:
         host, port = listener.getsockname()[:2]
         self._house = House(app, config, self._log, (host, port))
         self._tls = _context(config)
+        self._files, self._is_wrong = Watched(config.files), False
         if config.streams:
             from jqd.doors.classic import Classic  # a second of imports that nobody else needs
 
@@ -69,6 +72,8 @@ class Door:
         with self._listener:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self.watch)
+                if self.config.files:
+                    nursery.start_soon(self._follow_files)
                 async with trio.open_nursery() as accepting:
                     accepting.start_soon(self.accept, nursery)
                     task_status.started()
@@ -88,6 +93,26 @@ class Door:
         self._tls = _context(config)
         self.config = config
         self._house.change(config)
+
+    async def _follow_files(self) -> None:
+        while True:
+            await trio.sleep(FILES_S)
+            self.look_at_files()
+
+    def look_at_files(self) -> None:
+        """Speak with another certificate for the next connection if its files were replaced, as renewals do."""
+        if not self._files.changed() and not self._is_wrong:
+            return
+        try:
+            self._tls = _context(self.config)
+        except ConfigError as error:
+            # Half of it may be written: the one before goes on, and it is tried again until it is whole.
+            if not self._is_wrong:
+                self._log.error("door.certificate_unusable", error=str(error))
+            self._is_wrong = True
+        else:
+            self._is_wrong = False
+            self._log.info("door.certificate")
 
     async def accept(self, nursery: trio.Nursery) -> None:
         """Take connections in until cancelled. No error of the system ends it."""
@@ -184,4 +209,4 @@ class Door:
 
 def _context(config: DoorConfig) -> ssl.SSLContext | None:
     protocols = ("h2", "http/1.1") if config.streams else ("http/1.1",)
-    return tls_context(*config.certificate, protocols) if config.certificate else None
+    return tls_context(*config.certificate, config.clients, protocols) if config.certificate else None

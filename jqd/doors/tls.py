@@ -1,7 +1,7 @@
 """TLS by trio's own streams, as a Pipe; and the certificate it is spoken with."""
 
 import ssl
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import trio
@@ -15,9 +15,17 @@ FIRST_BYTES = 4_096  # read at first: a hello has some 500
 PLAIN = "this port speaks TLS; ask for https:// instead of http://"
 
 
-def tls_context(cert: Path, key: Path, protocols: Sequence[str] = ("http/1.1",)) -> ssl.SSLContext:
-    """What TLS is spoken with here: 1.2 or later, by this certificate. Raises ConfigError naming the file."""
-    for name, path in (("http.tls_cert", cert), ("http.tls_key", key)):
+def tls_context(
+    cert: Path, key: Path, clients: Path | None = None, protocols: Sequence[str] = ("http/1.1",)
+) -> ssl.SSLContext:
+    """What TLS is spoken with here: 1.2 or later, by this certificate. Raises ConfigError naming the file.
+
+    `clients`: who comes must have a certificate of one of these authorities.
+    """
+    files = (("http.tls_cert", cert), ("http.tls_key", key), ("http.tls_clients", clients))
+    for name, path in files:
+        if path is None:
+            continue
         try:
             path.read_bytes()
         except OSError as error:
@@ -34,7 +42,40 @@ def tls_context(cert: Path, key: Path, protocols: Sequence[str] = ("http/1.1",))
             f"http.tls_cert = {cert} and http.tls_key = {key} do not go together: {why}. The first is a certificate "
             "and those that vouch for it, the second its key without a password, both PEM"
         ) from error
+    if clients is not None:
+        try:
+            context.load_verify_locations(clients)
+        except (ssl.SSLError, ValueError) as error:
+            raise ConfigError(
+                f"http.tls_clients = {clients} has no certificate of an authority, PEM: {error}"
+            ) from error
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
+
+
+class Watched:
+    """Files whose content may be replaced while they are in use."""
+
+    def __init__(self, paths: Iterable[Path]) -> None:
+        self._paths = tuple(paths)
+        self._seen = self._look()
+
+    def changed(self) -> bool:
+        """Whether one of them is another than at the last look."""
+        seen = self._look()
+        is_other, self._seen = seen != self._seen, seen
+        return is_other
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                stat = path.stat()
+            except OSError:
+                found.append(None)  # it is being replaced, or gone: who reads it says so
+            else:
+                found.append((stat.st_mtime_ns, stat.st_size, stat.st_ino))
+        return found
 
 
 def _no_password() -> str:

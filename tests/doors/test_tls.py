@@ -57,10 +57,14 @@ async def serving(certificate: Certificate, log: Log) -> AsyncIterator[int]:
             stopped.set()
 
 
-async def spoken(port: int, ca: trustme.CA, data: bytes, **limits: ssl.TLSVersion) -> bytes:
-    """All that is answered, to its goodbye: an end without one is an error."""
+async def spoken(
+    port: int, ca: trustme.CA, data: bytes, shown: trustme.LeafCert | None = None, **limits: ssl.TLSVersion
+) -> bytes:
+    """All that is answered, to its goodbye: an end without one is an error. `shown`: by who asks."""
     context = ssl.create_default_context()
     ca.configure_trust(context)
+    if shown is not None:
+        shown.configure_cert(context)
     for name, value in limits.items():
         setattr(context, name, value)
     if limits:
@@ -129,29 +133,63 @@ async def registered(url: str) -> str:
     return str(logs[0]["trouble"])
 
 
-async def test_a_certificate_that_was_changed_is_read_again(ca, certificate):
-    listener = bind("127.0.0.1:0")
-    door = Door(echo, listener, DoorConfig(certificate=certificate), Log())
+@pytest.mark.parametrize("signalled", [True, False])
+async def test_a_certificate_that_was_changed_is_read_again(ca, certificate, signalled):
+    """At SIGHUP, and by itself: whoever renews it need not know whom to tell."""
+    listener, log = bind("127.0.0.1:0"), Log()
+    door = Door(echo, listener, DoorConfig(certificate=certificate), log)
     other, stopped, port = trustme.CA(), trio.Event(), listener.getsockname()[1]
+
+    def look() -> None:
+        if signalled:
+            door.change(door.config)
+        else:
+            door.look_at_files()
+
     with trio.fail_after(ANSWER_S):
         async with trio.open_nursery() as nursery:
             await nursery.start(door.serve, stopped.wait)
             assert b"200 OK" in await spoken(port, ca, LAST)
             cert, key = certificate
-            good = cert.read_bytes()
+            good, before = cert.read_bytes(), key.read_bytes()
             cert.write_bytes(b"none")
-            with pytest.raises(ConfigError, match=r"http\.tls_cert"):
-                door.change(door.config)
+            if signalled:
+                with pytest.raises(ConfigError, match=r"http\.tls_cert"):
+                    look()
+            else:
+                look()
+                look()
+                assert [line["event"] for line in log.lines].count("door.certificate_unusable") == 1, "it is said once"
             assert b"200 OK" in await spoken(port, ca, LAST), "it goes on with what it had"
             issued = other.issue_cert("localhost")
             cert.write_bytes(b"".join(pem.bytes() for pem in issued.cert_chain_pems))
-            before = key.read_bytes()
             key.write_bytes(issued.private_key_pem.bytes())
-            door.change(door.config)
+            look()
             assert b"200 OK" in await spoken(port, other, LAST)
             cert.write_bytes(good)
             key.write_bytes(before)
             stopped.set()
+
+
+async def test_who_comes_shows_a_certificate_where_one_is_asked_for(ca, certificate, tmp_path):
+    clients, listener, stopped = trustme.CA(), bind("127.0.0.1:0"), trio.Event()
+    clients.cert_pem.write_to_path(str(tmp_path / "clients.pem"))
+    config = DoorConfig(certificate=certificate, clients=tmp_path / "clients.pem")
+    cert, key = certificate
+    port = listener.getsockname()[1]
+    with trio.fail_after(ANSWER_S):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(Door(echo, listener, config, Log()).serve, stopped.wait)
+            for shown in (None, trustme.CA().issue_cert("stranger")):
+                with pytest.raises(ExceptionGroup) as told:
+                    await spoken(port, ca, LAST, shown)
+                assert told.group_contains(trio.BrokenResourceError)
+            assert b"200 OK" in await spoken(port, ca, LAST, clients.issue_cert("worker"))
+            stopped.set()
+    with pytest.raises(ConfigError, match=r"http\.tls_clients = .* cannot be read"):
+        tls_context(cert, key, tmp_path / "none")
+    with pytest.raises(ConfigError, match=r"http\.tls_clients = .* has no certificate"):
+        tls_context(cert, key, key)
 
 
 async def test_a_daemon_without_tls_is_named_as_such():
