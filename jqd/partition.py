@@ -38,11 +38,13 @@ from jqd.scheduler import Scheduler
 from jqd.store import Store
 from jqd.words.clock import Clock
 from jqd.words.constraints import Constraints
+from jqd.words.dates import iso
 from jqd.words.errors import StoreError
 from jqd.words.job import Fate, Job, Outcome
 from jqd.words.jobid import partition_of
 from jqd.words.joblog import JobLog, named
 from jqd.words.log import get_logger, logging_with
+from jqd.words.pauses import DRAIN, Pauses
 from jqd.words.record import Lane, split_cancel
 
 SETTLE_S = 3.0  # of the drain time, kept for writing and applying the last outcomes
@@ -90,6 +92,7 @@ class Partition:
         self._log_fields = {"partition": number} if shared.partitions > 1 else {}
         # A store of our own in our data directory: no other daemon can hold jobs of it.
         self.membership = Membership(sysid, config.lease, clock, sole=config.store.is_own)
+        self._drains = Pauses(shared.workers.rules, DRAIN)
         self.runner = self._build_runner(sysid)
         self.claims = self._build_claims()
         self.settle = self._build_settle()
@@ -185,9 +188,15 @@ class Partition:
         return self._known_hold_up() or self.progress.reason
 
     def _known_hold_up(self) -> str | None:
-        paces = (pace.reason for pace in self._paces())
-        reasons = (self.watch.reason, *paces, self.membership.hold_up(), self.claims.reason)
+        standing = (self.membership.hold_up(), self.claims.reason, self._drained())
+        reasons = (self.watch.reason, *(pace.reason for pace in self._paces()), *standing)
         return next((reason for reason in reasons if reason is not None), None)
+
+    def _drained(self) -> str | None:
+        since_ms = self._drains.since_ms.get(self.membership.sysid)
+        if since_ms is None:
+            return None
+        return f"this daemon is drained since {iso(since_ms)}: `jqd daemons resume {self.membership.sysid}`"
 
     def _paces(self) -> Sequence[Pace]:
         lanes = (lane.pace for lane in self.lanes.values())
@@ -231,6 +240,7 @@ class Partition:
             started=shared.joblog.started,
             constraints=shared.constraints,
             outdated=lambda: shared.workers.rules.look_again() and None,
+            drained=self._drained,
             log_fields=self._log_fields,
         )
 

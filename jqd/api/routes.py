@@ -10,6 +10,7 @@ from jqd.api import lightjq, skygear
 from jqd.api.native import (
     acts,
     bulk,
+    drains,
     events,
     handlers,
     jobs,
@@ -71,6 +72,8 @@ ROUTES = [
     Route("POST", "/v1/types/<name>/pause", pauses.pause, {200: pauses.Paused}),
     Route("POST", "/v1/types/<name>/resume", pauses.resume, {200: pauses.Paused}),
     Route("GET", "/v1/daemons", listing.list_daemons, {200: told.Daemons}),
+    Route("POST", "/v1/daemons/<daemon>/drain", drains.drain, {200: drains.Drained}),
+    Route("POST", "/v1/daemons/<daemon>/resume", drains.resume, {200: drains.Drained}),
     Route("POST", "/v1/workers", workers.register, {201: told.Registered}, workers.Registration),
     Route("GET", "/v1/workers", workers.list_workers, {200: told.Workers}),
     Route("DELETE", "/v1/workers/<worker_id>", workers.unregister, {204: None}),

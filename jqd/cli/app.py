@@ -8,6 +8,7 @@ from typing import Literal
 import cyclopts
 
 from jqd import __version__
+from jqd.cli import daemons as drains
 from jqd.cli import jobs, look, manage, screen, why
 from jqd.cli import schedules as dates
 from jqd.cli import tokens as secrets
@@ -52,7 +53,7 @@ app.command(
 app.command("jqd.cli.doctor:doctor", group=DISK, help="Say what of a store's settings or of a disk would lose jobs.")
 GROUPED: Sequence[tuple[cyclopts.Group, Sequence[Callable[..., int]]]] = (
     (ONE, (jobs.push, jobs.get, why.why)),
-    (LOOK, (screen.status, screen.top, look.jobs, look.errors, look.daemons)),
+    (LOOK, (screen.status, screen.top, look.jobs, look.errors)),
     (MANY, (manage.cancel, manage.retry, manage.run_now, manage.delete, manage.clean)),
 )
 for group, commands in GROUPED:
@@ -67,6 +68,12 @@ workers = cyclopts.App(name="workers", group=LOOK, help="List the workers that a
 workers.default(look.workers)
 workers.command(manage.forget, name="rm")
 app.command(workers)
+daemons = cyclopts.App(name="daemons", group=LOOK, help="List the daemons that share one store; drain or resume one.")
+daemons.default(look.daemons)
+daemons.command(drains.drain)
+daemons.command(drains.resume)
+app.command(daemons)
+app.command(drains.drain, group=RUN)
 schedules = cyclopts.App(
     name="schedules", group=LOOK, help="List the schedules, and when each comes next; set one, pause it …"
 )

@@ -314,8 +314,9 @@ def _daemons(rows: Sequence[dict[str, Any]]) -> Text:
             "yes" if row.get("through") else "no",
             f"{row.get('heard_s') or 0:.1f} s",
             row.get("in_hand"),
+            f"drained since {row['drained_at']}" if row.get("drained_at") else "",
         )
         for row in rows
     ]
     styles = {n: "red" for n, row in enumerate(rows) if not row.get("living")}
-    return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND"), cells, styles)
+    return table(("DAEMON", "", "LIVING", "THROUGH", "HEARD", "IN HAND", "NOTE"), cells, styles)

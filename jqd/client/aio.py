@@ -98,6 +98,8 @@ class AsyncClient:
     clean = _call(Client.clean)
     delete_many = _call(Client.delete_many)
     unregister = _call(Client.unregister)
+    drain = _call(Client.drain)
+    resume_daemon = _call(Client.resume_daemon)
     pause_type = _call(Client.pause_type)
     resume_type = _call(Client.resume_type)
     create_token = _call(Client.create_token)

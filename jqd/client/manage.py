@@ -257,6 +257,14 @@ class Manage(Schedules, Tokens):
             if not cursor:
                 return rows
 
+    def drain(self, daemon: str = "this") -> dict[str, Any]:
+        """Have a daemon begin no job, through restarts, until it is resumed; `in_hand` says what goes on there."""
+        return _map("a drain", self._http.call("POST", f"/v1/daemons/{quote(daemon, safe='')}/drain"))
+
+    def resume_daemon(self, daemon: str = "this") -> dict[str, Any]:
+        """Have a daemon begin jobs again. `note` says if it was not drained."""
+        return _map("a resumption", self._http.call("POST", f"/v1/daemons/{quote(daemon, safe='')}/resume"))
+
     def pause_type(self, name: str) -> dict[str, Any]:
         """Have no job of that type begun, at any daemon, until it is resumed; what runs goes on. `note`: a slip?"""
         return _map("a pause", self._http.call("POST", f"/v1/types/{quote(name, safe='')}/pause"))

@@ -68,9 +68,13 @@ class Claims:
         started: Callable[[str, Sequence[Held]], None],
         constraints: Constraints,
         outdated: Callable[[], None],
+        drained: Callable[[], str | None] = lambda: None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:
-        """`outdated`: the store knows other constraints than we. `log_fields`: say of which partition a line is."""
+        """`outdated`: the store knows other constraints than we. `drained`: why we are to begin nothing, or None.
+
+        `log_fields`: say of which partition a line is.
+        """
         self.pace = Pace("dispatch", source=source)
         self.reply_lost = False
         """A claim was sent and its answer never came: the store may hold jobs for us that we do not know of."""
@@ -98,6 +102,7 @@ class Claims:
         self._constraints = constraints
         self._outdated = outdated
         self._outdated_since_s: float | None = None
+        self._drained = drained
         self._log_fields = log_fields or {}
         self._log = get_logger("dispatch")
         self._promote_at_s = 0.0
@@ -106,7 +111,7 @@ class Claims:
     @property
     def may_claim(self) -> bool:
         """Whether jobs of this partition may be claimed now."""
-        return self._membership.hold_up() is None
+        return self._membership.hold_up() is None and self._drained() is None
 
     @property
     def reason(self) -> str | None:

@@ -1,4 +1,4 @@
-"""Jobtypes whose jobs are not begun until somebody says so: rules of a kind of their own, under the jobtype's name."""
+"""What is paused until somebody says so: jobtypes, and daemons. Rules of kinds of their own, under their names."""
 
 import msgspec
 
@@ -8,6 +8,7 @@ from jqd.words.rules import Rule, Rules
 PAUSE = (
     "pause"  # a kind of rule; its body is the instant in ms since 1970 since which it holds; perhaps also who said so
 )
+DRAIN = "drain"  # the same of a daemon: its body is alike, its name the daemon's
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
@@ -16,15 +17,15 @@ _decoder = msgspec.msgpack.Decoder(int | tuple[int, str])
 class Pauses:
     """Those that are known here."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, kind: str = PAUSE) -> None:
         self.since_ms: dict[str, int] = {}
-        """Jobtype → since when."""
+        """Name → since when."""
         self.by: dict[str, str] = {}
-        """Jobtype → the name of the token with which that was said, where there was one."""
+        """Name → the name of the token with which that was said, where there was one."""
         self.names: frozenset[str] = frozenset()
         self._log = get_logger("types")
-        rules.watch(PAUSE, self._ruled)
-        for rule in rules.all(PAUSE):
+        rules.watch(kind, self._ruled)
+        for rule in rules.all(kind):
             self._ruled(rule)
 
     def _ruled(self, rule: Rule) -> None:

@@ -137,7 +137,8 @@ async def test_daemons_of_the_store(edge):
     edge.control.held = {"d1": 2, "d2": None}
     told = await edge.call("GET", "/v1/daemons", accept=MSGPACK)
     ours, gone, burnt = told.body["daemons"]
-    assert ours == {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
+    known = {"daemon": "d1", "this": True, "living": True, "through": True, "heard_s": 0.123, "in_hand": 2}
+    assert ours == {**known, "drained_at": None}
     assert (gone["in_hand"], gone["living"]) == (None, False), "nobody can tell now"
     assert burnt["in_hand"] == 0
 

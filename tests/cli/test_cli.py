@@ -148,6 +148,11 @@ def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixtu
     assert run(["daemons", *to]) == 0
     assert [row["this"] for row in json.loads(out(capsys))] == [True]
     assert run(["types", *to]) == 0
+    assert run(["drain", "--wait", "20s", *to]) == 0
+    capsys.readouterr()
+    assert run(["daemons", "resume", "--url", url]) == 0
+    assert out(capsys).strip().endswith("begins jobs again")
+    assert run(["daemons", "drain", "nobody", *to]) == 3
 
 
 def test_status_names_both_halves_and_counts(url: str, capsys: pytest.CaptureFixture[str]) -> None:

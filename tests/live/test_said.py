@@ -1,5 +1,5 @@
 """What is said at one of two daemons holds at both while that one is killed and the store is emptied: a schedule fires
-each of its dates once, and jobs of a paused type are not begun until it is resumed."""
+each of its dates once, and jobs of a paused type are not begun until it is resumed. Drained daemons begin nothing."""
 
 import time
 from datetime import UTC, datetime, timedelta
@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import redis
 
 from jqd.client import Client
-from tests.live.harness import QUICK, Daemon, cluster, wait_for
+from tests.live.harness import QUICK, Daemon, Worker, cluster, ingested, wait_for
 
 DATES = 8  # two before the kill, and one or two after the store was emptied
 
@@ -50,3 +50,19 @@ def test_a_schedule_and_a_pause_hold_through_a_kill_and_a_wipe() -> None:
             assert row["note"].startswith("'square' is paused since")
             other.resume_type("square")
             wait_for(lambda: set(held) <= set(worker.starts()), "they are not begun again")
+            _drain(two, again, second, other, worker)
+
+
+def _drain(two: Daemon, again: Daemon, second: Client, other: Client, worker: Worker) -> None:
+    """One is drained at itself, one at the other, which resumes it."""
+    here, there = other.drain()["daemon"], second.drain()["daemon"]
+    assert [row["drained_at"] for row in other.daemons() if row["living"]] != [None, None]
+    wait_for(lambda: all(each.get("/readyz/run").status_code == 503 for each in (two, again)), "they are not drained")
+    job_id = other.push("square", {"n": 3})
+    ingested(other, job_id)
+    told = other.why(job_id)
+    assert (told["reason"], f"`jqd daemons resume {here}`" in told["text"]) == ("held_up", True)
+    assert job_id not in worker.starts()
+    other.resume_daemon(there)
+    wait_for(lambda: job_id in worker.starts(), "the other does not begin again")
+    assert "is drained since" in again.get("/readyz/run").json()["reason"]

@@ -36,6 +36,7 @@ class Side:
         self.store, self.runner, self.number = FakeStore(clock), HandRunner(), number
         self.membership = Membership("d1", LeaseConfig(lease_s=9_000), clock, sole=True)
         self.calls = 0
+        self.drained: str | None = None
         self.hangs: dict[str, float] = {}  # by method: so long its answer takes
         runner: Any = self.runner
         self.claims = Claims(
@@ -48,6 +49,7 @@ class Side:
             started=lambda worker, held: told.extend(one.job.id for one in held),
             constraints=Constraints(Rules()),
             outdated=lambda: None,
+            drained=lambda: self.drained,
         )
         self._jobs = 0
 
@@ -115,6 +117,19 @@ async def test_the_best_goes_first_over_all_partitions_and_of_equals_the_oldest(
             side.runner.offers = {"a": offer(), "b": offer()}
         await until(lambda: len(sides.started) == 5)
         assert sides.started == ["a1", "c2", "b3", "a5", "c9"], "also of one jobtype that waits in two partitions"
+
+
+async def test_a_daemon_that_is_drained_begins_nothing_until_it_is_resumed(autojump_clock: None) -> None:
+    async with running() as sides:
+        one, two, _ = sides.sides
+        one.drained = "somebody drained it"
+        await one.add(Job("a", "a"))
+        await two.add(Job("b", "b"))
+        await until(lambda: "b" in sides.started)
+        await trio.sleep(60)
+        assert sides.started == ["b"]
+        one.drained = None
+        await until(lambda: sides.started == ["b", "a"])
 
 
 async def test_partitions_with_equal_jobs_are_claimed_from_side_by_side(autojump_clock: None) -> None:

@@ -165,6 +165,8 @@ class Daemon(Struct, frozen=True):
     through: bool
     heard_s: float
     in_hand: int | None
+    drained_at: Instant | None = None
+    """Since when it begins nothing."""
 
 
 class Daemons(Struct, frozen=True):

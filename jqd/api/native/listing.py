@@ -102,6 +102,7 @@ async def list_daemons(parts: Parts, request: Request) -> Response:
             through=peer.through,
             heard_s=round(peer.heard_s, 3),
             in_hand=await parts.desk.control.in_hand(peer.sysid),
+            drained_at=iso(parts.desk.drains.since_ms.get(peer.sysid, 0)),
         )
         for peer in peers
     ]

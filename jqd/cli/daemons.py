@@ -1,0 +1,67 @@
+"""Draining daemons, and having them begin jobs again."""
+
+import math
+import sys
+import threading
+
+from jqd.cli.common import Common, duration
+from jqd.cli.exits import Exit
+from jqd.cli.render import show
+from jqd.client import Client
+
+LOOK_S = 0.5  # between looks at what a daemon has in hand yet
+
+
+def drain(daemon: str = "this", /, *, wait: str = "0", common: Common | None = None) -> int:
+    """Have a daemon begin no job, through restarts, until it is resumed. It takes pushes; what runs goes on.
+
+    Parameters
+    ----------
+    daemon
+        As `jqd daemons` lists it; left out: the one that is asked.
+    wait
+        Wait so long (30s, 5m) until it has nothing in hand; ends with 5 when it has.
+    """
+    common = common or Common()
+    looks = math.ceil(duration(wait, "--wait") / LOOK_S)
+    with common.client() as client:
+        told = client.drain(daemon)
+        for _ in range(looks):
+            if told["in_hand"] == 0:
+                break
+            threading.Event().wait(LOOK_S)
+            told |= {"in_hand": _in_hand(client, told["daemon"])}
+    left = told["in_hand"]
+    if common.output != "table":
+        show(told, common.output)
+    else:
+        has = "has no job in hand" if left == 0 else f"has {'some jobs' if left is None else left} in hand yet"
+        name = told["daemon"]
+        print(f"{name} is drained since {told['drained_at']}, and {has}; `jqd daemons resume {name}` ends it")
+        sys.stdout.flush()
+    return Exit.TIMED_OUT if looks and left != 0 else Exit.DONE
+
+
+def resume(daemon: str = "this", /, *, common: Common | None = None) -> int:
+    """Have a daemon begin jobs again.
+
+    Parameters
+    ----------
+    daemon
+        As `jqd daemons` lists it; left out: the one that is asked.
+    """
+    common = common or Common()
+    with common.client() as client:
+        told = client.resume_daemon(daemon)
+    if common.output != "table":
+        show(told, common.output)
+    else:
+        print(told.get("note") or f"{told['daemon']} begins jobs again")
+        sys.stdout.flush()
+    return Exit.DONE
+
+
+def _in_hand(client: Client, daemon: str) -> int | None:
+    rows = [row for row in client.daemons() if row["daemon"] == daemon]
+    number: int | None = rows[0]["in_hand"] if rows else 0
+    return number

@@ -1,0 +1,48 @@
+"""Draining daemons, said at any daemon: what such a one has in hand goes on, and it begins nothing more."""
+
+from collections.abc import Mapping
+
+from jqd.desk.desk import Desk
+from jqd.desk.rules import say, told
+from jqd.words.errors import NotFound
+from jqd.words.pauses import DRAIN, body_of
+from jqd.words.rules import NIL
+
+THIS = "this"
+"""Stands for the daemon that is asked."""
+
+
+async def drain(desk: Desk, name: str) -> tuple[str, int]:
+    """Have that daemon begin nothing, through restarts, until it is resumed: its name, and since when in ms.
+
+    Raises NotFound, NotYet.
+    """
+    await told(desk)
+    daemon = _named(desk, name)
+
+    def make() -> Mapping[tuple[str, str], bytes]:
+        # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
+        known = daemon in desk.drains.names
+        by = desk.drains.by.get(daemon, "") if known else desk.principal.token
+        return {(DRAIN, daemon): body_of(desk.drains.since_ms.get(daemon, desk.clock.wall_ms()), by)}
+
+    await say(desk, make)
+    return daemon, desk.drains.since_ms[daemon]
+
+
+async def resume(desk: Desk, name: str) -> tuple[str, bool]:
+    """Have that daemon begin jobs again: its name, and whether it was drained. Raises NotFound, NotYet."""
+    await told(desk)
+    daemon = name if name in desk.drains.names and desk.principal.sees_all else _named(desk, name)
+    was_drained = daemon in desk.drains.names
+    await say(desk, lambda: {(DRAIN, daemon): NIL})
+    return daemon, was_drained
+
+
+def _named(desk: Desk, name: str) -> str:
+    """Daemons serve all tenants, so only who sees all of them has a say in it."""
+    peers = desk.control.daemons() if desk.principal.sees_all else ()
+    for peer in peers:
+        if peer.sysid == name or (peer.is_this and name == THIS):
+            return peer.sysid
+    raise NotFound(f"there is no daemon {name[:64]!r} here; `jqd daemons` lists those of this store")
