@@ -1,11 +1,17 @@
 """Holds that a daemon says again, before their jobs come and after."""
 
 import pytest
+import redis
 
-from jqd.store import CALL_JOBS_MAX, OnItsWay
+from jqd.store import CALL_JOBS_MAX, OnItsWay, StoreConfig, open_store
+from jqd.store.keys import Keys
+from jqd.words.clock import ManualClock
 from jqd.words.errors import StaleOwner
-from jqd.words.job import Fate, Held, State, Wanted
-from tests.contract.bench import ENDS, StoreBench, early, holds, ids, outcome
+from jqd.words.job import ChangeKind, Fate, Held, State, Wanted
+from tests.contract.bench import ENDS, StoreBench, changed, early, holds, ids, outcome
+from tests.contract.change import edit_of
+from tests.contract.test_store_walks import check
+from tests.valkey import Valkey
 
 # ---------------------------------------------------------------- what we hold is said again
 
@@ -172,3 +178,25 @@ async def test_any_number_of_holds(store_bench: StoreBench) -> None:
     await store_bench.store.release_jobs(owner, said)
     assert await store_bench.store.get_held(owner) == {}
     assert await store_bench.store.reassert(owner, {}) == []
+
+
+@pytest.mark.parametrize("comes", ["again", "changed"])
+async def test_of_a_deleted_job_that_somebody_holds_nothing_stays_noted_when_it_comes(
+    fresh_valkey: Valkey, comes: str
+) -> None:
+    clock, config = ManualClock(), StoreConfig(url=fresh_valkey.url)
+    async with open_store(config, now_ms=clock.wall_ms) as store:
+        await store.look(fresh=True)
+        bench = StoreBench(store, clock)
+        owner, job = await bench.join(), await bench.push()
+        await bench.add(changed(job, await edit_of(bench, job.id, 0), ChangeKind.EDIT))
+        held = await bench.claim_one(owner)
+        await bench.settle(outcome(held, Fate.SUCCEEDED))
+        clock.advance(1)
+        assert await store.clean_ended(clock.wall_ms(), 1) == 1
+        assert await store.reassert(owner, holds([held])) == [], "a store that forgot knows no better"
+        later = changed(job, await store.reserve_change(job.id), ChangeKind.EDIT)
+        await bench.add(job if comes == "again" else later)
+        assert await bench.state(job) is State.RUNNING
+        with redis.Redis.from_url(fresh_valkey.url) as client:
+            check(client, Keys(config.prefix))

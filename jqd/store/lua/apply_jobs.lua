@@ -90,7 +90,7 @@ local function meet_hold(group, id)
     return false
   end
   limits.take_hold(group.jobtype, id, fence)
-  redis.call('ZREM', K.tomb, 'r' .. id)
+  redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
   return true
 end
 

@@ -79,7 +79,7 @@ local function place_unseen(one, now_ms, history_max)
     local fence = tonumber(redis.call('ZSCORE', held_key(sysid), id) or nil)
     if fence then
       limits.take_hold(one.jobtype, id, fence)
-      redis.call('ZREM', K.tomb, 'r' .. id)
+      redis.call('ZREM', K.tomb, 'r' .. id, 'o' .. id)
       return
     end
   end
