@@ -71,15 +71,15 @@ async def _send(shared: Shared, carrier: Carrier, parcel: Parcel, mark: str) -> 
 
 async def _wait_turn(shared: Shared, parcel: Parcel) -> None:
     """Until it may go out: a suspect when nothing else is at its worker, others when no suspect has that to itself."""
-    stay, send_s, is_shared = parcel.stay, shared.config.connect_timeout_s, parcel.is_shared
-    with stay.waiting(parcel.losses, shared=is_shared):
+    stay, send_s, extent = parcel.stay, shared.config.connect_timeout_s, parcel.extent
+    with stay.waiting(parcel.losses, extent):
         while wait_s := stay.turn(
             parcel.losses,
             shared.clock.mono_s(),
             send_s,
             jobs=len(parcel.missing),
             group=parcel.group,
-            shared=is_shared,
+            extent=extent,
         ):
             with trio.move_on_after(wait_s):
                 await shared.gates.wait_free()

@@ -17,7 +17,7 @@ from jqd.runner.gates import Gates
 from jqd.runner.ledger import Entry, Ledger, Phase
 from jqd.runner.limits import Gate
 from jqd.runner.styles import Answer, Chain, ItemFailures, Judgement, Refused, Said, Sending, Started, Unclear
-from jqd.runner.suspects import COMPANY_LOSSES, Stay
+from jqd.runner.suspects import COMPANY_LOSSES, Extent, Stay
 from jqd.runner.verdict import INVALID_RESPONSE, Report, end_attempt
 from jqd.runner.worker import Worker
 from jqd.runner.workers import Workers
@@ -135,9 +135,9 @@ class Parcel:
         return first.group if first is not None else 1
 
     @property
-    def is_shared(self) -> bool:
-        """Whether suspects of its kind take all that is at their host and port along."""
-        return any(map(self._shared.gates.suspects.is_shared, self.missing))
+    def extent(self) -> Extent:
+        """What suspects of its kind take along."""
+        return max(map(self._shared.gates.suspects.extent, self.missing), default=Extent.OWN)
 
     @property
     def is_thinned(self) -> bool:

@@ -20,13 +20,18 @@ does so sooner or later. After that others come in beside it, so that no long jo
 Many may be registered behind one host and port: paths of one process, or all that a gateway leads to. What broke there
 tells them apart: a process that dies takes along all that is at work in it, and answers nothing more. So a suspect has
 only what is registered like it to itself, unless its burst broke requests to another worker there, too, that were at
-work when it began, spared none of these, and nothing that was sent later was answered meanwhile. Then it has the whole
-host and port. After a second of suspects, one after the other, all others have one, however many suspects wait.
+work when it began, spared none of these, and nothing that was sent later was answered meanwhile.
+
+That may be one process, or two broken ones behind one door that met the same moment. So after the first such burst its
+suspects have their own workers only, but one worker's at a time. If that breaks others' requests along once more, it is
+one process, and they have the whole host and port. Then after a second of suspects, one after the other, all others
+have one, however many suspects wait.
 """
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import NamedTuple
 
 SUSPECTS_MAX = 20_000  # remembered, those lost last; a job that is forgotten begins anew with a loss that costs nothing
@@ -39,6 +44,17 @@ AGAIN_S = 60.0  # after it had some all that time, suspects go in company for so
 HELD_S = 1.0  # suspects take their turns for so long; the one that has it then keeps it
 RECESS_S = 1.0  # then it is all others' for so long: who shares no more than a gateway loses half of his time
 COMPANY_LOSSES = 4  # from this loss on a job by itself in its request pays, also in company
+
+
+class Extent(IntEnum):
+    """What went down with a job, as far as is known, and what it has to itself therefore."""
+
+    OWN = 0
+    """Its worker."""
+    PERHAPS = 1
+    """Perhaps all at its host and port: its worker, while no other one's suspects are at work there."""
+    ALL = 2
+    """All at its host and port."""
 
 
 class Suspicion(NamedTuple):
@@ -93,12 +109,14 @@ class _Loss(NamedTuple):
     most: int | None
     """So many jobs it was sent with at most; None: with any number."""
     burst: Burst
-    was_shared: bool
+    before: Extent
     """As the loss before this one says."""
 
     @property
-    def is_shared(self) -> bool:
-        return self.burst.is_shared or (self.was_shared and not self.burst.is_refuted)
+    def extent(self) -> Extent:
+        if self.burst.is_refuted:
+            return Extent.OWN
+        return Extent(min(self.before + self.burst.is_shared, Extent.ALL))
 
     @property
     def group(self) -> int:
@@ -119,8 +137,8 @@ class Suspects:
         for job_id in job_ids:
             before = self._known.pop(job_id, None)
             most = before.group if before else None
-            was_shared = before is not None and before.is_shared
-            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, was_shared)
+            extent = before.extent if before else Extent.OWN
+            self._known[job_id] = _Loss(before.losses + 1 if before else 1, most, burst, extent)
         while len(self._known) > SUSPECTS_MAX:
             del self._known[next(iter(self._known))]
 
@@ -128,9 +146,9 @@ class Suspects:
         """It ended, and the worker stood."""
         self._known.pop(job_id, None)
 
-    def is_shared(self, job_id: str) -> bool:
-        """Whether what went down with it was more than its own worker."""
-        return job_id in self._known and self._known[job_id].is_shared
+    def extent(self, job_id: str) -> Extent:
+        """What went down with it."""
+        return self._known[job_id].extent if job_id in self._known else Extent.OWN
 
     def of(self, job_id: str) -> Suspicion | None:
         """None: nothing is held against it."""
@@ -165,6 +183,11 @@ class Solitude:
         self._settled_at_s = float("-inf")
         self._burst = Burst(float("-inf"))
         self._there: dict[object, tuple[int, str]] = {}  # request → its number, its worker
+        self._bearer, self._borne_since_s = (
+            "",
+            float("-inf"),
+        )  # the worker whose suspects are at work, see Extent.PERHAPS
+        self._borne: dict[object, float] = {}  # these, and until when others' are not
         self._number = 0
 
     def is_kept(self, now_s: float) -> bool:
@@ -216,8 +239,10 @@ class Solitude:
         self._number += 1
         self._there[request] = self._number, worker
         self.at_work += jobs
+        alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
+        if request in self._borne:
+            self._borne[request] = now_s + alone_s
         if request in self._owners:
-            alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1)
             self._owners[request] = _Owner(jobs, now_s + alone_s)
         else:
             self._free(now_s, *self._owners)
@@ -244,6 +269,7 @@ class Solitude:
     def left(self, request: object, now_s: float) -> None:
         """The request is over, or will not be sent."""
         self._there.pop(request, None)
+        self._borne.pop(request, None)
         self._free(now_s, request)
         if self._alone is request:
             self._alone = None
@@ -253,6 +279,19 @@ class Solitude:
     def wait_s(self, now_s: float) -> float:
         """For so long a suspect has it to itself."""
         return max((owner.until_s - now_s for owner in self._owners.values() if owner.until_s > now_s), default=0.0)
+
+    def others_s(self, worker: str, now_s: float) -> float:
+        """Seconds after which to ask again whether no other worker's suspects are at work there; 0: none are."""
+        left_s = max((until_s - now_s for until_s in self._borne.values()), default=0.0)
+        if left_s <= 0 or (worker == self._bearer and now_s - self._borne_since_s < HELD_S):
+            return 0.0
+        return min(left_s, HELD_S)
+
+    def bear(self, request: object, worker: str, now_s: float, send_s: float) -> None:
+        """This worker's suspects are the ones that are at work there."""
+        if worker != self._bearer or all(until_s <= now_s for until_s in self._borne.values()):
+            self._bearer, self._borne_since_s = worker, now_s
+        self._borne[request] = now_s + send_s
 
     def _free(self, now_s: float, *requests: object) -> None:
         """These have it no more, if they had."""
@@ -268,22 +307,29 @@ class Stay:
         self._worker, self._own, self._house = worker, own, house
 
     @contextmanager
-    def waiting(self, losses: int, *, shared: bool) -> Iterator[None]:
+    def waiting(self, losses: int, extent: Extent) -> Iterator[None]:
         """While a suspect waits for its turn."""
-        place = self._place(shared)
+        place = self._place(extent)
         place.waiting += bool(losses)
         try:
             yield
         finally:
             place.waiting -= bool(losses)
 
-    def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, shared: bool) -> float:
+    def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
         """See Solitude."""
+        house = self._house
         if not losses:
-            return max(self._own.wait_s(now_s), self._house.wait_s(now_s))
-        if not shared and (wait_s := self._house.wait_s(now_s)) > 0:
+            return max(self._own.wait_s(now_s), house.wait_s(now_s))
+        if extent is not Extent.ALL and (wait_s := house.wait_s(now_s)) > 0:
             return wait_s
-        return self._place(shared).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
+        perhaps = extent is Extent.PERHAPS
+        if perhaps and (wait_s := house.others_s(self._worker, now_s)) > 0:
+            return wait_s
+        wait_s = self._place(extent).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
+        if perhaps and not wait_s:
+            house.bear(self, self._worker, now_s, send_s)
+        return wait_s
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
         """It is sent now."""
@@ -313,5 +359,5 @@ class Stay:
         for place in (self._own, self._house):
             place.left(self, now_s)
 
-    def _place(self, shared: bool) -> Solitude:
-        return self._house if shared else self._own
+    def _place(self, extent: Extent) -> Solitude:
+        return self._house if extent is Extent.ALL else self._own

@@ -1,6 +1,7 @@
 """Workers that go down: no job pays for another, what takes a worker down pays each time it does so by itself."""
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -20,7 +21,9 @@ from jqd.runner.suspects import (
     RECESS_S,
     SETTLE_S,
     SUSPECTS_MAX,
+    Extent,
     Solitude,
+    Stay,
     Suspects,
 )
 from jqd.testing.worker import Reply, Request, answer, in_turn, open_worker, succeed
@@ -185,8 +188,7 @@ def test_what_was_sent_after_the_first_broke_was_not_in_one_process_with_it(monk
     suspects.lost(["a"], house.lost(1.0, "a"))
     house.entered("b", 1, 0, 1.1, "B")
     suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
-    assert not suspects.is_shared("a")
-    assert not suspects.is_shared("b")
+    assert suspects.extent("a") is suspects.extent("b") is Extent.OWN
     assert suspects.of("a") == suspects.of("b") == (1, 1)
 
 
@@ -204,7 +206,61 @@ def test_what_answers_between_two_that_break_lives(monkeypatch: pytest.MonkeyPat
     if not sent_later:
         house.lost(1.2, "c")  # its answer was on the way when the process died
     suspects.lost(["b"], house.lost(1.0 + SETTLE_S / 2, "b"))
-    assert suspects.is_shared("a") == suspects.is_shared("b") == (not sent_later)
+    assert suspects.extent("a") is suspects.extent("b") is (Extent.OWN if sent_later else Extent.PERHAPS)
+
+
+def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they_are_one_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What web hooks that are broken both do, behind one door with a healthy one, looks like one death."""
+    monkeypatch.undo()
+    suspects, house = Suspects(), two_broken_hooks()
+    places = {name: Solitude() for name in "ABC"}
+    house.entered("b", 1, 0, 0.0, "B")
+    suspects.lost(["a"], house.lost(1.0, "a"))
+    suspects.lost(["b"], house.lost(1.0, "b"))
+    house.at_work = 0
+    for request in "ab":
+        house.left(request, 1.0)
+    assert suspects.extent("a") is suspects.extent("b") is Extent.PERHAPS
+
+    one, two, healthy = (Stay(name, places[name], house) for name in "ABC")
+    now_s = 1.0 + SETTLE_S
+    perhaps: dict[str, Any] = {"jobs": 1, "group": 1, "extent": Extent.PERHAPS}
+    healthy.entered(1, 0, now_s)  # it is at work, for long: nothing is emptied of it
+    with one.waiting(1, Extent.PERHAPS), two.waiting(1, Extent.PERHAPS):
+        assert one.turn(1, now_s, SEND_S, **perhaps) == 0
+        one.entered(1, 1, now_s)
+        assert two.turn(1, now_s, SEND_S, **perhaps) == ALONE_S, "one worker's at a time"
+        another = Stay("C", places["C"], house)
+        assert another.turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
+        assert not any(place.is_kept(now_s) for place in (house, places["C"])), "the healthy one goes on"
+    suspects.lost(["a"], one.lost(now_s + 0.5))
+    one.left(now_s + 0.5)
+    assert suspects.extent("a") is Extent.OWN, "it spared what was at work there"
+
+    now_s += 0.5 + SETTLE_S
+    assert two.turn(1, now_s, SEND_S, **perhaps) == 0
+    two.entered(1, 1, now_s)
+    suspects.lost(["b"], two.lost(now_s))
+    suspects.lost(["c"], healthy.lost(now_s))
+    assert (suspects.extent("b"), suspects.extent("c")) == (Extent.ALL, Extent.PERHAPS)
+
+
+def test_suspects_of_one_worker_do_not_keep_those_of_another_away_for_long() -> None:
+    house = Solitude()
+    stays = {number: Stay("A", Solitude(), house) for number in range(4)}
+    for number, stay in stays.items():
+        now_s = number * 0.4
+        assert (house.others_s("A", now_s) == 0) == (now_s < HELD_S)
+        house.bear(stay, "A", now_s, SEND_S)
+        house.entered(stay, 1, 1, now_s, "A")
+    assert house.others_s("B", 1.2) == pytest.approx(3 * 0.4 + ALONE_S - 1.2)
+    assert house.others_s("B", 3 * 0.4 + ALONE_S) == 0, "then others' come in beside them"
+    house.bear("never sent", "A", 9.0, SEND_S)
+    assert house.others_s("B", 9.0) == HELD_S, "asked again"
+    house.left("never sent", 9.0)
+    assert house.others_s("B", 9.0) == 0
 
 
 def test_a_suspect_that_was_withdrawn_waits_no_longer_for_an_empty_worker() -> None:
@@ -389,7 +445,7 @@ async def test_others_wait_while_a_suspect_has_the_worker_and_no_longer(open_hou
         await house.stopped(4)
 
 
-async def test_what_two_workers_lost_together_was_one_process_and_its_suspects_have_all_of_it(
+async def test_what_two_workers_lost_together_twice_was_one_process_and_its_suspects_have_all_of_it(
     open_house: OpenHouse,
 ) -> None:
     """One that was killed and started again on its port has a new id, and the old one is known for a while."""
@@ -400,23 +456,27 @@ async def test_what_two_workers_lost_together_was_one_process_and_its_suspects_h
         await trio.sleep_forever()
 
     async with open_worker(script) as worker, open_house() as house:
-        cards = [house.register(worker.url, name=name, batch=1) for name in ("old", "new")]
-        first = hold(2)
-        for card, held in zip(cards, first, strict=True):
-            house.runner.run_jobs(card.id, "mail", [held])
-        await worker.request(1)
-        await trio.testing.wait_all_tasks_blocked()  # both are in `replies`
-        for reply in replies:
-            await reply.reset()
-        await house.stopped(2)
-        assert all(house.runner._gates.suspects.is_shared(held.job.id) for held in first)
-        await trio.sleep(2 * suspects_module.SETTLE_S)
-        house.runner.run_jobs(cards[0].id, "mail", hold(1))
-        await worker.request(2)
-        house.runner.out_of_hand(claims(first))
-        house.runner.run_jobs(cards[1].id, "mail", first[1:])
+        old, new = (house.register(worker.url, name=name, batch=1) for name in ("old", "new"))
+        known = house.runner._gates.suspects
+        first, (suspect,) = hold(1), hold(1)
+        for round_, extent in enumerate((Extent.PERHAPS, Extent.ALL)):
+            house.runner.run_jobs(old.id, "mail", first)
+            house.runner.run_jobs(new.id, "mail", [suspect])
+            await worker.request(2 * round_ + 1)
+            await trio.testing.wait_all_tasks_blocked()  # both are in `replies`
+            for reply in replies:
+                await reply.reset()
+            replies.clear()
+            await house.stopped(2 * round_ + 2)
+            assert known.extent(suspect.job.id) is extent
+            house.runner.out_of_hand(claims([*first, suspect]))
+            first = hold(1)
+            await trio.sleep(2 * suspects_module.SETTLE_S)
+        house.runner.run_jobs(old.id, "mail", first)
+        await worker.request(4)
+        house.runner.run_jobs(new.id, "mail", [suspect])
         await trio.testing.wait_all_tasks_blocked()
-        assert len(worker.requests) == 3, "it waits for the other to end"
+        assert len(worker.requests) == 5, "it waits for the other to end"
         assert house.runner.offer("mail", 0) is None
         house.runner.stop_work()
 
