@@ -17,8 +17,9 @@ from jqd.api.problems import Problem, as_problem
 from jqd.api.read import read_query
 from jqd.api.route import NoQuery, Route
 from jqd.api.routes import ROUTES
+from jqd.api.who import AUTHORIZATION
 from jqd.desk import polls
-from jqd.doors import Answer, Asked, Guard, Heading, say_fault
+from jqd.doors import Answer, Asked, Guard, Heading, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
 
@@ -80,6 +81,12 @@ class Api:
                 else:
                     response = await self._answer(*found, request)
         return answer_of(response)
+
+    def whose(self, asked: Asked) -> str:
+        """Whose turn a request takes: its tenant's, if it shows a token of one, and else that of its address."""
+        said = asked.heading.headers.get(AUTHORIZATION)
+        tenant = self._parts.porter.tenant(said, self._parts.keys) if said else ""
+        return f"tenant {tenant}" if tenant else by_address(asked)
 
     def change(self, config: ApiConfig, guard: Guard) -> None:
         """Hold to other limits from the next request on."""

@@ -87,6 +87,13 @@ class Porter(NamedTuple):
             raise Problem(403, f"this token is of the role {who.role}; the call is for {' or '.join(needs)}")
         return who
 
+    def tenant(self, said: str, keys: Keys) -> str:
+        """Whose tenant's token that is; empty: nobody's, or of no tenant."""
+        try:
+            return self.by_token(_bearer(said), keys).tenant
+        except Problem:
+            return ""
+
     def _looking(self, said: str | None, keys: Keys) -> Principal:
         """Who looks whether it lives, whatever he says of himself."""
         if not self.required:

@@ -8,6 +8,7 @@ from jqd.doors.fault import place_of, say_fault
 from jqd.doors.guard import Guard
 from jqd.doors.listener import Door, serve_http
 from jqd.doors.tls import tls_context
+from jqd.doors.turns import by_address
 
 __all__ = [
     "Answer",
@@ -20,6 +21,7 @@ __all__ = [
     "Write",
     "address_of",
     "bind",
+    "by_address",
     "from_asgi",
     "listen",
     "place_of",

@@ -17,7 +17,7 @@ from jqd.doors.exchange import AT_LOOK, READ_BYTES, Address, App, Ends, Exchange
 from jqd.doors.fault import place_of, say, say_fault
 from jqd.doors.head import Head, Refused, check_start, read_head
 from jqd.doors.pipe import Pipe
-from jqd.doors.turns import Turns
+from jqd.doors.turns import Turns, Whose, by_address
 
 Streams = Callable[[Wire, Callable[..., None]], Awaitable[None]]
 """Serves a connection of HTTP/2: its wire, and who is told whether it has requests under way."""
@@ -32,8 +32,8 @@ LINE_MAX = 8_192  # of a head that is too long: without a line end up to here it
 class House:
     """What all connections of a door share."""
 
-    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address) -> None:
-        self.app = Turns().share(app)
+    def __init__(self, app: App, config: DoorConfig, log: Any, server: Address, *, whose: Whose = by_address) -> None:
+        self.app = Turns().share(app, whose)
         self.config = config
         self.log = log
         self.server = server

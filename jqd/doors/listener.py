@@ -18,6 +18,7 @@ from jqd.doors.exchange import App
 from jqd.doors.fault import say, say_fault
 from jqd.doors.pipe import SocketPipe
 from jqd.doors.tls import TlsPipe, Watched, tls_context
+from jqd.doors.turns import Whose, by_address
 from jqd.words.errors import ConfigError
 from jqd.words.log import get_logger
 
@@ -45,12 +46,20 @@ async def serve_http(
 class Door:
     """One listening socket and the connections that came through it."""
 
-    def __init__(self, app: App, listener: socket.socket, config: DoorConfig | None = None, log: Any = None) -> None:
-        """Raises ConfigError for its certificate."""
+    def __init__(
+        self,
+        app: App,
+        listener: socket.socket,
+        config: DoorConfig | None = None,
+        log: Any = None,
+        *,
+        whose: Whose = by_address,
+    ) -> None:
+        """`whose`: who has turns of their own. Raises ConfigError for its certificate."""
         self.config = config = config or DoorConfig()
         self._log = log or get_logger("door")
         host, port = listener.getsockname()[:2]
-        self._house = House(app, config, self._log, (host, port))
+        self._house = House(app, config, self._log, (host, port), whose=whose)
         self._tls = _context(config)
         self._files, self._is_wrong = Watched(config.files), False
         if config.streams:

@@ -1,16 +1,17 @@
-"""Whose request is begun next: each address has the same share of every turn of the loop.
+"""Whose request is begun next: each address, or each tenant, has the same share of every turn of the loop.
 
-In one turn the loop runs whatever is ready. Of an address with a thousand requests it would run all thousand before
-anybody else's next step. So of one address only EACH are begun in a turn; the others wait in its own line. Nothing
+In one turn the loop runs whatever is ready. Of somebody with a thousand requests it would run all thousand before
+anybody else's next step. So of each only EACH are begun in a turn; the others wait in a line of their own. Nothing
 stands idle for that: while somebody waits, the turns follow each other without a pause, and the first in line counts
-them. An address with no more than EACH requests under way never waits, and pays two look-ups.
+them. Who has no more than EACH requests under way never waits, and pays two look-ups.
 """
 
+from collections.abc import Callable
 from itertools import islice
 
 import trio
 
-from jqd.doors.asked import Answer
+from jqd.doors.asked import Answer, Asked
 from jqd.doors.crowd import address_of
 from jqd.doors.exchange import App, Exchange
 
@@ -18,6 +19,15 @@ from jqd.doors.exchange import App, Exchange
 # until it was answered (median; 12 at the 99th percentile); with 8 it met 15 (24), without turns 240 (500). It costs
 # the one who floods some 10 % of what the loop does, for more turns; with 8 some 5 %.
 EACH = 4
+
+
+Whose = Callable[[Asked], str]
+"""Who makes a request, as far as that can be known by its head."""
+
+
+def by_address(asked: Asked) -> str:
+    """Of whom nothing else is known."""
+    return address_of(asked.peer or "")
 
 
 class _Waiting:
@@ -41,38 +51,38 @@ class Turns:
         self._lines: dict[str, dict[_Waiting, None]] = {}
         self._led = False
 
-    def share(self, app: App) -> App:
-        """`app`, whose requests are begun in turn."""
+    def share(self, app: App, whose: Whose = by_address) -> App:
+        """`app`, whose requests are begun in turn. `whose`: who has a line."""
 
         async def begin(asked: Exchange) -> Answer | None:
-            address = address_of(asked.peer or "")
+            owner = whose(asked)
             try:
-                if not self.enter(address):
-                    await self.wait(address)
+                if not self.enter(owner):
+                    await self.wait(owner)
                 return await app(asked)
             finally:
-                self.leave(address)
+                self.leave(owner)
 
         return begin
 
-    def enter(self, address: str) -> bool:
-        """A request of that address is there, until `leave`; False: it has to `wait` first."""
-        number = self._under_way.get(address, 0) + 1
-        self._under_way[address] = number
+    def enter(self, owner: str) -> bool:
+        """A request of theirs is there, until `leave`; False: it has to `wait` first."""
+        number = self._under_way.get(owner, 0) + 1
+        self._under_way[owner] = number
         return number <= self._each
 
-    def leave(self, address: str) -> None:
+    def leave(self, owner: str) -> None:
         """It is answered, or given up."""
-        number = self._under_way[address] - 1
+        number = self._under_way[owner] - 1
         if number:
-            self._under_way[address] = number
+            self._under_way[owner] = number
         else:
-            del self._under_way[address]
+            del self._under_way[owner]
 
-    async def wait(self, address: str) -> None:
+    async def wait(self, owner: str) -> None:
         """Return when it is its turn."""
         me = _Waiting()
-        self._lines.setdefault(address, {})[me] = None
+        self._lines.setdefault(owner, {})[me] = None
         try:
             if self._led:
                 await me.event.wait()
@@ -82,17 +92,17 @@ class Turns:
                 await trio.lowlevel.checkpoint()
                 self._turn()
         finally:
-            self._forget(address, me)
+            self._forget(owner, me)
             if me.leads:
                 self._hand_over()
 
     def _turn(self) -> None:
         """Let the next of each line go."""
-        for address, line in [*self._lines.items()]:
+        for owner, line in [*self._lines.items()]:
             for waiting in [*islice(line, self._each)]:
                 waiting.goes = True
                 waiting.event.set()
-                self._forget(address, waiting)
+                self._forget(owner, waiting)
 
     def _hand_over(self) -> None:
         """Whoever waits now counts the turns from here on."""
@@ -102,8 +112,8 @@ class Turns:
             following.leads = True
             following.event.set()
 
-    def _forget(self, address: str, waiting: _Waiting) -> None:
-        line = self._lines.get(address, {})
+    def _forget(self, owner: str, waiting: _Waiting) -> None:
+        line = self._lines.get(owner, {})
         line.pop(waiting, None)
         if not line:
-            self._lines.pop(address, None)
+            self._lines.pop(owner, None)

@@ -1,5 +1,6 @@
 """Tokens at the edge: who comes in, what for, and who does not any more."""
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,3 +138,17 @@ async def test_on_loopback_nobody_needs_a_token_and_who_has_one_is_its_own(edge)
     assert (await call(edge, token, "GET", "/v1/types")).status == 403
     assert (await call(edge, token[:-1] + "!", "GET", "/v1/types")).status == 401, "a slip is told, not passed over"
     assert (await call(edge, token[:-1] + "!", "GET", "/livez")).status == 200
+
+
+async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edge):
+    token = (await make(edge, Role.PUSH, tenant="acme"))["token"]
+    plain = (await make(edge, Role.PUSH))["token"]
+
+    def whose(said: str | None, peer: str = "192.0.2.1") -> str:
+        headers = {} if said is None else {"authorization": said}
+        asked: Any = SimpleNamespace(heading=SimpleNamespace(headers=headers), peer=peer)
+        return str(edge.api.whose(asked))
+
+    assert {whose(f"Bearer {token}", peer) for peer in ("192.0.2.1", "2001:db8::1")} == {"tenant acme"}
+    for said in (None, f"Bearer {plain}", f"Bearer {token}x", f"Bearer {ROOT}", "Basic \xff", "Bearer jqd_\xff_\xff"):
+        assert whose(said) == "192.0.2.1", "who shows none of a tenant has those of his address"

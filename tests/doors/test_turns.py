@@ -56,6 +56,20 @@ async def test_who_asks_little_is_not_behind_who_asks_much() -> None:
     assert hall.empty()
 
 
+async def test_lines_are_of_whom_is_said() -> None:
+    """As many addresses as there may be of one tenant have the turns of one."""
+    hall = Hall()
+    app: Any = hall.turns.share(hall.work, lambda asked: "tenant" if str(asked.peer).startswith("192") else "else")
+    async with trio.open_nursery() as nursery:
+        for number in range(FLOOD):
+            nursery.start_soon(app, Peer(f"192.0.2.{number}"))
+        await trio.lowlevel.checkpoint()
+        assert len(hall.begun) <= EACH
+        await app(Peer("198.51.100.1"))
+        assert len(hall.begun) < 6 * EACH < FLOOD
+    assert hall.empty()
+
+
 async def test_two_that_ask_much_share_alike() -> None:
     hall = Hall()
     async with trio.open_nursery() as nursery:
