@@ -47,12 +47,14 @@ class Answer:
         if 200 <= self.status < 300:
             return None
         kind = self.headers.get(b"content-type", b"")
-        if kind not in (b"application/problem+json", b"application/msgpack"):
+        told: Any = self.value() if kind.startswith(b"application/") else {}
+        # As Skygear's clients know it.
+        named = kind == b"application/json" and {"name", "code", "message"} <= dict(told).get("error", {}).keys()
+        if not named and kind not in (b"application/problem+json", b"application/msgpack"):
             return f"{self.status} is no problem document but {kind!r}: {self.body[:80]!r}"
-        told = self.value()
         if self.status >= 500 and self.status not in (501, 503, 505, 507):
             return f"a mistake of ours: {told}"
-        return None if told["status"] == self.status else f"{self.status} says that it is {told['status']}"
+        return None if named or told["status"] == self.status else f"{self.status} says that it is {told['status']}"
 
     def job_ids(self) -> list[str]:
         """The jobs it says were taken."""
