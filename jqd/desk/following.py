@@ -83,8 +83,11 @@ def _read(entries: Iterable[bytes]) -> list[Following]:
     found = []
     for entry in entries:
         try:
-            parent, tenant, jobs = read_entry(entry)
-            found.append(Following(entry, parent, tenant, _items_decoder.decode(jobs), _jobs_decoder.decode(jobs)))
+            parent, tenant, raw = read_entry(entry)
+            jobs = _jobs_decoder.decode(raw)
+            if not jobs or any(job.job_id is None for job in jobs):
+                raise ValueError("it has no jobs, or one without an id")
+            found.append(Following(entry, parent, tenant, _items_decoder.decode(raw), jobs))
         except DECODE_ERRORS as error:
             # It was checked before it got there, so something else wrote it: nobody will ever be able to push it.
             get_logger("outbox").error("outbox.unreadable", entry=repr(entry[:100]), error=str(error))

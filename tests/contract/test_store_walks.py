@@ -66,6 +66,8 @@ class Walk:
         self.revisions: list[int] = []
         self.shut = False
         self.passed = 0
+        self.forgets = False
+        """Whether it ever was emptied or rolled back: claims of before are forgotten."""
         self.wipe = wipe
 
     async def both(self, call: Callable[[Store], Awaitable[Any]]) -> Any:
@@ -160,8 +162,23 @@ class Walk:
         ]
         for place, one in enumerate(held):
             more: list[dict[str, Any]] = [{}, {"log": "said"}, {"reason": SNOOZE, "snoozes": one.snoozes + 1}]
+            more.append({"follows": b"of %d" % one.fence})
             ended[place] = structs.replace(ended[place], **self.also.choice(more))
-        await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
+        before = await self.both(outbox)
+        late = await self.lane(Lane.OUTCOMES, lambda store, at: store.apply_outcomes(JOURNAL, *at, ended))
+        if isinstance(late, list) and isinstance(before, frozenset) and len({one.job.id for one in held}) == len(held):
+            counted = {one.job_id: one.follows for one in ended if one.follows and one.fate is Fate.SUCCEEDED}
+            follow = {b"%b %b" % (key.encode(), its) for key, its in counted.items() if key not in late}
+            after = await self.both(outbox)
+            assert follow <= after, "what follows a success that counts is not lost"
+            new = {
+                entry for entry in after - before if not entry.endswith((b" of 99", b" of 77"))
+            }  # of before all lives
+            assert new <= follow or self.forgets, "an outcome that changes nothing leaves nothing"
+
+    async def empty(self) -> None:
+        entries = sorted(await outbox(self.stores[0]))[:2]
+        await self.both(lambda store: store.drop_outbox(entries))
 
     async def cancel(self) -> None:
         generation = self.random.choice([0, 0, self.random.choice([0, *self.revisions])])
@@ -213,19 +230,20 @@ class Walk:
             before_ms = self.clock.wall_ms() - self.random.choice([0, 5_000])
             await self.both(lambda store: store.clean_ended(before_ms, 3))
 
-    async def lane(self, lane: Lane, call: Callable[[Store, tuple[int, int]], Awaitable[Any]]) -> None:
+    async def lane(self, lane: Lane, call: Callable[[Store, tuple[int, int]], Awaitable[Any]]) -> Any:
         """Apply at the present position; now and then twice, or from a wrong one."""
         start, end = self.at[lane], self.at[lane] + 10
         answer = await self.both(lambda store: call(store, (start, end)))
         if answer is StoreChanged:
-            return
+            return None
         if answer is PositionMismatch:  # it was emptied
             self.at = dict.fromkeys(Lane, 0)
-            return
+            return None
         self.at[lane] = end
         if self.random.random() < 0.2:
             wrong = self.random.choice([(start, end), (end + 5, end + 9)])
             await self.both(lambda store: call(store, wrong))
+        return answer
 
     async def release(self) -> None:
         if self.owners:
@@ -296,10 +314,12 @@ class Walk:
     async def lose(self) -> None:
         """Now and then the store is emptied, or found to be rolled back."""
         if self.random.random() < 0.1:
+            self.forgets = True
             self.wipe()
         elif self.names[0] and self.random.random() < 0.3:
             at = self.random.randrange(len(self.names[0]))
             lives = {id(store): list(names)[at] for store, names in zip(self.stores, self.names, strict=True)}
+            self.forgets = True
             await self.both(lambda store: store.new_life(lives[id(store)]))
 
     async def compare(self) -> None:
@@ -319,10 +339,17 @@ class Walk:
         await self.both(lambda store: store.list_types())
         await self.both(partial(listed, self.random.randint(1, 60)))
         await self.both(lambda store: store.applied(JOURNAL))
+        await self.both(outbox)
+        await self.empty()
         for owner in self.owners:
             await self.both(partial(get_held, owner))
         real, fake = [await store.stats() for store in self.stores]
         assert real[:6] == fake[:6]
+
+
+async def outbox(store: Store) -> frozenset[bytes]:
+    """For `both`: entries that came in one millisecond have no order."""
+    return frozenset((await store.get_outbox(500, 1 << 20)).entries)
 
 
 async def get_job(job_id: str, store: Store) -> object:

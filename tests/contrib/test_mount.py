@@ -42,6 +42,7 @@ def app() -> jqd.App:
 
     @found.job
     async def triple(number: int) -> int:
+        jqd.current().push(double.options(tags=["t"]), number=number)
         return 3 * number
 
     @found.job(loop="asyncio")
@@ -120,7 +121,9 @@ def test_in_a_thread_functions_of_all_kinds_run() -> None:
     unknown, *ended, unsendable = outcomes(answer)
     assert (unknown, ended) == ("unknown job name", [8, 12, "timeout"])
     assert "object" in unsendable
-    assert [each.get("jobs") for each in msgspec.json.decode(answer.body)] == [None] * 5, "nothing follows a failure"
+    follows = [{"name": "double", "argument": {"number": 4}, "tags": ["t"]}]
+    jobs = [each.get("jobs") for each in msgspec.json.decode(answer.body)]
+    assert jobs == [None, None, follows, None, None], "nothing follows a failure"
     for headers, wrong, status in [({}, body, 415), (JSON, b"[]", 400)]:
         told = mount.answer(headers, [wrong])
         assert (told.status, told.content_type) == (status, "application/problem+json")

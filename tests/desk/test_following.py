@@ -99,10 +99,11 @@ async def test_a_store_that_is_away_makes_them_wait_and_what_nobody_wrote_is_sai
     edge.whole.away = "cable pulled"
     first = entry({"name": "a"})
     with capture_logs() as lines:
-        waits = await follow(desk(edge), [first, b"\xff\xff", b""])
+        odd = [b"\xff\xff", b"", b"a \x92\xa0\x90", b"a \x92\xa0\x91\x81\xa4name\xa1b"]
+        waits = await follow(desk(edge), [first, *odd])
     assert list(waits) == [first]
     assert "cable pulled" in waits[first]
-    assert [line["event"] for line in lines] == ["outbox.unreadable"] * 2
+    assert [line["event"] for line in lines] == ["outbox.unreadable"] * 4
 
 
 @pytest.mark.parametrize(
