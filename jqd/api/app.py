@@ -22,6 +22,7 @@ from jqd.desk import polls
 from jqd.doors import Answer, Asked, Guard, Heading, by_address, say_fault
 from jqd.words.errors import Foreign, JqdError
 from jqd.words.log import get_logger
+from jqd.words.tokens import is_token_id
 
 MEANT_PER_S = (
     10  # paths that there are not, of which it is looked up what was meant: a millisecond each. People get theirs
@@ -29,6 +30,7 @@ MEANT_PER_S = (
 ELSEWHERE = "jobs are pushed with POST /v1/jobs, and docs/HTTP.md has all"
 TOLD_MAX = 100  # characters of a path that is told: enough to know it by
 _NAME, _ID = re.compile(r"<\w+>"), re.compile(r"^(/v1/jobs/|/v1/workers/|/job/)[^/]+(?=/)")
+TOKEN_S = 1.0  # between looks whether the token of who waits still holds: revoked, it ends within 5 s
 ANY_SIZE = frozenset({"/v1/jobs", "/v1/outcomes", "/done"})  # arrays of jobs, and results, may be larger than one job
 
 
@@ -139,10 +141,22 @@ class Api:
             await asked.wait_left()
             nursery.cancel_scope.cancel()
 
+        tokens = self._parts.desk.tokens
+
+        async def follow() -> None:
+            while True:
+                await trio.sleep(TOKEN_S)
+                if tokens.ended(request.who.token):
+                    nursery.cancel_scope.cancel()
+
         async with trio.open_nursery() as nursery:
             nursery.start_soon(watch)
+            if is_token_id(request.who.token):
+                nursery.start_soon(follow)
             response = await self._answer(route, names, request)
             nursery.cancel_scope.cancel()
+        if response is None and tokens.ended(request.who.token):
+            return _render(request, Problem(401, "this token was revoked, or is over, since the call began"))
         return response or await self._answer(route, names, structs.replace(request, hurried=True))
 
     async def _answer(self, route: Route, names: dict[str, str], request: Request) -> Response:

@@ -20,7 +20,7 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
-WHOLE = frozenset({"/v1/stats", "/v1/daemons"})
+WHOLE = frozenset({"/v1/stats", "/v1/daemons", "/metrics"})
 OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),

@@ -15,7 +15,6 @@ from jqd.words.dates import iso
 from jqd.words.errors import NotYet, StoreAway, StoreRefused
 from jqd.words.joblog import Row
 from jqd.words.tenant import bare
-from jqd.words.tokens import is_token_id
 
 LISTENERS_MAX = 16  # at once: each looks at every row, half a microsecond; of 20,000 jobs a second these have four each
 COUNT_S = 1.0
@@ -60,17 +59,9 @@ async def listen(desk: Desk, mine: Listener, say: Say, *, counts: bool, jobs: bo
             if now_s >= next_s:
                 next_s = now_s + COUNT_S
                 events += [await _counters(desk)] if counts else []
-            if not _may_listen(desk) or not await say(events) or now_s >= end_s:
+            # The token that somebody came with may be revoked: a stream may outlast it by days.
+            if desk.tokens.ended(desk.principal.token) or not await say(events) or now_s >= end_s:
                 return
-
-
-def _may_listen(desk: Desk) -> bool:
-    """Whether the token that somebody came with still holds: a stream may outlast it by days."""
-    token_id = desk.principal.token
-    if not is_token_id(token_id):
-        return True  # none was asked for, or it is a setting
-    token = desk.tokens.get(token_id)
-    return token is not None and token.holds(desk.clock.wall_ms())
 
 
 async def _jobs(desk: Desk, mine: Listener) -> list[Event]:

@@ -109,6 +109,13 @@ class Tokens:
         """One of them, revoked or not."""
         return self._known.get(token_id)
 
+    def ended(self, token_id: str) -> bool:
+        """Whether it lets nobody in any more. False of what is no token: the daemon's own, or none."""
+        if not is_token_id(token_id):
+            return False
+        token = self._known.get(token_id)
+        return token is None or not token.holds(self._clock.wall_ms())
+
     def of(self, text: str) -> tuple[str, Token] | None:
         """Whose secret this is: id and token; None: nobody's that may use it. Takes as long for each of that form."""
         found = FORM.fullmatch(text)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import trio
 from msgspec import structs
 
 from jqd.api.routes import ROUTES
@@ -152,3 +153,25 @@ async def test_a_tenant_has_its_own_turns_at_the_door_wherever_it_comes_from(edg
     assert {whose(f"Bearer {token}", peer) for peer in ("192.0.2.1", "2001:db8::1")} == {"tenant acme"}
     for said in (None, f"Bearer {plain}", f"Bearer {token}x", f"Bearer {ROOT}", "Basic \xff", "Bearer jqd_\xff_\xff"):
         assert whose(said) == "192.0.2.1", "who shows none of a tenant has those of his address"
+
+
+async def test_who_waits_when_his_token_is_revoked_waits_no_longer(edge, autojump_clock):
+    """A worker that asks for jobs would be given one a minute later."""
+    token = await make(edge, "worker")
+    card = {"name": "w", "jobs": ["mail"], "max_jobs": 1, "worker_id": "w1"}
+    assert (await call(edge, token["token"], "POST", "/v1/workers", card)).status == 201
+    job_id = (await call(edge, token["token"], "POST", "/v1/jobs", {"name": "other"})).body["job_id"]
+    await edge.apply()
+    told = []
+
+    async def wait(method: str, path: str, body: Any = None) -> None:
+        told.append((await call(edge, token["token"], method, path, body)).status)
+
+    began_s = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait, "POST", "/v1/leases", {"worker_id": "w1", "max_jobs": 1, "wait": 50})
+        nursery.start_soon(wait, "GET", f"/v1/jobs/{job_id}?wait=50")
+        await trio.sleep(10)
+        assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{token['token_id']}")).status == 200
+    assert told == [401, 401]
+    assert trio.current_time() - began_s < 10 + 5
