@@ -135,7 +135,7 @@ class Api:
 
     async def _poll(self, route: Route, names: dict[str, str], request: Request, asked: Asked) -> Response:
         """A client that sends no more has gone, or only listens: nothing is waited for any longer, but it is told."""
-        response: Response | None = None
+        answered: list[Response] = []
 
         async def watch() -> None:
             await asked.wait_left()
@@ -153,11 +153,13 @@ class Api:
             nursery.start_soon(watch)
             if is_token_id(request.who.token):
                 nursery.start_soon(follow)
-            response = await self._answer(route, names, request)
+            answered.append(await self._answer(route, names, request))
             nursery.cancel_scope.cancel()
-        if response is None and tokens.ended(request.who.token):
+        if answered:
+            return answered[0]
+        if tokens.ended(request.who.token):
             return _render(request, Problem(401, "this token was revoked, or is over, since the call began"))
-        return response or await self._answer(route, names, structs.replace(request, hurried=True))
+        return await self._answer(route, names, structs.replace(request, hurried=True))
 
     async def _answer(self, route: Route, names: dict[str, str], request: Request) -> Response:
         """Call its handler; every error becomes its answer here and nowhere else."""

@@ -9,6 +9,7 @@ from typing import Any
 from jqd.api import lightjq, skygear
 from jqd.api.native import (
     acts,
+    audit,
     bulk,
     drains,
     events,
@@ -89,6 +90,7 @@ ROUTES = [
     Route("POST", "/v1/schedules/<name>/pause", schedules.pause, {200: schedules.Schedule}),
     Route("POST", "/v1/schedules/<name>/resume", schedules.resume, {200: schedules.Schedule}),
     Route("GET", "/v1/events", events.listen, {200: Document(events.SSE)}, None, events.Listening),
+    Route("GET", "/v1/audit", audit.list_notes, {200: audit.Notes}, None, audit.Asking),
     Route("POST", "/v1/tokens", tokens.create, {201: tokens.NewToken}, Wish),
     Route("GET", "/v1/tokens", tokens.list_tokens, {200: tokens.Tokens}),
     Route("DELETE", "/v1/tokens/<token_id>", tokens.revoke, {200: tokens.Revoked}),

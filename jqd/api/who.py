@@ -20,7 +20,7 @@ AUTHORIZATION = "authorization"
 ROOT = "root"  # what stands for the id of a token, of who came with the daemon's own
 
 OPEN = frozenset({"/livez", "/readyz", "/readyz/push", "/readyz/run", "/openapi.json", "/openapi.yaml", "/docs"})
-WHOLE = frozenset({"/v1/stats", "/v1/daemons", "/metrics"})
+WHOLE = frozenset({"/v1/stats", "/v1/daemons", "/metrics", "/v1/daemons/<daemon>/drain", "/v1/daemons/<daemon>/resume"})
 OWN = frozenset({"/", "/job/enqueue", "/job/cancel"})  # Skygear's, which brings its key in ways of its own
 NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("POST", "/v1/jobs"): (Role.PUSH,),
@@ -34,6 +34,7 @@ NEEDS: dict[tuple[str, str], tuple[Role, ...]] = {
     ("DELETE", "/v1/workers/<worker_id>"): (Role.WORKER,),
     ("POST", "/v1/tokens"): (Role.MASTER,),
     ("GET", "/v1/tokens"): (Role.MASTER,),
+    ("GET", "/v1/audit"): (Role.OPERATOR,),
     ("DELETE", "/v1/tokens/<token_id>"): (Role.MASTER,),
     ("POST", "/job"): (Role.PUSH,),
     ("GET", "/job/<job_id>"): (Role.PUSH, Role.VIEWER),

@@ -91,6 +91,7 @@ tokens.command(secrets.ls)
 tokens.command(secrets.create)
 tokens.command(secrets.revoke)
 app.command(tokens)
+app.command(secrets.audit)
 journal = cyclopts.App(
     name="journal", group=DISK, help="Look at the journal of a daemon, alive or dead; mend it; replay it."
 )

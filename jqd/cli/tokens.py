@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -15,6 +15,7 @@ from jqd.cli.exits import Exit, Usage
 from jqd.cli.look import rows_of
 from jqd.cli.render import show
 from jqd.cli.table import ago, table
+from jqd.client import Client
 from jqd.words import root
 
 DataDir = Annotated[
@@ -92,6 +93,42 @@ def revoke(*token_ids: str, data_dir: DataDir = None, common: Common | None = No
                 print(f"jqd: {token_id}: {url} {why}", file=sys.stderr)
                 code = Exit.FAILED
     return code
+
+
+def audit(
+    *,
+    by: str = "",
+    act: str = "",
+    newer: str | None = None,
+    limit: int = 100,
+    data_dir: DataDir = None,
+    common: Common | None = None,
+) -> int:
+    """Show who changed what with a token, the newest first. The daemons keep 90 days, at most 10,000 of these.
+
+    Parameters
+    ----------
+    by
+        The id of a token.
+    act
+        Stands in what was done: 'token', 'jobs delete', 'schedule'.
+    newer
+        Done since then: 2h, 7d.
+    limit
+        So many at most.
+    """
+    since = None if newer is None else timedelta(seconds=age(newer, "--newer"))
+    none = "nothing was changed with a token"
+
+    def ask(client: Client) -> list[dict[str, Any]]:
+        return client.audit(token=by, act=act, since=since, limit=limit)
+
+    return rows_of(_asking(common, data_dir), ask, _notes, none)
+
+
+def _notes(rows: list[dict[str, Any]]) -> Text:
+    cells = [(row["at"], row["token"], row["role"], row["tenant"], row["act"], row["what"]) for row in rows]
+    return table(("AT", "TOKEN", "ROLE", "TENANT", "ACT", "WHAT"), cells)
 
 
 def _asking(common: Common | None, data_dir: Path | None) -> Common:

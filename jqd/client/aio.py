@@ -124,6 +124,7 @@ class AsyncClient:
     why = _call(Client.why, looks=True)
     daemons = _call(Client.daemons, looks=True)
     tokens = _call(Client.tokens, looks=True)
+    audit = _call(Client.audit, looks=True)
     schedule = _call(Client.schedule, looks=True)
     schedules = _call(Client.schedules, looks=True)
 

@@ -1,13 +1,15 @@
 """The part of the client that says who may come in."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 from urllib.parse import quote
 
 from jqd.client.errors import JqdClientError
-from jqd.client.http import Answer, Http, encode, odd
+from jqd.client.http import Answer, Http, encode, odd, query
 from jqd.words.units import Duration, duration_s
 
+PAGE = 1_000  # notes in one answer
 Role = Literal["push", "worker", "viewer", "operator", "master"]
 
 
@@ -44,6 +46,33 @@ class Tokens:
             raise odd("a question for tokens", answer)
         return rows
 
+    def audit(
+        self, *, token: str = "", act: str = "", since: datetime | float | timedelta | None = None, limit: int = 100
+    ) -> list[dict[str, Any]]:
+        """Who changed what with a token, the newest first: `at`, `token`, `role`, `act`, `what`, `tenant`.
+
+        `token`: the id of one; `act`: stands in what was done; `since`: a date, or so long ago.
+        """
+        found: list[dict[str, Any]] = []
+        cursor = ""
+        while len(found) < limit:
+            asked = query(
+                token=token or None,
+                act=act or None,
+                since=_date(since),
+                limit=min(limit - len(found), PAGE),
+                cursor=cursor or None,
+            )
+            answer = self._http.call("GET", "/v1/audit", params=asked)
+            told = _told(answer)
+            rows, cursor = told.get("notes"), told.get("cursor") or ""
+            if not isinstance(rows, list):
+                raise odd("a question who changed what", answer)
+            found += rows
+            if not cursor:
+                break
+        return found
+
     def revoke_token(self, token_id: str) -> list[str]:
         """Let nobody in with it any more, and tell that to each living daemon itself, for the store may be away.
 
@@ -64,6 +93,14 @@ class Tokens:
             finally:
                 other.close()
         return untold
+
+
+def _date(when: datetime | float | timedelta | None) -> str | None:
+    if when is None:
+        return None
+    if isinstance(when, timedelta):
+        when = datetime.now(UTC) - when
+    return when.isoformat() if isinstance(when, datetime) else str(when)
 
 
 def _told(answer: Answer) -> dict[str, Any]:

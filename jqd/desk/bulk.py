@@ -8,6 +8,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
+from jqd.desk.audit import meant, noted
 from jqd.desk.cancel import record_cancels
 from jqd.desk.change import Kind, change
 from jqd.desk.desk import Desk
@@ -89,9 +90,15 @@ class Tally(msgspec.Struct):
         self.refused = [*(self.refused or ()), Refused(job_id, status, detail)]
 
 
+async def _note(desk: Desk, act: str, wanted: Filter | Clean) -> None:
+    if not wanted.dry_run and not wanted.cursor:  # once for all pieces of it
+        await noted(desk, act, meant(wanted))
+
+
 async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
     """Cancel jobs that have not ended; changed are those whose cancel is recorded. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted)
+    await _note(desk, "jobs cancel", wanted)
 
     async def act(found: Sequence[Found]) -> None:
         await record_cancels(desk, found)
@@ -104,6 +111,7 @@ async def cancel_many(desk: Desk, wanted: Filter) -> Tally:
 async def retry_many(desk: Desk, wanted: Filter) -> Tally:
     """Try jobs anew that failed, and cancelled ones if asked for. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted)
+    await _note(desk, "jobs retry", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
 
@@ -117,6 +125,7 @@ async def retry_many(desk: Desk, wanted: Filter) -> Tally:
 async def delete_many(desk: Desk, wanted: Filter) -> Tally:
     """Delete jobs for good that failed, or that ended otherwise if asked for. Raises Invalid, Interrupted."""
     tally = _tally_for(wanted)
+    await _note(desk, "jobs delete", wanted)
     if wanted.state is None and wanted.job_ids is None:
         wanted.state = State.FAILED
 
@@ -134,6 +143,7 @@ async def clean(desk: Desk, wanted: Clean) -> Tally:
         before_ms = instant_ms(wanted.before)
     except ValueError as error:
         raise Invalid(str(error), [Fault("/before", str(error))]) from error
+    await _note(desk, "jobs clean", wanted)
     if wanted.dry_run or desk.principal.is_bound:  # the store knows no tenants when it cleans
 
         async def act(found: Sequence[Found]) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from jqd.desk.audit import noted
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, never_given, not_found, resolve
 from jqd.store import JobView, OnItsWay
@@ -31,6 +32,7 @@ async def cancel(desk: Desk, given: str) -> State:
             raise  # whose it is only the store can tell
         # Nobody can look now. The cancel meets the job when the store is back; if there is none, it does no harm.
         before = Coming(job_id, ids.at_ms)
+    await noted(desk, "job cancel", given)
     for _ in range(CANCELS_MAX):
         if before.state is State.CANCELLED and not desk.control.settled(desk.where(job_id)):
             return State.RUNNING  # after a roll-back a daemon may be at work on it until it has told the store
@@ -106,6 +108,7 @@ async def purge(desk: Desk, given: str) -> None:
     job_id = await resolve(desk, given)
     if desk.principal.is_bound:
         await find(desk, job_id, named=job_id != given)  # another's is not found, before anything happens to it
+    await noted(desk, "job delete", given)
     if await desk.store.delete_dead([job_id]):
         return
     view = await find(desk, job_id)

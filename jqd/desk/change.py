@@ -12,6 +12,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
+from jqd.desk.audit import noted
 from jqd.desk.desk import Desk
 from jqd.desk.find import Coming, find, once_noted, resolve
 from jqd.desk.job import Date, Delay
@@ -60,11 +61,13 @@ async def retry(desk: Desk, given: str, wanted: Edit | None = None, *, by_server
     fields = _fields(desk, wanted) if wanted is not None and wanted != Edit() else {}
     view = await latest(desk, given)
     _expect_allowed(desk, view, fields, by_server=by_server)
+    await noted(desk, "job retry", given)
     return await change(desk, view, Kind.RETRY, **fields)
 
 
 async def run_now(desk: Desk, given: str) -> JobView:
     """Let a job not wait for its date any longer. Raises NotFound; as `change`."""
+    await noted(desk, "job run-now", given)
     return await change(desk, await latest(desk, given), Kind.RUN_NOW)
 
 
@@ -73,6 +76,7 @@ async def edit(desk: Desk, given: str, wanted: Edit, *, by_server: bool = False)
     fields = _fields(desk, wanted)
     view = await latest(desk, given)
     _expect_allowed(desk, view, fields, by_server=by_server)
+    await noted(desk, "job change", given)
     return await change(desk, view, Kind.EDIT, **fields)
 
 

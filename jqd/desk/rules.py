@@ -1,11 +1,12 @@
 """Saying rules: journaled and synced before they hold here, then told to all. All of them together are bounded."""
 
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import trio
 
 from jqd.desk.desk import Desk
+from jqd.words.audit import Doer, note_of, of_rules
 from jqd.words.errors import Fault, Invalid, NotYet
 from jqd.words.record import Lane, encode_rules
 from jqd.words.rules import Rule, Rules
@@ -23,22 +24,34 @@ Make = Callable[[], Mapping[tuple[str, str], bytes]]
 """(kind, name) → body of what is to be said, nil to delete; called when nobody else is saying anything."""
 
 
-async def say(desk: Desk, make: Make, *, bounded: bool = True) -> None:
+async def say(desk: Desk, make: Make, *, bounded: bool = True, act: str = "", what: str = "") -> None:
     """Say rules, all or none. They are on disk when this returns, and hold here.
 
     The store learns of them when it is there, the other daemons soon after. `bounded`: refuse what would be too much.
-    Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
+    Who does it with a token is noted with it: `act`, where the rules do not tell; `what` it is about, where there are
+    none. Raises NotYet, JournalRefused, Invalid for too much, and what `make` raises.
     """
     rules, journal = desk.workers.rules, desk.journal
     await _learned(rules.loaded, "this daemon still reads what its journal says of workers; try again in a moment")
     async with rules.saying:
-        made = rules.make(make(), now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
+        said = _with_notes(desk, make(), act, what)
+        made = rules.make(said, now_ms=desk.clock.wall_ms(), origin=journal.ids.journal)
         if made:
             if bounded:
                 _refuse_more(rules, made)
             position = journal.write(Lane.RULES, len(made), encode_rules(made))
             await journal.wsync(position, shielded=True)
             rules.take(made)
+
+
+def _with_notes(desk: Desk, said: Mapping[tuple[str, str], bytes], act: str, what: str) -> Mapping[Any, bytes]:
+    who = desk.principal
+    if not who.token:
+        return said
+    doer, now_ms = Doer(who.token, who.role, who.tenant), desk.clock.wall_ms()
+    acts = [(act, what)] if what else of_rules(doer, said.items(), act)
+    first = desk.workers.rules.number()
+    return {**said, **dict(note_of(doer, *each, now_ms, first + place) for place, each in enumerate(acts))}
 
 
 def _refuse_more(rules: Rules, made: list[Rule]) -> None:

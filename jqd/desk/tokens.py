@@ -81,7 +81,7 @@ async def create(desk: Desk, wish: Wish) -> Made:
             raise Conflict(why, [Fault("", why)])
         return {(TOKEN, token_id): body_of(token)}
 
-    await say(desk, make)
+    await say(desk, make, act="token create")
     return Made(token_id, text, token)
 
 
@@ -106,7 +106,7 @@ async def revoke(desk: Desk, token_id: str) -> None:
         gone = msgspec.structs.replace(token, hash=NOBODYS, revoked_at_ms=desk.clock.wall_ms())
         return {(TOKEN, token_id): body_of(gone)}
 
-    await say(desk, make, bounded=False)
+    await say(desk, make, bounded=False, act="token revoke")
 
 
 def _find(desk: Desk, token_id: str) -> Token | None:

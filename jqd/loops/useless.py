@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from jqd.runner import Workers
 from jqd.runner.handler import is_deleted
 from jqd.runner.workers import HANDLER, KIND
+from jqd.words.audit import is_old, stale
 from jqd.words.rules import Rule, Rules
 from jqd.words.schedules import FIRED, SCHEDULE
 
@@ -27,6 +28,7 @@ def useless(rules: Rules, workers: Workers, now_ms: int) -> list[Rule]:
     # Up to which date one was fired is said by others, too, while it is deleted. The note of that goes much later.
     ended = {rule.name for rule in deleted if rule.kind == SCHEDULE and now_ms - rule.at_ms > FIRED_S * 1000}
     gone += [rule for rule in rules.every() if rule.kind == FIRED and rule.name in ended and not rule.is_deleted]
+    gone += stale(rules, now_ms)
     for rule in deleted:
         if is_stale(rule, now_ms) or left[rule.kind] > DELETED_MAX:
             left[rule.kind] -= 1
@@ -40,7 +42,9 @@ def carried(rules: Rules, frame: Sequence[Rule], now_ms: int) -> list[Rule]:
 
 
 def is_stale(rule: Rule, now_ms: int) -> bool:
-    """Whether it says that there is none any more, and said so long ago."""
+    """Whether it says that there is none any more, or who did what, and said so long ago."""
+    if is_old(rule, now_ms):
+        return True
     kept_s = DELETED_S if rule.kind == KIND else ENDED_S
     return now_ms - rule.at_ms > kept_s * 1000 and _is_deleted(rule)
 

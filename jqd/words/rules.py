@@ -169,6 +169,10 @@ class Rules:
         """Whether no later one is known."""
         return self._rules.get(rule.key) == rule
 
+    def number(self) -> int:
+        """One that no other journal, nor this one before, gave: for names that are made up."""
+        return self._highest
+
     def make(self, bodies: Mapping[tuple[str, str], bytes], *, now_ms: int, origin: int) -> list[Rule]:
         """New rules, each above all that is known here, so that whoever saw the old one is not beaten by it.
 

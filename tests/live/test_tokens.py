@@ -82,6 +82,9 @@ def test_tokens_let_in_who_has_them_and_tenants_run_apart() -> None:
                 assert worker.stop() == 0
             jqd("tokens", "revoke", other.split("_")[1], env=as_boss)
             wait_for(partial(is_out, (one, two), other), "it still lets in")
+            wait_for(
+                lambda: "token revoke" in jqd("audit", env={**as_boss, "JQD_URL": two.url}), "nobody noted it there"
+            )
             server.kill()
             with Client(one.url, token=boss) as ours:
                 before_s = time.monotonic()

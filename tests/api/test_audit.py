@@ -1,0 +1,97 @@
+"""Who changed what: noted before it is done, with the token that it was done with, and never with a secret."""
+
+from typing import Any
+
+import pytest
+from msgspec import Raw
+
+from jqd.loops.useless import carried, useless
+from jqd.words.audit import AUDIT, KEPT_MAX, KEPT_S
+from jqd.words.errors import JournalRefused
+from jqd.words.rules import Rule
+from tests.api.edge import JSON, Answer
+from tests.api.whole import Whole
+
+ROOT = "the-daemons-own"
+
+
+@pytest.fixture
+async def edge() -> Whole:
+    whole = await Whole().begin()
+    parts = whole.api._parts
+    parts.porter = parts.porter._replace(required=True, root=ROOT)
+    return whole
+
+
+async def call(edge: Whole, token: str, method: str, path: str, body: Any = None) -> Answer:
+    return await edge.call(method, path, body, accept=JSON, headers={"authorization": f"Bearer {token}"})
+
+
+async def acts(edge: Whole, token: str = ROOT, query: str = "") -> list[tuple[str, str]]:
+    told = await call(edge, token, "GET", f"/v1/audit{query}")
+    assert told.status == 200, told.body
+    return [(row["act"], row["what"]) for row in told.body["notes"]]
+
+
+async def test_what_is_done_with_a_token_is_noted_and_what_pushers_do_is_not(edge):
+    made = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "acme"})).body
+    boss, pusher = made["token"], (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "push"})).body["token"]
+    hook = {"lang": "http", "body": "http://127.0.0.1:9/", "options": {"secrets": ["whsec_" + "A" * 32]}}
+    job_id = (await call(edge, pusher, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
+    await edge.apply()
+    assert (await call(edge, pusher, "DELETE", f"/v1/jobs/{job_id}")).status == 204
+    for method, path, body in (
+        ("PUT", "/v1/handlers/mail", hook),
+        ("PUT", "/v1/schedules/nightly", {"every": 60, "job": {"name": "mail"}}),
+        ("POST", "/v1/types/mail/pause", None),
+        ("DELETE", "/v1/schedules/nightly", None),
+        ("POST", "/v1/jobs/cancel", {"name": "mail", "dry_run": True}),
+        ("POST", "/v1/jobs/cancel", {"name": "mail"}),
+        ("POST", "/v1/workers", {"name": "w", "jobs": ["mail"], "max_jobs": 1}),
+    ):
+        assert (await call(edge, boss, method, path, body)).status < 300, path
+    assert (await call(edge, ROOT, "POST", f"/v1/jobs/{job_id}/retry")).status == 200
+    assert (await call(edge, ROOT, "DELETE", f"/v1/tokens/{made['token_id']}")).status == 200
+    everything = [
+        ("token revoke", made["token_id"]),
+        ("job retry", job_id),
+        ("jobs cancel", '{"name": "mail"}'),
+        ("schedule delete", "nightly"),
+        ("pause set", "mail"),
+        ("schedule set", "nightly"),
+        ("handler set", "mail"),
+    ]
+    assert (await acts(edge))[: len(everything)] == everything
+    told = (await call(edge, ROOT, "GET", "/v1/audit")).body["notes"]
+    assert {row["token"] for row in told} == {"root", made["token_id"]}
+    assert {row["tenant"] for row in told if row["token"] == made["token_id"]} == {"acme"}
+    assert await acts(edge, query=f"?token={made['token_id']}&act=schedule") == [everything[3], everything[5]]
+    page = (await call(edge, ROOT, "GET", "/v1/audit?limit=4")).body
+    assert await acts(edge, query=f"?cursor={page['cursor']}") == (await acts(edge))[4:]
+    assert (await call(edge, pusher, "GET", "/v1/audit")).status == 403
+    noted = b"".join(bytes(rule.body) for rule in edge.workers.rules.all(AUDIT))
+    assert b"whsec_" not in noted
+    assert b"jqd_" not in noted
+    other = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator", "tenant": "other"})).body["token"]
+    assert await acts(edge, other) == [], "another tenant's acts are not its to know"
+
+
+async def test_an_act_that_cannot_be_noted_is_not_done(edge):
+    token = (await call(edge, ROOT, "POST", "/v1/tokens", {"role": "operator"})).body["token"]
+    job_id = (await call(edge, token, "POST", "/v1/jobs", {"name": "mail"})).body["job_id"]
+    await edge.apply()
+    before = len(edge.journal.frames)
+    edge.journal.refuse = JournalRefused("no disk", full=False)
+    assert (await call(edge, token, "DELETE", f"/v1/jobs/{job_id}")).status == 503
+    assert len(edge.journal.frames) == before
+    edge.journal.refuse = None
+    assert (await call(edge, token, "GET", f"/v1/jobs/{job_id}")).body["state"] == "waiting"
+
+
+async def test_notes_go_when_they_are_old_or_many(edge):
+    rules, now_ms = edge.workers.rules, 10_000_000_000_000
+    old = Rule(AUDIT, "0", 1, now_ms - round(KEPT_S * 1000) - 1, Raw(b"\x90"))
+    many = [Rule(AUDIT, f"{n:09}", n + 2, now_ms, Raw(b"\x90")) for n in range(1, KEPT_MAX + 3)]
+    rules.take([old, *many])
+    assert [rule.name for rule in useless(rules, edge.workers, now_ms)] == ["0", "000000001", "000000002"]
+    assert carried(rules, [old, many[0]], now_ms) == [many[0]]
