@@ -241,7 +241,7 @@ class Solitude:
         self.at_work += jobs
         alone_s = ALONE_S * ALONE_GROWTH ** (min(losses, 16) - 1) if losses else 0.0
         if request in self._borne:
-            self._borne[request] = now_s + alone_s
+            self._borne[request] = now_s + min(alone_s, EMPTYING_S)
         if request in self._owners:
             self._owners[request] = _Owner(jobs, now_s + alone_s)
         else:
@@ -305,6 +305,7 @@ class Stay:
 
     def __init__(self, worker: str, own: Solitude, house: Solitude) -> None:
         self._worker, self._own, self._house = worker, own, house
+        self._stands_back = False  # its worker need not become empty yet: another one's suspects are at work
 
     @contextmanager
     def waiting(self, losses: int, extent: Extent) -> Iterator[None]:
@@ -314,6 +315,7 @@ class Stay:
         try:
             yield
         finally:
+            self._stand_back(place, back=False)
             place.waiting -= bool(losses)
 
     def turn(self, losses: int, now_s: float, send_s: float, *, jobs: int, group: int, extent: Extent) -> float:
@@ -324,12 +326,19 @@ class Stay:
         if extent is not Extent.ALL and (wait_s := house.wait_s(now_s)) > 0:
             return wait_s
         perhaps = extent is Extent.PERHAPS
-        if perhaps and (wait_s := house.others_s(self._worker, now_s)) > 0:
-            return wait_s
+        others_s = house.others_s(self._worker, now_s) if perhaps else 0.0
+        self._stand_back(self._own, back=others_s > 0)
+        if others_s > 0:
+            return others_s
         wait_s = self._place(extent).turn(self, losses, now_s, send_s, jobs=jobs, group=group)
         if perhaps and not wait_s:
             house.bear(self, self._worker, now_s, send_s)
         return wait_s
+
+    def _stand_back(self, place: Solitude, *, back: bool) -> None:
+        if back != self._stands_back:
+            self._stands_back = back
+            place.waiting += -1 if back else 1
 
     def entered(self, jobs: int, losses: int, now_s: float) -> None:
         """It is sent now."""

@@ -231,10 +231,13 @@ def test_two_that_break_in_the_same_moment_hold_up_nobody_and_a_second_time_they
     with one.waiting(1, Extent.PERHAPS), two.waiting(1, Extent.PERHAPS):
         assert one.turn(1, now_s, SEND_S, **perhaps) == 0
         one.entered(1, 1, now_s)
+        assert places["B"].is_kept(now_s), "it becomes empty for its suspect"
         assert two.turn(1, now_s, SEND_S, **perhaps) == ALONE_S, "one worker's at a time"
+        assert not places["B"].is_kept(now_s), "it need not yet"
         another = Stay("C", places["C"], house)
         assert another.turn(0, now_s, SEND_S, jobs=1, group=1, extent=Extent.OWN) == 0
         assert not any(place.is_kept(now_s) for place in (house, places["C"])), "the healthy one goes on"
+    assert (places["A"].waiting, places["B"].waiting) == (0, 0)
     suspects.lost(["a"], one.lost(now_s + 0.5))
     one.left(now_s + 0.5)
     assert suspects.extent("a") is Extent.OWN, "it spared what was at work there"
@@ -257,6 +260,10 @@ def test_suspects_of_one_worker_do_not_keep_those_of_another_away_for_long() -> 
         house.entered(stay, 1, 1, now_s, "A")
     assert house.others_s("B", 1.2) == pytest.approx(3 * 0.4 + ALONE_S - 1.2)
     assert house.others_s("B", 3 * 0.4 + ALONE_S) == 0, "then others' come in beside them"
+    house.bear(stays[0], "A", 5.0, SEND_S)
+    house.entered(stays[0], 1, 9, 5.0, "A")
+    assert house.others_s("B", 5.0 + EMPTYING_S) == 0, "also beside one that was lost often"
+    house.left(stays[0], 8.0)
     house.bear("never sent", "A", 9.0, SEND_S)
     assert house.others_s("B", 9.0) == HELD_S, "asked again"
     house.left("never sent", 9.0)
