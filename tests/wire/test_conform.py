@@ -1,19 +1,26 @@
-"""A real daemon against the OpenAPI that it serves, and against LightJQ's own."""
+"""A real daemon against the OpenAPI that it serves; with `make slow` against LightJQ's own, too, and a worker."""
 
-from tests.live.harness import Daemon, short_directory
-from tests.wire.conform import ENV, LIGHTJQ, run, serving
+import pytest
+
+from tests.live.harness import short_directory
+from tests.wire.conform import LIGHTJQ, run, serving
 
 
 def test_every_answer_is_one_that_the_document_has() -> None:
-    with short_directory() as base, Daemon(base / "d", env=ENV) as daemon:
-        code, told = run(daemon.url, base, phases="fuzzing", examples=5, seed=1)
+    with short_directory() as base, serving(base, worker=False) as url:
+        code, told = run(url, base, phases="fuzzing", examples=5, seed=1)
         assert code == 0, told
-        code, told = run(daemon.url, base, phases="fuzzing", examples=5, seed=1, **LIGHTJQ)
-        assert code == 0, told
-        assert daemon.stop() == 0
 
 
+@pytest.mark.long
+def test_so_it_is_with_lightjqs_document() -> None:
+    with short_directory() as base, serving(base, worker=False) as url:
+        code, told = run(url, base, phases="coverage,fuzzing", examples=20, seed=1, **LIGHTJQ)
+        assert code == 0, told
+
+
+@pytest.mark.long
 def test_so_it_is_with_a_worker() -> None:
     with short_directory() as base, serving(base, worker=True) as url:
-        code, told = run(url, base, phases="fuzzing", examples=5, seed=1)
+        code, told = run(url, base, phases="coverage,fuzzing", examples=20, seed=1)
         assert code == 0, told
