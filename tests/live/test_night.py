@@ -160,9 +160,10 @@ def test_every_state_is_told_as_the_page_tells_it(
             night.shows("No daemon answers")
             (segment,) = (each for each in (disk / "d" / "journal").glob("*.jqd") if b"damage me" in each.read_bytes())
             segment.write_bytes(segment.read_bytes().replace(b"damage me", b"damaged !"))
-            with Daemon(disk / "d", *flags) as daemon:
+            with Daemon(disk / "d", *flags, env={"JQD_PRESSURE__WAITING_JOBS_MAX": "1"}) as daemon:
                 monkeypatch.setenv("JQD_URL", daemon.url)
                 night.shows("The journal is damaged")
+                night.shows("Pushes are put off")
                 assert daemon.stop() == 0
             directory = ["--data-dir", str(disk / "d")]
             assert run(["journal", "repair", *directory]) == 0
