@@ -239,7 +239,7 @@ class Partition:
             source=shared.source,
             started=shared.joblog.started,
             constraints=shared.constraints,
-            outdated=lambda: shared.workers.rules.look_again() and None,
+            outdated=shared.workers.rules.look_again,
             drained=self._drained,
             log_fields=self._log_fields,
         )

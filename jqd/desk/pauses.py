@@ -21,7 +21,7 @@ async def pause(desk: Desk, jobtype: str) -> int:
         why = f"the name of a jobtype must be 1 to 128 printable characters, not {jobtype[:64]!r}"
         raise Invalid(why, [Fault("/name", why)])
     await told(desk)
-    own = desk.own(jobtype)
+    own, since_ms = desk.own(jobtype), list[int]()
 
     def make() -> Mapping[tuple[str, str], bytes]:
         if own not in desk.pauses.names and len(desk.pauses.names) >= PAUSED_MAX:
@@ -29,10 +29,11 @@ async def pause(desk: Desk, jobtype: str) -> int:
             raise Conflict(why, [Fault("", why)])
         # Said once more where it is so already: it may be resumed elsewhere, and this comes after that.
         by = desk.pauses.by.get(own, "") if own in desk.pauses.names else desk.principal.token
-        return {(PAUSE, own): body_of(desk.pauses.since_ms.get(own, desk.clock.wall_ms()), by)}
+        since_ms.append(desk.pauses.since_ms.get(own, desk.clock.wall_ms()))
+        return {(PAUSE, own): body_of(since_ms[0], by)}
 
     await say(desk, make)
-    return desk.pauses.since_ms[own]
+    return since_ms[0]  # by now somebody else may have resumed it
 
 
 async def resume(desk: Desk, jobtype: str) -> bool:

@@ -67,7 +67,7 @@ class Claims:
         source: random.Random,
         started: Callable[[str, Sequence[Held]], None],
         constraints: Constraints,
-        outdated: Callable[[], None],
+        outdated: Callable[[], object],
         drained: Callable[[], str | None] = lambda: None,
         log_fields: Mapping[str, object] | None = None,
     ) -> None:

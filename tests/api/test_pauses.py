@@ -83,3 +83,16 @@ async def test_one_of_a_newer_jqd_holds_all_the_same(edge: Whole) -> None:
         ("a", "1970-01-01T00:00:01.000Z"),
         ("b", "1970-01-01T00:00:02.000Z"),
     ]
+
+
+async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
+    edge: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = pauses.say
+
+    async def say(desk: Any, make: Any) -> None:
+        await real(desk, make)
+        await real(desk, lambda: {(PAUSE, "mail"): NIL})
+
+    monkeypatch.setattr(pauses, "say", say)
+    assert (await ask(edge, "POST", "/v1/types/mail/pause"))["paused_at"] == iso(edge.clock.wall_ms())
