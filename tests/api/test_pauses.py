@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import Raw
 
-from jqd.desk import pauses
+from jqd.desk import pauses, rules
 from jqd.words.dates import iso
 from jqd.words.pauses import PAUSE, body_of
 from jqd.words.rules import NIL, Rule, Rules
@@ -88,7 +88,7 @@ async def test_one_of_a_newer_jqd_holds_all_the_same(edge: Whole) -> None:
 async def test_who_pauses_is_told_since_when_also_if_it_is_resumed_in_the_same_moment(
     edge: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = pauses.say
+    real = rules.say
 
     async def say(desk: Any, make: Any) -> None:
         await real(desk, make)
