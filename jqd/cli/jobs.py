@@ -41,6 +41,7 @@ def push(
     keep_result: Annotated[bool | None, Parameter(negative="")] = None,
     tag: Annotated[list[str] | None, Parameter(negative="")] = None,
     backoff: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
+    expires_in: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
     wait: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     result: Annotated[bool, Parameter(negative="", show_default=False)] = False,
     common: Common | None = None,
@@ -79,6 +80,8 @@ def push(
         A word to find it by, as `jobs --tag` does; may be given several times.
     backoff
         Wait after the first failed attempt, growing from there: 10s; or all waits, the last one stays: 10s,1m,10m.
+    expires_in
+        Fail it unless an attempt has begun so long after its date, or after now: 90, 30s, 5m, 2h, 1d.
     wait
         Wait until the job has ended, print it, and end with 1 if it failed.
     result
@@ -96,6 +99,7 @@ def push(
         "timeout": None if timeout is None else duration(timeout, "--timeout"),
         "tags": tag,
         "backoff": None if backoff is None else waits(backoff),
+        "expires_in": None if expires_in is None else duration(expires_in, "--expires-in"),
         "keep_result": True if result else keep_result if keep_result is not None else (wait or None),
     }
     options = {key: value for key, value in options.items() if value is not None}

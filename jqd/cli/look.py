@@ -29,6 +29,7 @@ UNTOLD = (
     "timeout",
     "keep_result",
     "backoff",
+    "expires_at",
     "progress",
     "error",
     "result",

@@ -114,6 +114,7 @@ def _fields(what: Job | Outcome | Rule | str) -> dict[str, Any]:
                 "chosen_id": bare(what.name) or None,
                 "tags": what.tags,
                 "backoff": what.backoff or None,
+                "expires_at": _date(what.expires_at_ms),
             } | ({"change": change.kind.name.lower(), "revision": change.revision} if change else {})
     return {
         "job_id": what.job_id,

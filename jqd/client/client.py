@@ -105,6 +105,7 @@ class Client(Manage):
         replace: bool | None = None,
         tags: Sequence[str] | None = None,
         backoff: Durations | None = None,
+        expires_in: Duration | None = None,
         ack: Ack | None = None,
     ) -> str:
         """Push one job; answers its id once it is safe on the daemon's disk (or what `ack` asks for).
@@ -114,9 +115,9 @@ class Client(Manage):
         attempt, which grows as the daemon's own does; or a list of all waits, of which the last one stays.
         `job_id`: your own id for the job; pushing the same job again then answers the same id and counts once. Only a
         push with a `job_id` is repeated when its connection breaks, and not with `replace`, which would run the job a
-        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay`: not before. For options
-        that are left out the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than
-        `ack` asks for.
+        second time. `run_at` (aware datetime, Unix seconds or ISO 8601) and `delay`: not before. `expires_in`: so
+        long after its date, or after the push, it is dead unless an attempt has begun. For options that are left out
+        the daemon's defaults hold. Raises `LessSafe` when the job was taken, but is less safe than `ack` asks for.
         """
         told = job_map(
             name,
@@ -131,6 +132,7 @@ class Client(Manage):
             replace=replace,
             tags=tags,
             backoff=backoff,
+            expires_in=expires_in,
         )
         return self.push_one(told, ack=ack).job_id
 

@@ -131,6 +131,7 @@ def job_map(
     replace: bool | None = None,
     tags: Sequence[str] | None = None,
     backoff: Durations | None = None,
+    expires_in: Duration | None = None,
 ) -> dict[str, Any]:
     """A job as `POST /v1/jobs` takes it; what is None stays out, so that the daemon's own defaults hold."""
     if isinstance(run_at, datetime):
@@ -150,6 +151,7 @@ def job_map(
         "replace": replace,
         "tags": list(tags) if tags is not None else None,
         "backoff": None if backoff is None else durations_s(backoff),
+        "expires_in": None if expires_in is None else duration_s(expires_in),
     }
     told: dict[str, Any] = {"name": name}
     if argument is not None:

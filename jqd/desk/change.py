@@ -221,6 +221,8 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
     if kind is not Kind.EDIT:
         eligible_at_ms = 0
     eligible_at_ms = fields.get("eligible_at_ms", eligible_at_ms)
+    if kind is Kind.EDIT:  # who says run now, or again, wants it run
+        job.expires_in = _expiry_s(view, eligible_at_ms, dated="eligible_at_ms" in fields)
     anew, revision = kind is Kind.RETRY, given.revision
     changes = {
         0: (view.id, revision, revision if anew else view.generation, ChangeKind.RETRY if anew else ChangeKind.EDIT)
@@ -229,3 +231,11 @@ def _frame(desk: Desk, view: JobView, kind: Kind, given: EditGiven, fields: dict
     first = desk.journal.ids.take(1).first
     head = Head(first, view.created_at_ms, {0: eligible_at_ms} if eligible_at_ms else {}, changes, life=given.life)
     return encode_jobs(head, _encoder.encode([job]), view.tenant)
+
+
+def _expiry_s(view: JobView, begins_ms: int, *, dated: bool) -> float | None:
+    """For how long from then on it may be begun: as long as before with a new date, else to the same instant."""
+    if not view.expires_at_ms or view.state is State.RETRYING:
+        return None
+    known_ms = view.eligible_at_ms if dated else begins_ms
+    return max(1, view.expires_at_ms - max(view.created_at_ms, known_ms)) / 1000

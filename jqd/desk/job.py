@@ -15,6 +15,9 @@ NOT_YET = {
 }
 
 Delay = Annotated[float, Meta(ge=0, le=DELAY_S_MAX, description=f"a number of seconds, 0 to {DELAY_S_MAX:.0f}")]
+Expiry = Annotated[
+    float, Meta(gt=0, le=DELAY_S_MAX, description=f"a number of seconds, above 0 and at most {DELAY_S_MAX:.0f}")
+]
 Tags = Annotated[tuple[Name, ...], Meta(max_length=TAGS_MAX, description=f"an array of at most {TAGS_MAX} tags")]
 Value = Annotated[Raw, Meta(description="any value")]
 Date = Annotated[str | float, Meta(description="an ISO 8601 date with a time zone, or a number of Unix seconds")]
@@ -41,3 +44,5 @@ class NewJob(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     tags: Tags = ()
     """Counted before they are read: a body of empty texts is a hundred times as large in memory."""
     backoff: Waits = ()
+    expires_in: Expiry | None = None
+    """Seconds from its date, or from the push: begun later it is no good to anybody, and dead instead."""

@@ -27,9 +27,6 @@ from jqd.words.tenant import SEPARATOR
 ROW_VERSION = 2
 TENANT_VERSION = 3  # the same of a tenant: an older jqd would give it to anybody's workers
 ABSOLUTE_VERSION = 1  # its `created` is ms since 1970
-CANCELLED = b"C"  # in place of an outcome, when a cancel ended the job; that of its last attempt may follow
-CRASHED = b"X"  # in place of an outcome: at how many deaths it was alone in a daemon's hand
-MEANT = re.compile(rb"G\d{1,16}:")  # before an outcome: the generation of the content that ran, which scripts read
 _LENGTH_BYTES = 4  # of the numbers in a `tries` row
 _PAIR = b"\x92"  # MessagePack: an array of two; put before a row it makes header and argument one value
 
@@ -50,6 +47,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
     tags: tuple[str, ...] = ()
     backoff: float | tuple[float, ...] = ()
     queue: str = ""
+    expires_at_ms: int = 0
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False, forbid_unknown_fields=True):
@@ -81,8 +79,18 @@ def encode_header(job: Job) -> bytes:
     created = job.created_at_ms - _id_ms(job.id[:TIME_LENGTH])
     version = TENANT_VERSION if SEPARATOR in job.jobtype else ROW_VERSION
     fields = (version, job.jobtype, job.priority, job.max_retry, timeout_s, job.keep_result, created)
-    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue)
-    needed = 5 if job.queue else 4 if job.backoff else 3 if job.eligible_at_ms or job.name or job.tags else 0
+    more = (job.eligible_at_ms, job.name, job.tags, job.backoff, job.queue, job.expires_at_ms)
+    needed = (
+        6
+        if job.expires_at_ms
+        else 5
+        if job.queue
+        else 4
+        if job.backoff
+        else 3
+        if job.eligible_at_ms or job.name or job.tags
+        else 0
+    )
     return _encoder.encode((*fields, *more[:needed]))
 
 
@@ -116,6 +124,7 @@ def decode_job(keys: Keys, job_id: str, row: object, *, bare: bool = False) -> J
         header.tags,
         backoff=header.backoff,
         queue=header.queue,
+        expires_at_ms=header.expires_at_ms,
     )
 
 
@@ -167,32 +176,6 @@ def decode_outcome(keys: Keys, name: str, job_id: str, row: object) -> Outcome:
         raise _unreadable(keys[name], job_id, str(error)) from error
 
 
-def decode_end(keys: Keys, job_id: str, row: object) -> tuple[Outcome | None, bool]:
-    """How a job ended, as `outcome` has it, and whether a cancel ended it. Raises Unreadable."""
-    if row is None:
-        return None, False
-    if isinstance(row, bytes) and row[:1] == CANCELLED:
-        return (decode_outcome(keys, "outcome", job_id, row[1:]) if len(row) > 1 else None), True
-    if isinstance(row, bytes) and row[:1] == CRASHED:
-        return crashed(job_id, whole(keys, "outcome", row[1:])), False
-    if isinstance(row, bytes) and (meant := MEANT.match(row)):
-        row = row[meant.end() :]
-    return decode_outcome(keys, "outcome", job_id, row), False
-
-
-def decode_told_end(keys: Keys, job_id: str, row: object, changed: object) -> Outcome | None:
-    """How a job ended, as a journal may say it again: less its result. None when that is not known, or by a cancel.
-
-    Raises Unreadable.
-    """
-    outcome, cancelled = decode_end(keys, job_id, row)
-    if outcome is None or cancelled:
-        return None
-    _, generation, _ = decode_generation(keys, job_id, changed)
-    generation = outcome.generation or (generation if outcome.reason == "crash" else 0)
-    return replace(outcome, generation=generation, keep_result=False)
-
-
 def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
     """How a job went on that a worker holds by itself, as a journal may say it again. Raises Unreadable."""
     given, fence, silence_s, worker, row, tries, generation = flat
@@ -200,12 +183,6 @@ def decode_told_lease(keys: Keys, flat: Sequence[object]) -> Outcome:
     held = decode_held(keys, job_id, whole(keys, "held", fence), row, tries or None, generation or None)
     allowed_s = whole(keys, "leases", silence_s)
     return entrust(held, worker=text(keys, "leases", worker), silence_s=allowed_s, started_at_ms=held.fence // 1000)
-
-
-def crashed(job_id: str, deaths: int) -> Outcome:
-    """The end of a job that took daemons with it."""
-    message = f"{deaths} daemons died while this job was the only one in their hand; it is not run again by itself"
-    return Outcome(job_id, 0, Fate.DEAD, "", 0, 0, status=500, reason="crash", message=message)
 
 
 def decode_generation(keys: Keys, job_id: str, row: object) -> tuple[int, int, bool]:
@@ -383,6 +360,7 @@ def job_view(
         result=result,
         argument=job.argument,
         backoff=job.backoff,
+        expires_at_ms=job.expires_at_ms,
         snoozes=last.snoozes if last else 0,
         revision=changed[0],
         generation=changed[1],

@@ -78,7 +78,7 @@ class JobMethods:
         # The id of a change may be of another journal: it says nothing of how far this one came.
         number = journal_number(journal_id)
         newest = codec.newest_id(j.id for j in jobs if j.change is None or codec.journal_of(j.id) == number)
-        groups: dict[tuple[str, int, int], list[object]] = {}
+        groups: dict[tuple[str, int, int, int], list[object]] = {}
         flat: list[object] = []
         copies: list[object] = []
         changes, before = 0, ""
@@ -92,7 +92,7 @@ class JobMethods:
             before = job.id
             if job.copied is not None:
                 copies += (job.id, *job.copied)
-            common = job.jobtype + job.queue, job.priority, job.eligible_at_ms
+            common = job.jobtype + job.queue, job.priority, job.eligible_at_ms, job.expires_at_ms
             groups.setdefault(common, []).extend((job.id, codec.encode_job(job)))
         flat += copies
         for common, fields in groups.items():
@@ -226,6 +226,7 @@ def _change(job: Job, change: Change) -> tuple[object, ...]:
         job.jobtype + job.queue,
         job.priority,
         job.eligible_at_ms,
+        job.expires_at_ms,
         codec.encode_job(job),
     )
 

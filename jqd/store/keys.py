@@ -56,6 +56,7 @@ KINDS = {
     "spent": "list",
     "busy": "zset",
     "limited": "hash",
+    "expiring": "zset",
 }
 NAMES = tuple(KINDS)
 STEMS = frozenset({"ready", "held", "backlog", "page", "beats", "queues", "aside", "spent", "busy"})

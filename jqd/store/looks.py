@@ -10,6 +10,7 @@ import msgspec
 from jqd.store import codec
 from jqd.store.config import StoreConfig
 from jqd.store.counts import Counts, decode_counts
+from jqd.store.ends import decode_end, decode_told_end
 from jqd.store.jobs import BYTES_MAX, Caller, bound, milliseconds
 from jqd.store.keys import Keys, last_field
 from jqd.store.shapes import (
@@ -214,7 +215,7 @@ class LookMethods:
                 "later, held, ended or dead does: keys were deleted by hand"
             )
         failed, history = codec.decode_tries(self._keys, job_id, tries)
-        ended, cancelled = codec.decode_end(self._keys, job_id, outcome)
+        ended, cancelled = decode_end(self._keys, job_id, outcome)
         view = codec.job_view(
             codec.decode_job(self._keys, job_id, row),
             place,
@@ -254,7 +255,7 @@ class LookMethods:
             flat = codec.list_of(self._keys, "outcome", ended)
             for given, row, changed in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                 job_id = codec.text(self._keys, "dead", given)
-                if (outcome := codec.decode_told_end(self._keys, job_id, row, changed or None)) is not None:
+                if (outcome := decode_told_end(self._keys, job_id, row, changed or None)) is not None:
                     found.outcomes.append(outcome)
             flat = codec.list_of(self._keys, "leases", entrusted)
             found.outcomes.extend(

@@ -375,6 +375,8 @@ class JobView(msgspec.Struct, frozen=True, gc=False):
     progress: bytes | None = None
     """One MessagePack value: what its worker last said of how far it is, while it is in a hand."""
     backoff: float | tuple[float, ...] = ()
+    expires_at_ms: int = 0
+    """When it is dead unless an attempt has begun; 0: never."""
     snoozes: int = 0
     """How often it was put off."""
     log: str = ""

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from jqd.store import codec
 from jqd.store.counts import Counts, decode_counts
+from jqd.store.ends import decode_end
 from jqd.store.keys import Keys
 from jqd.testing.keyspace import NOTHING, Keyspace, SortedSet
 from jqd.words.job import Fate, State
@@ -71,7 +72,7 @@ class _Rows:
 
     def _state(self, job_id: bytes, name: str) -> State:
         if job_id in self._ended:
-            outcome, cancelled = codec.decode_end(self._keys, name, self.hash("outcome").get(job_id))
+            outcome, cancelled = decode_end(self._keys, name, self.hash("outcome").get(job_id))
             succeeded = outcome is not None and outcome.fate is Fate.SUCCEEDED
             return State.CANCELLED if cancelled else State.SUCCEEDED if succeeded else State.FAILED
         if job_id in self._dead:

@@ -89,6 +89,8 @@ class Job(msgspec.Struct, frozen=True, gc=False):
     A store that ever had it there has it still, or has deleted it: then the copy is no new job."""
     backoff: float | tuple[float, ...] = ()
     """Seconds between its attempts, as `Backoff.asked_s` reads them. Empty: as the daemon has it."""
+    expires_at_ms: int = 0
+    """When it is dead unless an attempt has begun; 0: never."""
     queue: str = ""
     """What stands behind the jobtype in the name of its queue in the store: which constraints limit it, and as what.
     Empty: there were none."""

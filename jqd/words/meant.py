@@ -13,6 +13,7 @@ ELSEWHERE = {
     "run_at": ("at", "eta", "scheduled_at", "scheduled_for", "not_before"),
     "delay": ("in", "countdown", "after_s", "delay_s"),
     "backoff": ("retry_backoff", "retry_delay", "retry_interval", "retry_after", "min_backoff"),
+    "expires_in": ("expires", "expire_in", "expiry", "expiration", "expires_at"),
     "keep_result": ("keep", "result", "store_result"),
 }
 

@@ -68,6 +68,7 @@ class JobRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False, omit_defau
     replace: bool = False
     tags: tuple[str, ...] = ()
     backoff: float | tuple[float, ...] = ()
+    expires_in: float | None = None
 
 
 class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
@@ -177,6 +178,7 @@ def decode_jobs(body: bytes) -> list[Job]:
             changes[index] if changes else None,
             (copied[0] + index, copied[1] + index) if copied else None,
             job.backoff,
+            expires_at_ms(job.expires_in, max(head.at, eligible.get(index, 0))),
         )
         for index, (job_id, job) in enumerate(zip(ids, records, strict=True))
     ]
@@ -246,7 +248,13 @@ def _pushed(head: Head, job: JobRecord) -> Job:
         name=job.job_id or "",
         tags=job.tags,
         backoff=job.backoff,
+        expires_at_ms=expires_at_ms(job.expires_in, head.at),
     )
+
+
+def expires_at_ms(expires_in_s: float | None, begins_ms: int) -> int:
+    """When a job expires that may begin then: so long after that; 0 for never."""
+    return 0 if expires_in_s is None else begins_ms + max(1, round(expires_in_s * 1000))
 
 
 def _give(records: Sequence[JobRecord], places: Iterable[int], options: JobOptions) -> None:

@@ -138,6 +138,7 @@ class Job(Generic[P, C, R]):
         keep_result: bool | None = None,
         priority: int | None = None,
         backoff: Durations | None = None,
+        expires_in: Duration | None = None,
         ack: Ack | None = None,
     ) -> Pushing[P, R]:
         """The job with options that win over those of its declaration: `send.options(delay="5m").push("ann")`.
@@ -155,6 +156,7 @@ class Job(Generic[P, C, R]):
             "keep_result": keep_result,
             "priority": priority,
             "backoff": backoff,
+            "expires_in": expires_in,
         }
         return Pushing(self, self._sender, given, ack)
 

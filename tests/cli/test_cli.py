@@ -148,6 +148,9 @@ def test_jobs_are_managed_by_their_own_ids(url: str, capsys: pytest.CaptureFixtu
     assert run(["daemons", *to]) == 0
     assert [row["this"] for row in json.loads(out(capsys))] == [True]
     assert run(["types", *to]) == 0
+    capsys.readouterr()
+    assert run(["push", "nobody-runs-it", "--expires-in", "0.2", "--wait", *to]) == 1
+    assert json.loads(out(capsys))["history"][-1]["reason"] == "expired"
     assert run(["drain", "--wait", "20s", *to]) == 0
     capsys.readouterr()
     assert run(["daemons", "resume", "--url", url]) == 0

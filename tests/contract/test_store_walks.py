@@ -136,7 +136,16 @@ class Walk:
     def make(self) -> Job:
         date_ms = self.random.choice([0, 0, self.clock.wall_ms() + self.random.randint(-1000, 3000)])
         priority, jobtype = self.random.randint(-2, 2), self.random.choice(TYPES)
-        job = Job(self.ids.take(1).first, jobtype, priority=priority, eligible_at_ms=date_ms, keep_result=True)
+        begins_ms = max(date_ms, self.clock.wall_ms())
+        expires_ms = self.also.choice([0, 0, 0, begins_ms + self.also.randint(1, 5_000)])
+        job = Job(
+            self.ids.take(1).first,
+            jobtype,
+            priority=priority,
+            eligible_at_ms=date_ms,
+            keep_result=True,
+            expires_at_ms=expires_ms,
+        )
         self.jobs.append(job)
         return job
 

@@ -31,7 +31,7 @@ from jqd.journal.recover import recover
 from jqd.journal.segment import name_of
 from jqd.runner.styles.lines import _Lines
 from jqd.runner.styles.stream import AnswerReader
-from jqd.store import codec
+from jqd.store import codec, ends
 from jqd.store.keys import Keys
 from jqd.testing.files import MemoryFiles
 from jqd.words.clock import ManualClock
@@ -136,7 +136,7 @@ def answer(data: bytes) -> None:
 
 def row(data: bytes) -> None:
     """What stands in the store, by every decoder there is."""
-    for decode in (codec.decode_job, codec.decode_tries, codec.decode_end, codec.decode_generation):
+    for decode in (codec.decode_job, codec.decode_tries, ends.decode_end, codec.decode_generation):
         with suppress(codec.Unreadable):
             decode(KEYS, FIRST_ID, data)
     for decode_value in (codec.text, codec.whole, codec.list_of):

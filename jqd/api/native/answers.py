@@ -96,6 +96,9 @@ class Job(Known, kw_only=True, frozen=True):
     keep_result: bool | UnsetType = UNSET
     backoff: Waits | UnsetType = UNSET
     """Its own, where it has one."""
+    expires_at: Annotated[Instant | UnsetType, Meta(description="it is dead unless an attempt has begun by then")] = (
+        UNSET
+    )
     argument: Value | UnsetType = UNSET
     """Left out where it is large and nobody asked for the whole."""
     argument_bytes: Annotated[int, Meta(description="its length as MessagePack")] | UnsetType = UNSET

@@ -33,6 +33,7 @@ def job_body(desk: Desk, view: JobView | Coming, named: str = "", *, whole: bool
         timeout=view.timeout_s,
         keep_result=view.keep_result,
         backoff=view.backoff or UNSET,
+        expires_at=iso(view.expires_at_ms) or UNSET,
         argument=Raw(view.argument) if whole or len(view.argument) <= ARGUMENT_BYTES_MAX else UNSET,
         argument_bytes=len(view.argument),
         error=Raw(last.error) if last else NOTHING,

@@ -4,15 +4,15 @@
 -- ARGV     now_ms, position field, from, to, last field, last id (nothing: it stays), number of changes, number of copies, history_max;
 --          per change what include/incoming.lua says; per copy: id, position where it stood first,
 --          position it was copied from; then per group of jobs that have them in common:
---          jobtype, priority, eligible_at_ms or 0, count and count times (id, row), ids ascending
+--          jobtype, priority, eligible_at_ms or 0, expires_at_ms or 0, count and count times (id, row), ids ascending
 -- Returns  number of jobs that were new
 -- Errors   JQD_POSITION, JQD_STORE_CHANGED, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(jobs · log waiting), and the bytes
---@include fail keys now counts order heads pages position holder move stands early gone tries limits change exchange incoming
+--@include fail keys now counts order heads pages position holder move stands early gone tries limits change expire exchange incoming
 local now_ms = clock(ARGV[1])
 local field, from, to = ARGV[2], ARGV[3], ARGV[4]
 local last_field, last_id = ARGV[5], ARGV[6]
-local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 4, 2
+local CHANGES, COPIES, HISTORY, FIRST, COPY, GROUP, FIELDS = 7, 8, 9, 10, 3, 5, 2
 
 expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'tomb', 'applied', 'early', 'names', 'generation', 'result', 'results', 'life')
 local change_count, copy_count = number(ARGV[CHANGES], 'changes'), number(ARGV[COPIES], 'copies')
@@ -39,7 +39,7 @@ end
 while at <= arguments do
   local group = {
     jobtype = ARGV[at], priority = ARGV[at + 1], eligible_at_ms = number(ARGV[at + 2], 'eligible_at_ms'),
-    count = number(ARGV[at + 3], 'count'), first = at + GROUP,
+    expires_at_ms = number(ARGV[at + 3], 'expires_at_ms'), count = number(ARGV[at + 4], 'count'), first = at + GROUP,
   }
   number(group.priority, 'priority')
   if group.count < 1 then
@@ -148,6 +148,7 @@ for _, group in ipairs(groups) do
   end
   for how, its in pairs(new) do
     moved(group.jobtype, nil, how, its)
+    note_expiry(its, group.expires_at_ms)
   end
 end
 for _, one in ipairs(changes) do

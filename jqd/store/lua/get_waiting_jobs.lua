@@ -10,14 +10,14 @@
 --          Jobs whose queue was found by other matchers were not checked: the caller does that
 -- Errors   JQD_STALE_OWNER, JQD_WRONG_TYPE, JQD_BAD_VALUE, JQD_ARGUMENT; none after the first write
 -- Cost     O(members + (limit + suspects, PASSED at most) · log waiting), and the bytes
---@include fail keys now counts order heads pages members life move deaths limits choose
+--@include fail keys now counts order heads pages members life move expire deaths limits choose
 local now_ms, now_us = clock(ARGV[1])
 local sysid, epoch, jobtype = ARGV[2], number(ARGV[3], 'epoch'), ARGV[4]
 local limit, bytes_max = number(ARGV[5], 'limit'), number(ARGV[8], 'bytes_max')
 local priority_min, priority_max = number(ARGV[6], 'priority_min'), number(ARGV[7], 'priority_max')
 local identity, alone_ms, suspects, version = ARGV[9], number(ARGV[10], 'alone_ms'), ARGV[11], ARGV[12]
 
-expect('jobs', 'types', 'heads', 'tries', 'fence', 'members', 'life', 'deaths', 'generation')
+expect('jobs', 'types', 'heads', 'later', 'tries', 'ended', 'dead', 'outcome', 'fence', 'members', 'life', 'deaths', 'generation')
 local held = held_key(sysid)
 expect_kind(held, 'held')
 expect_ready(jobtype)
@@ -28,6 +28,11 @@ if not is_life(identity, life_id) or not all_through(identity) or runs_alone(sys
   return {'0', ''}
 elseif (its_version or '') ~= version then
   return {'0', 'version'}
+end
+local EXPIRE = 100  -- at once
+if expire_due(now_ms, EXPIRE) == EXPIRE then
+  write_counts(now_ms)
+  return {'0', 'again'}
 end
 local PASSED = 500  -- suspects that are passed over, or a claim of one job would find nothing behind a single one
 local passed = has_deaths and math.min(PASSED, redis.call('HLEN', K.deaths)) or 0
@@ -86,6 +91,7 @@ if #ids == 0 then
     finish({}, 0)
   end
   mend_type(jobtype)
+  write_counts(now_ms)
   return {'0', more}
 end
 local rows = rows_within(ids, bytes_max)

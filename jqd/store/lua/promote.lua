@@ -1,11 +1,11 @@
 #!lua flags=allow-oom
--- Makes jobs ready whose date has come, the longest due first; and queues that their limits kept waiting, as soon as they may go on.
+-- Makes jobs ready whose date has come, the longest due first; ends those that did not begin in time; and queues that their limits kept waiting, as soon as they may go on.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, limit, bytes_max
 -- Returns  number moved, ms until the next is due (0: more are due now) or nil when none has a date
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(limit · log waiting), and the bytes
---@include fail keys now counts order heads holder move back limits
+--@include fail keys now counts order heads pages holder move back expire limits
 local now_ms, now_us = clock(ARGV[1])
 local limit, bytes_max = number(ARGV[2], 'limit'), number(ARGV[3], 'bytes_max')
 
@@ -22,6 +22,7 @@ for position, row in ipairs(rows) do
     redis.call('ZREM', K.later, ids[position])
   end
 end
+local expired = expire_due(now_ms, limit)
 write_counts(now_ms)
 local next_due = tonumber(redis.call('ZRANGE', K.later, 0, 0, 'WITHSCORES')[2])
 
@@ -66,4 +67,4 @@ end
 if waits then
   next_due = math.min(next_due or math.huge, tonumber(waits))
 end
-return {#rows + gone, next_due and math.max(0, math.ceil(next_due - now_ms))}
+return {#rows + gone + expired, next_due and math.max(0, math.ceil(next_due - now_ms))}

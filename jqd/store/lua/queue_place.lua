@@ -2,7 +2,7 @@
 -- What waits before a job that is ready.
 -- KEYS     all (include/keys.lua)
 -- ARGV     now_ms, id, pages that are looked into at most, jobtypes that are named at most
--- Returns  nothing when it is not ready; else number of jobs of its type before it; 1 when that is exact, else there may be fewer; deaths of daemons it
+-- Returns  nothing when it is not ready; else number of jobs of its queue before it; 1 when that is exact, else there may be fewer; deaths of daemons it
 --          was in hand at; 1 when it may only run alone; number of other jobtypes whose best job is better; flat: some of those, number ready of each
 -- Errors   JQD_WRONG_TYPE, JQD_ARGUMENT
 -- Cost     O(pages + jobtypes + (log waiting)²)
@@ -37,13 +37,14 @@ if paged_of(jobtype) > 0 then
   end
 end
 local better = redis.call('ZCOUNT', K.types, '-inf', '(' .. priority)
-local own = tonumber(redis.call('ZSCORE', K.types, jobtype) or nil)
+local own_type = keyed.type_of(jobtype)
+local own = tonumber(redis.call('ZSCORE', K.types, own_type) or nil)
 if own and own < priority then
   better = better - 1
 end
 local named = {}
 for _, other in ipairs(redis.call('ZRANGE', K.types, '-inf', '(' .. priority, 'BYSCORE', 'LIMIT', 0, types_max + 1)) do
-  if other ~= jobtype and #named < 2 * types_max then
+  if other ~= own_type and #named < 2 * types_max then
     expect_ready(other)
     named[#named + 1], named[#named + 2] = other, waiting_of(other)
   end

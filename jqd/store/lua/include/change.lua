@@ -118,7 +118,7 @@ local function end_stands(one)
   local packed = redis.call('HGET', K.outcome, one.id) or ''
   if packed:sub(1, 1) == CANCELLED then
     return cancelled_to(one.id) >= one.generation
-  elseif packed:sub(1, 1) == CRASHED then
+  elseif packed:sub(1, 1) == CRASHED or packed:sub(1, 1) == EXPIRED then
     return began(one.id) >= one.generation  -- of the content that is here
   end
   return meant_for(packed) >= one.generation
@@ -139,7 +139,7 @@ end
 -- cancel and deaths in hand do always, a failure if it is of the same content. The caller knows of no later content that is here.
 local function gives_way(kept, generation)
   local mark = kept:sub(1, 1)
-  if mark == CANCELLED or mark == CRASHED then
+  if mark == CANCELLED or mark == CRASHED or mark == EXPIRED then
     return true
   end
   local packed, meant = failure_in(kept)

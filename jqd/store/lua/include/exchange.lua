@@ -1,4 +1,4 @@
--- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change.
+-- Bringing another content of a job: a push under its pusher's id, an edit, a retry. Needs keys, heads, pages, now, move, stands, early, holder, tries, change, expire.
 -- Gives apply_change(one, now_ms, history_max) → 1 when the job was not here before. It counts what it moves.
 -- Where the job lies now; the caller empties the place that it left.
 local function place_change(one, now_ms)
@@ -199,6 +199,8 @@ local function apply_change(one, now_ms, history_max)
     place_unseen(one, now_ms, history_max)
   end
   redis.call('HSET', K.jobs, id, one.row)
+  forget_expiry(id)
+  note_expiry({id}, one.expires_at_ms)
   if one.generation > generation then
     count_anew(one)
   end

@@ -4,6 +4,7 @@
 -- r outcome that retries it.
 local CANCELLED = 'C'  -- in `outcome`, where a cancel ended the job; the outcome of its last attempt may follow
 local CRASHED = 'X'  -- in `outcome`, where it was alone in hand at that many deaths
+local EXPIRED = 'E'  -- in `outcome`, where no attempt had begun at that instant (ms)
 local MEANT = 'G'  -- in `outcome`, before an outcome of a content that is not the first: "G<generation>:"
 local ELIGIBLE, NAME, KEY = 8, 9, 12  -- places in a row's header
 

@@ -9,7 +9,7 @@ do
 
   function ended_as(kept)
     local mark = kept and kept:sub(1, 1) or CRASHED
-    if mark == CRASHED then
+    if mark == CRASHED or mark == EXPIRED then
       return 'failed'
     end
     local packed = mark == CANCELLED and kept:sub(2) or kept:match('^' .. MEANT .. '%d+:(.*)$') or kept

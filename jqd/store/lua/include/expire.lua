@@ -1,0 +1,69 @@
+-- Jobs that must have begun by some instant. Needs keys, counts, heads, pages, move.
+--
+--     expiring   zset  id → the instant (ms) from which on it must not begin any more; stays there until then, whatever became of the job
+--
+-- Gives note_expiry(ids, at_ms): of jobs that came, 0 for none; forget_expiry(id); expire_due(now_ms, limit) → how many instants have come that were
+-- looked at: who waits and never failed is dead. Whoever is in a hand, or was tried, began in time.
+local note_expiry, forget_expiry, expire_due
+do
+  local has_expiring = redis.call('EXISTS', K.expiring) == 1
+  if has_expiring then
+    expect('expiring')
+  end
+
+  function note_expiry(ids, at_ms)
+    local rows = {}
+    for at, id in ipairs(at_ms > 0 and ids or {}) do
+      rows[2 * at - 1], rows[2 * at] = string.format('%.0f', at_ms), id
+    end
+    if #rows > 0 then
+      redis.call('ZADD', K.expiring, unpack(rows))
+      has_expiring = true
+    end
+  end
+
+  function forget_expiry(id)
+    if has_expiring then
+      redis.call('ZREM', K.expiring, id)
+    end
+  end
+
+  local function expire(id, at_ms, now_ms)
+    local row = redis.call('HGET', K.jobs, id)
+    local queue, priority = header(row or '')
+    if not queue or has_ended(id) or redis.call('HEXISTS', K.tries, id) == 1 then
+      return
+    end
+    local is_later = redis.call('ZSCORE', K.later, id)
+    if not is_later then
+      expect_ready(queue)
+      if not place_of(queue, priority, id) then
+        return
+      end
+    end
+    redis.call('ZADD', K.dead, now_ms, id)
+    redis.call('HSET', K.outcome, id, EXPIRED .. at_ms)
+    if is_later then
+      redis.call('ZREM', K.later, id)
+    else
+      drop_waiting(queue, priority, id)
+    end
+    moved(queue, is_later and 'scheduled' or 'waiting', 'failed', id)
+  end
+
+  function expire_due(now_ms, limit)
+    if not has_expiring then
+      return 0
+    end
+    local due = redis.call('ZRANGE', K.expiring, '-inf', now_ms, 'BYSCORE', 'LIMIT', 0, limit, 'WITHSCORES')
+    local gone = {}
+    for at = 1, #due, 2 do
+      expire(due[at], due[at + 1], now_ms)
+      gone[#gone + 1] = due[at]
+    end
+    if #gone > 0 then
+      redis.call('ZREM', K.expiring, unpack(gone))
+    end
+    return #gone
+  end
+end

@@ -1,0 +1,123 @@
+"""Jobs that must have begun by some instant: else they are dead with reason `expired`, whatever happened meanwhile."""
+
+from typing import Any
+
+import pytest
+
+from jqd.store import Release
+from jqd.words.job import ChangeKind, Fate, Job, State
+from tests.contract.bench import StoreBench, changed, holds, outcome
+
+
+async def expiring(bench: StoreBench, seconds: float = 1.0, **fields: Any) -> Job:
+    """A job that expires so many seconds from now."""
+    return await bench.push(expires_at_ms=bench.clock.wall_ms() + round(seconds * 1000), **fields)
+
+
+async def test_it_is_dead_when_nobody_began_it_in_time(store_bench: StoreBench) -> None:
+    job, other = await expiring(store_bench), await store_bench.push()
+    assert (await store_bench.view(job)).expires_at_ms == job.expires_at_ms
+    store_bench.clock.advance(0.999)
+    assert (await store_bench.store.promote(10)).moved == 0
+    store_bench.clock.advance(0.001)
+    assert (await store_bench.store.promote(10)).moved == 1
+    view = await store_bench.view(job)
+    assert view.outcome is not None
+    assert (view.state, view.outcome.reason, view.outcome.finished_at_ms) == (
+        State.FAILED,
+        "expired",
+        job.expires_at_ms,
+    )
+    assert view.outcome.message == "no attempt had begun when it expired"
+    assert await store_bench.state(other) is State.WAITING
+    assert (await store_bench.store.stats()).dead == 1
+
+
+async def test_a_claim_never_begins_it_and_takes_the_ones_behind(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    late = [await expiring(store_bench) for _ in range(3)]
+    good = await expiring(store_bench, 9)
+    store_bench.clock.advance(1)
+    assert [held.job.id for held in await store_bench.claim(owner)] == [good.id]
+    assert [await store_bench.state(job) for job in late] == [State.FAILED] * 3
+
+
+async def test_many_that_expire_at_once_are_ended_in_steps(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    at_ms = store_bench.clock.wall_ms() + 1_000
+    await store_bench.add(*(store_bench.make(expires_at_ms=at_ms) for _ in range(250)), store_bench.make(priority=1))
+    store_bench.clock.advance(1)
+    claimed = [len(await store_bench.claim(owner)) for _ in range(3)]
+    assert claimed == [0, 0, 1], "none of them is begun"
+    assert (await store_bench.store.stats()).counts.failed == 250
+
+
+async def test_what_was_begun_in_time_goes_on(store_bench: StoreBench) -> None:
+    """Running, given back, tried again: an attempt had begun."""
+    owner = await store_bench.join()
+    running, back, again = [await expiring(store_bench) for _ in range(3)]
+    held = await store_bench.claim(owner)
+    await store_bench.settle(outcome(held[2], Fate.RETRY, delay_ms=10))
+    store_bench.clock.advance(2)
+    await store_bench.store.promote(10)
+    await store_bench.store.release_jobs(owner, holds(held[1:2]), Release.UNGET)
+    await store_bench.store.promote(10)
+    states = [await store_bench.state(job) for job in (running, back, again)]
+    assert states == [State.RUNNING, State.WAITING, State.RETRYING]
+    assert len(await store_bench.claim(owner)) == 2
+
+
+async def test_one_with_a_date_expires_by_its_own_instant(store_bench: StoreBench) -> None:
+    now_ms = store_bench.clock.wall_ms()
+    job = await store_bench.push(eligible_at_ms=now_ms + 5_000, expires_at_ms=now_ms + 1_000)
+    store_bench.clock.advance(1)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(job) is State.FAILED
+
+
+async def test_what_ended_or_is_deleted_is_not_ended_again(store_bench: StoreBench) -> None:
+    owner = await store_bench.join()
+    done, cancelled, gone = [await expiring(store_bench) for _ in range(3)]
+    (held,) = await store_bench.claim(owner, limit=1)
+    await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+    await store_bench.cancel(cancelled.id, gone.id)
+    await store_bench.store.delete_dead([gone.id])
+    store_bench.clock.advance(2)
+    await store_bench.store.promote(10)
+    assert [await store_bench.state(job) for job in (done, cancelled)] == [State.SUCCEEDED, State.CANCELLED]
+    assert (await store_bench.store.stats()).dead == 0
+
+
+async def test_another_content_has_an_instant_of_its_own(store_bench: StoreBench) -> None:
+    now_ms = store_bench.clock.wall_ms()
+    kept, later = [await expiring(store_bench, name=name) for name in ("a", "b")]
+    await store_bench.add(changed(kept, 10**15, ChangeKind.EDIT, expires_at_ms=0))
+    await store_bench.add(changed(later, 10**15 + 1, ChangeKind.EDIT, expires_at_ms=now_ms + 5_000))
+    store_bench.clock.advance(1)
+    await store_bench.store.promote(10)
+    assert [await store_bench.state(job) for job in (kept, later)] == [State.WAITING] * 2
+    store_bench.clock.advance(4)
+    await store_bench.store.promote(10)
+    assert [await store_bench.state(job) for job in (kept, later)] == [State.WAITING, State.FAILED]
+    await store_bench.add(changed(later, 10**15 + 2, ChangeKind.RETRY, expires_at_ms=0))
+    assert await store_bench.state(later) is State.WAITING, "tried anew, it does not expire"
+
+
+@pytest.mark.parametrize("succeeded", [True, False])
+async def test_an_emptied_store_learns_of_it_again(store_bench: StoreBench, succeeded: bool) -> None:
+    """The job comes from its journal, and expires again; a success that was told before wins, in either order."""
+    owner = await store_bench.join()
+    job = await expiring(store_bench)
+    held = await store_bench.claim_one(owner)
+    if not succeeded:
+        await store_bench.store.release_jobs(owner, holds([held]))
+    store_bench.wipe()
+    await store_bench.store.look(fresh=False)
+    store_bench.at = dict.fromkeys(store_bench.at, 0)
+    store_bench.clock.advance(2)
+    await store_bench.add(job)
+    await store_bench.store.promote(10)
+    assert await store_bench.state(job) is State.FAILED
+    if succeeded:
+        await store_bench.settle(outcome(held, Fate.SUCCEEDED))
+        assert await store_bench.state(job) is State.SUCCEEDED
